@@ -1,0 +1,80 @@
+"""Identifiers: 128 bits, time-ordered underneath (UUIDv7, RFC 9562), 22 characters outside.
+
+The alphabet (shortuuid's, base 57) has no look-alikes and sorts as the bytes do, so a listing
+ordered by id is ordered by creation.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import shortuuid
+import uuid_utils
+
+from encrypted_records.errors import BadInput, Flaw, Malformed
+
+ID_BYTES = 16
+ID_LENGTH = 22
+
+_codec = shortuuid.ShortUUID()
+_LEGAL = re.compile(rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}")
+_REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
+
+
+def new_id() -> bytes:
+    """A fresh 16-byte identifier, later ones sorting after earlier ones."""
+    return uuid_utils.uuid7().bytes
+
+
+def to_text(identifier: bytes) -> str:
+    return _codec.encode(uuid.UUID(bytes=identifier), pad_length=ID_LENGTH)
+
+
+def from_text(text: str) -> bytes:
+    """The 16 bytes behind ``text``.
+
+    Raises:
+        Malformed: ``text`` is no identifier of ours.
+    """
+    if not _LEGAL.fullmatch(text):
+        raise Malformed("that is no identifier of this service", code="malformed_id")
+    try:
+        return _codec.decode(text).bytes
+    except ValueError as error:  # 57**22 exceeds 2**128
+        raise Malformed("that is no identifier of this service", code="malformed_id") from error
+
+
+def reference(collection: str, identifier: bytes | str) -> str:
+    """The path that names a resource: ``/api/<collection>/<id>/``."""
+    text = identifier if isinstance(identifier, str) else to_text(identifier)
+    return f"/api/{collection}/{text}/"
+
+
+def from_reference(
+    path: object, collection: str, *, pointer: str, own_hosts: tuple[str, ...] = ()
+) -> bytes:
+    """The identifier inside a reference to ``collection``.
+
+    Args:
+        path: ``/api/<collection>/<id>/``, or an absolute URL on one of ``own_hosts``.
+        collection: the collection the reference must lead to, such as ``schemas``.
+        pointer: where the reference stands in the request, for the error.
+        own_hosts: origins (``http://127.0.0.1:8080``) that count as ours.
+
+    Raises:
+        BadInput: it leads anywhere else.
+    """
+    if isinstance(path, str):
+        for host in own_hosts:
+            if path.startswith(host + "/"):
+                path = path[len(host) :]
+                break
+        match = _REFERENCE.fullmatch(path)
+        if match and match.group(1) == collection:
+            try:
+                return from_text(match.group(2))
+            except Malformed:
+                pass
+    detail = f"expected a path of the form /api/{collection}/<id>/"
+    raise BadInput(detail, flaws=(Flaw("invalid_reference", detail, pointer=pointer),))

@@ -1,0 +1,106 @@
+"""Errors as RFC 9457 problem documents: the form and the status numbers both sides use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from encrypted_records import errors
+from encrypted_records.errors import ErsError, Flaw
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_BASE = "https://encrypted-records.example/errors/"
+#: Flaws listed in one answer; the rest are counted in ``detail``.
+MAX_FLAWS = 1000
+
+#: The nearest class in an error's ancestry decides.
+STATUS: dict[type[ErsError], int] = {
+    errors.BadInput: 400,
+    errors.TooLarge: 413,
+    errors.NotAuthenticated: 401,
+    errors.NotAllowed: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.MergeFirst: 429,
+    errors.Throttled: 429,
+    errors.Unsupported: 415,
+    errors.Refused: 403,
+    errors.Closed: 422,
+    errors.Unavailable: 502,
+    errors.ApiTimeout: 504,
+    ErsError: 500,
+}
+
+_TITLES = {
+    400: "The request is not valid",
+    401: "Credentials are needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    409: "In conflict with the current state",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "Refused: it cannot be proven right",
+    429: "Too many requests",
+    500: "Internal error",
+    502: "The API cannot be reached",
+    503: "Not available now",
+    504: "The API did not answer in time",
+}
+
+
+def status_of(error: ErsError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def title_of(status: int) -> str:
+    return _TITLES.get(status, "Error")
+
+
+def _flaw(flaw: Flaw) -> dict[str, Any]:
+    parts = {"pointer": flaw.pointer, "row": flaw.row, "field": flaw.field}
+    found: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
+    return found | {"code": flaw.code, "detail": flaw.detail}
+
+
+def document(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    hint: str = "",
+    flaws: tuple[Flaw, ...] = (),
+) -> dict[str, Any]:
+    """The members of a problem document; ``code`` is stable, ``errors`` is there for bad input."""
+    body: dict[str, Any] = {
+        "type": TYPE_BASE + code,
+        "title": title_of(status),
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if hint:
+        body["hint"] = hint
+    if flaws:
+        body["errors"] = [_flaw(flaw) for flaw in flaws[:MAX_FLAWS]]
+        if len(flaws) > MAX_FLAWS:
+            body["errors_total"] = len(flaws)
+    return body
+
+
+def of_error(error: ErsError) -> dict[str, Any]:
+    return document(
+        status_of(error), error.reason, error.message, hint=error.hint, flaws=error.flaws
+    )
+
+
+class Received(msgspec.Struct):
+    """A problem document as a client reads it; members it does not know are skipped."""
+
+    status: int = 0
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+    errors: list[dict[str, Any]] = []

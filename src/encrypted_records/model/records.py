@@ -1,0 +1,179 @@
+"""What travels between the rooms: plain records on one side, sealed rows and commits on the other.
+
+The structs below are what :mod:`encrypted_records.model.wire` puts on the wire, field by field
+and in this order (docs/SPEC.md, section 7). All byte strings are raw, all integers unsigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from encrypted_records.model.definition import Value
+
+MAX_GROUP_RECORDS = 1 << 20
+#: Up to this many records a segment is one blob per column, with no pages.
+MAX_MINI_RECORDS = 4096
+PAGE_BYTES = 16 * 1024
+
+Uid = Annotated[bytes, Meta(min_length=16, max_length=16)]
+KeyId = Annotated[bytes, Meta(min_length=8, max_length=8)]
+Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+U32 = Annotated[int, Meta(ge=0, lt=2**32)]
+U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRecord:
+    """A record as its owner sees it. ``data`` holds accepted values; absent fields are left out."""
+
+    record_id: bytes
+    version: int
+    data: Mapping[str, Value]
+
+
+class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+class RowRef(_Sealed):
+    """Where a row lies: its group's uid and its ordinal there."""
+
+    group: Uid
+    ordinal: U32
+
+
+class SealedRow(_Sealed):
+    """One record, sealed field by field, in the order of its group's ``fields``."""
+
+    record_id: Uid
+    version: U32
+    fields: list[bytes]
+
+
+class RowBatch(_Sealed):
+    """Consecutive rows of one group, from ordinal ``first`` on."""
+
+    group: Uid
+    first: U32
+    rows: list[SealedRow]
+
+
+class StoredRow(_Sealed):
+    """A row as the API hands it out."""
+
+    group: Uid
+    ordinal: U32
+    row: SealedRow
+
+
+class Group(_Sealed):
+    """An immutable batch of rows sealed under one key version.
+
+    ``fields`` names what each row's ciphertexts are, in their order.
+    """
+
+    uid: Uid
+    key_version: U32
+    count: Annotated[int, Meta(ge=1, le=MAX_GROUP_RECORDS)]
+    fields: Annotated[list[str], Meta(min_length=1, max_length=512)]
+
+
+class Segment(_Sealed):
+    """An immutable index over one or more groups.
+
+    ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group.
+    ``header`` is sealed; ``pages`` counts what the API stores under (uid, number).
+    """
+
+    uid: Uid
+    form: Literal["mini", "paged"]
+    key_version: U32
+    count: Annotated[int, Meta(ge=1, lt=2**32)]
+    groups: Annotated[list[tuple[Uid, U32]], Meta(min_length=1)]
+    pages: Annotated[int, Meta(ge=1, lt=2**32)]
+    header: Annotated[bytes, Meta(min_length=1, max_length=1 << 20)]
+
+
+class Page(_Sealed):
+    segment: Uid
+    number: U32
+    data: bytes
+
+
+class PageRef(_Sealed):
+    segment: Uid
+    number: U32
+
+
+class CommitBody(_Sealed):
+    """One change to a schema's data, as its writer states and authenticates it.
+
+    ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name the
+    newest log version the writer had verified; ``content`` is SHA-256 over the rows and pages
+    that travel with the commit (:func:`encrypted_records.model.wire.content_digest`).
+    """
+
+    format: Literal[1]
+    id: Uid
+    schema: Uid
+    key_id: KeyId
+    definition: Digest
+    writer: Uid
+    counter: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    previous: Digest
+    seen: U63
+    seen_digest: Digest
+    groups: list[Group]
+    segments: list[Segment]
+    killed: list[RowRef]
+    replaced: list[Uid]
+    content: Digest
+
+
+class Commit(_Sealed):
+    """The encoded :class:`CommitBody` and its HMAC. Bytes, so that nothing is encoded twice."""
+
+    body: bytes
+    mac: Digest
+
+
+class LogEntry(_Sealed):
+    """The commit that took the schema to ``version``."""
+
+    version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    commit: Commit
+
+
+class ManifestDelta(_Sealed):
+    """The log after the version the caller named, up to ``version``.
+
+    ``key_id`` is None until the first commit settles which key seals the schema.
+    """
+
+    schema: Uid
+    version: U63
+    key_id: KeyId | None
+    definition: Digest
+    entries: list[LogEntry]
+
+
+class Receipt(_Sealed):
+    """What the API says of a commit it holds: ``id`` took ``schema`` to ``version``."""
+
+    id: Uid
+    schema: Uid
+    version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUpload:
+    """A commit with the rows and pages it brings."""
+
+    commit: Commit
+    rows: tuple[RowBatch, ...] = ()
+    pages: tuple[Page, ...] = ()

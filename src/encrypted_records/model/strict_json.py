@@ -1,0 +1,69 @@
+"""JSON as RFC 8259 means it, with nothing guessed.
+
+Numbers keep their exact value (``int`` or ``Decimal``, never ``float``); NaN, infinities and
+duplicate keys are refused, since two readers would disagree on what such a text says.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.errors import Malformed
+
+#: Longest number accepted, in characters. Exact arithmetic on longer ones costs quadratic time.
+MAX_NUMBER_LENGTH = 400
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise Malformed(f"a number has more than {MAX_NUMBER_LENGTH} characters")
+    return int(text)
+
+
+def _decimal(text: str) -> Decimal:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise Malformed(f"a number has more than {MAX_NUMBER_LENGTH} characters")
+    return Decimal(text)
+
+
+def _constant(text: str) -> Any:
+    raise Malformed(f"{text} is no JSON number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Malformed("an object has the same key twice")
+    return found
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_integer,
+    parse_float=_decimal,
+    parse_constant=_constant,
+)
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, or a number that is
+            none or is too long. The message names the line and column, never the content.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Malformed(f"not UTF-8 at byte {error.start}") from None
+    try:
+        return _decoder.decode(text)
+    except json.JSONDecodeError as error:
+        raise Malformed(
+            f"not JSON at line {error.lineno}, column {error.colno}: {error.msg.lower()}"
+        ) from None
+    except RecursionError:
+        raise Malformed("nested too deeply") from None

@@ -1,0 +1,198 @@
+"""Sealed types <-> bytes on the wire: the one definition both sides share (docs/SPEC.md, 7).
+
+A body is the four bytes ``ERS1`` and then frames. A frame is one kind byte, the payload's length
+as four big-endian bytes, and the payload: MessagePack of the struct that the kind names. Bodies
+are refused as a whole when a frame is cut short, of an unknown kind, or holds anything but
+exactly its struct.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from encrypted_records.errors import Malformed, Unsupported
+from encrypted_records.model.records import (
+    Commit,
+    CommitBody,
+    CommitUpload,
+    ManifestDelta,
+    Page,
+    PageRef,
+    Receipt,
+    RowBatch,
+    RowRef,
+    StoredRow,
+)
+
+MEDIA_TYPE = "application/vnd.encrypted-records.frames"
+MAGIC = b"ERS1"
+MAX_FRAME_BYTES = 64 << 20
+
+#: Every kind byte. Numbers are never reused.
+KINDS: dict[int, type[msgspec.Struct]] = {
+    1: Commit,
+    2: RowBatch,
+    3: Page,
+    4: ManifestDelta,
+    5: RowRef,
+    6: PageRef,
+    7: StoredRow,
+    8: Receipt,
+}
+_KIND_OF = {kind: number for number, kind in KINDS.items()}
+_HEAD = struct.Struct(">BI")
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
+_body_decoder = msgspec.msgpack.Decoder(CommitBody)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def encode(items: Iterable[msgspec.Struct]) -> bytes:
+    """A body that holds ``items`` in their order."""
+    return b"".join(encode_parts(items))
+
+
+def encode_parts(items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
+    """The same, piece by piece, for streaming."""
+    yield MAGIC
+    for item in items:
+        payload = _encoder.encode(item)
+        yield _HEAD.pack(_KIND_OF[type(item)], len(payload))
+        yield payload
+
+
+def decode(body: bytes) -> Iterator[msgspec.Struct]:
+    """The frames of a body, in order.
+
+    Raises:
+        Unsupported: not a body of this format.
+        Malformed: a frame is cut short, too long, of an unknown kind, or not its struct.
+    """
+    if body[: len(MAGIC)] != MAGIC:
+        raise Unsupported(
+            "the body does not begin with ERS1", hint="use a client of this API's version"
+        )
+    view = memoryview(body)
+    at = len(MAGIC)
+    while at < len(view):
+        if at + _HEAD.size > len(view):
+            raise Malformed("a frame's head is cut short", code="malformed_frame")
+        number, length = _HEAD.unpack_from(view, at)
+        at += _HEAD.size
+        decoder = _decoders.get(number)
+        if decoder is None:
+            raise Malformed(f"no frame is of kind {number}", code="malformed_frame")
+        if length > MAX_FRAME_BYTES or at + length > len(view):
+            raise Malformed("a frame's payload is cut short or too long", code="malformed_frame")
+        try:
+            yield decoder.decode(view[at : at + length])
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            # The library's message may quote the input, which can be anything.
+            name = KINDS[number].__name__
+            raise Malformed(f"a frame is no {name}", code="malformed_frame") from None
+        at += length
+
+
+def decode_all(body: bytes, kind: type[T]) -> list[T]:
+    """The frames of a body that must all be of one kind.
+
+    Raises:
+        Malformed, Unsupported: as :func:`decode`; also for a frame of another kind.
+    """
+    found: list[T] = []
+    for item in decode(body):
+        if not isinstance(item, kind):
+            raise Malformed(f"expected only {kind.__name__} frames", code="malformed_frame")
+        found.append(item)
+    return found
+
+
+def decode_one(body: bytes, kind: type[T]) -> T:
+    """The only frame of a body.
+
+    Raises:
+        Malformed, Unsupported: as :func:`decode_all`; also for none or several.
+    """
+    found = decode_all(body, kind)
+    if len(found) != 1:
+        raise Malformed(f"expected one {kind.__name__} frame", code="malformed_frame")
+    return found[0]
+
+
+def encode_uploads(uploads: Iterable[CommitUpload]) -> Iterator[bytes]:
+    """Several commits in one body: each :class:`Commit` frame, then its rows, then its pages."""
+
+    def items() -> Iterator[msgspec.Struct]:
+        for upload in uploads:
+            yield upload.commit
+            yield from upload.rows
+            yield from upload.pages
+
+    return encode_parts(items())
+
+
+def decode_uploads(body: bytes) -> list[CommitUpload]:
+    """Undo :func:`encode_uploads`.
+
+    Raises:
+        Malformed, Unsupported: as :func:`decode`; also for rows or pages before any commit.
+    """
+    uploads: list[CommitUpload] = []
+    commit: Commit | None = None
+    rows: list[RowBatch] = []
+    pages: list[Page] = []
+    for item in decode(body):
+        if isinstance(item, Commit):
+            if commit is not None:
+                uploads.append(CommitUpload(commit, tuple(rows), tuple(pages)))
+            commit, rows, pages = item, [], []
+        elif isinstance(item, RowBatch) and commit is not None:
+            rows.append(item)
+        elif isinstance(item, Page) and commit is not None:
+            pages.append(item)
+        else:
+            raise Malformed("a frame stands where none of its kind may", code="malformed_frame")
+    if commit is None:
+        raise Malformed("the body holds no commit", code="malformed_frame")
+    uploads.append(CommitUpload(commit, tuple(rows), tuple(pages)))
+    return uploads
+
+
+def encode_commit_body(body: CommitBody) -> bytes:
+    return _encoder.encode(body)
+
+
+def decode_commit_body(commit: Commit) -> CommitBody:
+    """What a commit says. Its HMAC is for the holder of the key to check.
+
+    Raises:
+        Malformed: not a commit of this version.
+    """
+    try:
+        return _body_decoder.decode(commit.body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise Malformed("a commit's body is not of this format", code="malformed_frame") from None
+
+
+def commit_digest(commit: Commit) -> bytes:
+    """32 bytes that name a commit in the log: SHA-256 over body and HMAC."""
+    return hashlib.sha256(commit.body + commit.mac).digest()
+
+
+def next_log_digest(before: bytes, commit: Commit) -> bytes:
+    """The log's running digest after one more commit; the empty log's is 32 zero bytes."""
+    return hashlib.sha256(before + commit_digest(commit)).digest()
+
+
+def content_digest(rows: Sequence[RowBatch], pages: Sequence[Page]) -> bytes:
+    """SHA-256 over the row and page frames of a commit, in their order."""
+    state = hashlib.sha256()
+    for part in encode_parts([*rows, *pages]):
+        state.update(part)
+    return state.digest()
