@@ -1,0 +1,1 @@
+"""The only outgoing HTTP: a transport, the API's endpoints, and the proxy's."""

@@ -96,11 +96,67 @@ def of_error(error: ErsError) -> dict[str, Any]:
     )
 
 
-class Received(msgspec.Struct):
+class _ReceivedFlaw(msgspec.Struct):
+    code: str = ""
+    detail: str = ""
+    pointer: str | None = None
+    row: int | None = None
+    field: str | None = None
+
+
+class _Received(msgspec.Struct):
     """A problem document as a client reads it; members it does not know are skipped."""
 
-    status: int = 0
     code: str = ""
     detail: str = ""
     hint: str = ""
-    errors: list[dict[str, Any]] = []
+    errors: list[_ReceivedFlaw] = []
+
+
+#: Codes whose class says more than their status does.
+_BY_CODE: dict[str, type[ErsError]] = {
+    kind.code: kind
+    for kind in (
+        errors.StaleDefinition,
+        errors.MergeFirst,
+        errors.KeyMissing,
+        errors.DoesNotOpen,
+        errors.LogBroken,
+        errors.ApiUnreachable,
+        errors.ApiTimeout,
+    )
+}
+_BY_STATUS: dict[int, type[ErsError]] = {
+    400: errors.BadInput,
+    401: errors.NotAuthenticated,
+    403: errors.NotAllowed,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.TooLarge,
+    415: errors.Unsupported,
+    422: errors.Closed,
+    429: errors.Throttled,
+    504: errors.ApiTimeout,
+}
+
+
+def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsError:
+    """The error that an answer of ``status`` stands for; the inverse of :func:`of_error`.
+
+    A body that is no problem document (from a load balancer, say) still gives the right class.
+    """
+    try:
+        found = msgspec.json.decode(body, type=_Received)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _Received()
+    kind = _BY_CODE.get(found.code) or _BY_STATUS.get(status, errors.ApiFailed)
+    return kind(
+        found.detail or f"the answer was {status} {title_of(status).lower()}",
+        code=found.code or None,
+        hint=found.hint or None,
+        flaws=tuple(
+            Flaw(flaw.code, flaw.detail, flaw.pointer, flaw.row, flaw.field)
+            for flaw in found.errors
+        ),
+        retry_after=retry_after,
+    )
