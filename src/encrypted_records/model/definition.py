@@ -195,7 +195,7 @@ class FieldSpec:
 
         Numbers enter in canonical form, so that ``1``, ``1.0`` and ``1e0`` bind alike.
         """
-        parts = [self.type]
+        parts: list[str] = [self.type]
         if self.number is not None:
             parts += [canonical(self.number.minimum), canonical(self.number.maximum)]
             parts.append(str(self.number.precision))

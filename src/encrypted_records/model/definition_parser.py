@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 from encrypted_records.errors import Flaw, InvalidDefinition, Malformed
 from encrypted_records.model import strict_json
@@ -67,7 +67,7 @@ def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDe
     return definition
 
 
-def _fail(flaws: list[Flaw]) -> Any:
+def _fail(flaws: list[Flaw]) -> NoReturn:
     raise InvalidDefinition("the schema definition is not acceptable", flaws=tuple(flaws))
 
 

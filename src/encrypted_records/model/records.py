@@ -40,14 +40,14 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     pass
 
 
-class RowRef(_Sealed):
+class RowRef(_Sealed, frozen=True):
     """Where a row lies: its group's uid and its ordinal there."""
 
     group: Uid
     ordinal: U32
 
 
-class SealedRow(_Sealed):
+class SealedRow(_Sealed, frozen=True):
     """One record, sealed field by field, in the order of its group's ``fields``."""
 
     record_id: Uid
@@ -55,7 +55,7 @@ class SealedRow(_Sealed):
     fields: list[bytes]
 
 
-class RowBatch(_Sealed):
+class RowBatch(_Sealed, frozen=True):
     """Consecutive rows of one group, from ordinal ``first`` on."""
 
     group: Uid
@@ -63,7 +63,7 @@ class RowBatch(_Sealed):
     rows: list[SealedRow]
 
 
-class StoredRow(_Sealed):
+class StoredRow(_Sealed, frozen=True):
     """A row as the API hands it out."""
 
     group: Uid
@@ -71,7 +71,7 @@ class StoredRow(_Sealed):
     row: SealedRow
 
 
-class Group(_Sealed):
+class Group(_Sealed, frozen=True):
     """An immutable batch of rows sealed under one key version.
 
     ``fields`` names what each row's ciphertexts are, in their order.
@@ -83,7 +83,7 @@ class Group(_Sealed):
     fields: Annotated[list[str], Meta(min_length=1, max_length=512)]
 
 
-class Segment(_Sealed):
+class Segment(_Sealed, frozen=True):
     """An immutable index over one or more groups.
 
     ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group.
@@ -99,18 +99,18 @@ class Segment(_Sealed):
     header: Annotated[bytes, Meta(min_length=1, max_length=1 << 20)]
 
 
-class Page(_Sealed):
+class Page(_Sealed, frozen=True):
     segment: Uid
     number: U32
     data: bytes
 
 
-class PageRef(_Sealed):
+class PageRef(_Sealed, frozen=True):
     segment: Uid
     number: U32
 
 
-class CommitBody(_Sealed):
+class CommitBody(_Sealed, frozen=True):
     """One change to a schema's data, as its writer states and authenticates it.
 
     ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name the
@@ -135,21 +135,21 @@ class CommitBody(_Sealed):
     content: Digest
 
 
-class Commit(_Sealed):
+class Commit(_Sealed, frozen=True):
     """The encoded :class:`CommitBody` and its HMAC. Bytes, so that nothing is encoded twice."""
 
     body: bytes
     mac: Digest
 
 
-class LogEntry(_Sealed):
+class LogEntry(_Sealed, frozen=True):
     """The commit that took the schema to ``version``."""
 
     version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     commit: Commit
 
 
-class ManifestDelta(_Sealed):
+class ManifestDelta(_Sealed, frozen=True):
     """The log after the version the caller named, up to ``version``.
 
     ``key_id`` is None until the first commit settles which key seals the schema.
@@ -162,7 +162,7 @@ class ManifestDelta(_Sealed):
     entries: list[LogEntry]
 
 
-class Receipt(_Sealed):
+class Receipt(_Sealed, frozen=True):
     """What the API says of a commit it holds: ``id`` took ``schema`` to ``version``."""
 
     id: Uid
