@@ -1,0 +1,1 @@
+"""Bytes in, bytes out: keys, value encodings and sealing, as docs/SPEC.md specifies them."""

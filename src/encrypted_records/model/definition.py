@@ -95,6 +95,11 @@ class NumberRules:
         """The grid point of the upper bound."""
         return self._scaled(self.maximum, ROUND_CEILING)
 
+    @property
+    def bounds_only(self) -> NumberRules:
+        """The same grid without the keywords that only narrow what may be stored."""
+        return NumberRules(self.minimum, self.maximum, self.precision)
+
     def _scaled(self, value: Decimal, rounding: str) -> int:
         point = value.quantize(Decimal((0, (1,), -self.precision)), rounding, _EXACT)
         return int(point.scaleb(self.precision, _EXACT))

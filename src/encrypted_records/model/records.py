@@ -87,13 +87,16 @@ class Segment(_Sealed, frozen=True):
     """An immutable index over one or more groups.
 
     ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group.
-    ``header`` is sealed; ``pages`` counts what the API stores under (uid, number).
+    ``count`` rows are indexed; ``purged`` rows of the groups were dead when a merge left them
+    out, so that count + purged is the sum of the groups' counts. ``header`` is sealed; ``pages``
+    counts what the API stores under (uid, number).
     """
 
     uid: Uid
     form: Literal["mini", "paged"]
     key_version: U32
-    count: Annotated[int, Meta(ge=1, lt=2**32)]
+    count: U32
+    purged: U32
     groups: Annotated[list[tuple[Uid, U32]], Meta(min_length=1)]
     pages: Annotated[int, Meta(ge=1, lt=2**32)]
     header: Annotated[bytes, Meta(min_length=1, max_length=1 << 20)]

@@ -1,0 +1,66 @@
+"""Every version byte, label and length of the sealed formats, in one place (docs/SPEC.md).
+
+The derivation tree; each arrow is HKDF-Expand with SHA-256 (RFC 5869, section 2.3) and the info
+string :func:`info` makes of the label and what is written beside it::
+
+    root[kv]                       32 random bytes, one per keyring version kv
+     └─ "schema" org, schema, kv   K_schema
+         ├─ "id"                   key id, 8 bytes, known to the API
+         ├─ "log"                  K_log    HMAC-SHA256 of commits
+         ├─ "uid"                  K_uid    HMAC-SHA256 that hedges uids
+         ├─ "meta"  segment uid    K_meta   AES-256-GCM, one segment header
+         └─ "field" name, binding  K_field
+             ├─ "seal"  group uid    K_seal   AES-256-GCM, the field's values in one group
+             ├─ "index" segment uid  K_index  AES-256-GCM, the field's pages in one segment
+             └─ "tail"               K_tail   HMAC-SHA256 of long strings' index keys
+
+The extract step of HKDF is left out: every input key is uniform already (RFC 5869, section 3.3).
+"""
+
+from __future__ import annotations
+
+import struct
+
+PREFIX = b"ERS1"
+
+SCHEMA = b"schema"
+KEY_ID = b"id"
+LOG = b"log"
+UID = b"uid"
+META = b"meta"
+FIELD = b"field"
+SEAL = b"seal"
+INDEX = b"index"
+TAIL = b"tail"
+
+KEY_BYTES = 32
+KEY_ID_BYTES = 8
+UID_BYTES = 16
+NONCE_BYTES = 12
+
+#: First byte of a field's plaintext. Numbers are never reused.
+TYPE_ABSENT = 0
+TYPE_INTEGER = 1
+TYPE_NUMBER = 2
+TYPE_STRING = 3
+
+#: First byte of a page's nonce and associated data. Numbers are never reused.
+PAGE_MINI = 1
+
+#: Longest index key of a string that is kept as it is, and the keyed hash after longer ones.
+INDEX_KEY_PREFIX = 48
+INDEX_KEY_TAIL = 16
+INDEX_KEY_BYTES = INDEX_KEY_PREFIX + INDEX_KEY_TAIL
+
+#: The keyring file (docs/SPEC.md, section 8).
+KEYRING_MAGIC = b"ERSKEYRING"
+KEYRING_VERSION = 1
+WRAP_MACHINE_KEY = 1
+
+
+def info(*parts: bytes) -> bytes:
+    """The info string of a derivation: ``ERS1`` and the parts, each after its 16-bit length.
+
+    The lengths make it injective: no two lists of parts give the same string.
+    """
+    return b"".join(struct.pack(">H", len(part)) + part for part in (PREFIX, *parts))

@@ -1,0 +1,232 @@
+"""The derivation tree of docs/SPEC.md, section 2: one type per key, none of which prints.
+
+A key is handed on as an object that can do its one job. Only :meth:`RootKey.export` gives bytes
+away, for the keyring file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from encrypted_records.crypto import format as fmt
+from encrypted_records.errors import DoesNotOpen, KeyMissing
+from encrypted_records.model.definition import FieldSpec
+
+
+class _Secret:
+    """32 secret bytes that neither ``repr`` nor pickling gives away."""
+
+    __slots__ = ("__dict__", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != fmt.KEY_BYTES:
+            raise ValueError("a key has 32 bytes")
+        self._secret: Final = secret
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are not pickled")
+
+    def _derive(self, *parts: bytes, length: int = fmt.KEY_BYTES) -> bytes:
+        expand = HKDFExpand(algorithm=hashes.SHA256(), length=length, info=fmt.info(*parts))
+        return expand.derive(self._secret)
+
+
+class _Mac(_Secret):
+    def compute(self, *parts: bytes) -> bytes:
+        state = hmac.HMAC(self._secret, hashes.SHA256())
+        for part in parts:
+            state.update(part)
+        return state.finalize()
+
+    def verify(self, tag: bytes, *parts: bytes) -> bool:
+        """Compare in constant time."""
+        state = hmac.HMAC(self._secret, hashes.SHA256())
+        for part in parts:
+            state.update(part)
+        try:
+            state.verify(tag)
+        except InvalidSignature:
+            return False
+        return True
+
+
+class _Cipher(_Secret):
+    @cached_property
+    def _aead(self) -> AESGCM:
+        # A fresh AESGCM object per message costs half of the sealing rate.
+        return AESGCM(self._secret)
+
+    def encrypt(self, nonce: bytes, plain: bytes, context: bytes) -> bytes:
+        """AES-256-GCM: ciphertext and 16-byte tag. The caller answers for the nonce."""
+        return self._aead.encrypt(nonce, plain, context)
+
+    def decrypt(self, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
+        """Undo :meth:`encrypt`.
+
+        Raises:
+            DoesNotOpen: altered, of another place, or of another key.
+        """
+        try:
+            return self._aead.decrypt(nonce, sealed, context)
+        except (InvalidTag, ValueError):
+            raise DoesNotOpen("a ciphertext does not open") from None
+
+
+class LogKey(_Mac):
+    """Authenticates commits."""
+
+
+class UidKey(_Mac):
+    """Makes uids that fresh randomness alone would not make safe."""
+
+    def uid(self, content: bytes) -> bytes:
+        """A 16-byte uid for something whose plaintext has the digest ``content``.
+
+        Keys are derived from uids, and nonces repeat between them. Were a uid random alone, a
+        cloned machine that draws the same bytes twice would seal two contents under one key;
+        with the content in it, equal uids mean equal contents.
+        """
+        return self.compute(os.urandom(32), content)[: fmt.UID_BYTES]
+
+
+class TailKey(_Mac):
+    """Hashes what does not fit into an index key."""
+
+
+class MetaKey(_Cipher):
+    """Seals one segment's header; one message under it, ever."""
+
+
+class SealKey(_Cipher):
+    """Seals one field's values in one group; the nonce is the ordinal."""
+
+
+class IndexKey(_Cipher):
+    """Seals one field's pages in one segment; the nonce is the page's kind and number."""
+
+
+class FieldKey(_Secret):
+    """Everything about one field, for as long as its type, bounds and precision stay."""
+
+    def seal(self, group: bytes) -> SealKey:
+        return SealKey(self._derive(fmt.SEAL, group))
+
+    def index(self, segment: bytes) -> IndexKey:
+        return IndexKey(self._derive(fmt.INDEX, segment))
+
+    @cached_property
+    def tail(self) -> TailKey:
+        return TailKey(self._derive(fmt.TAIL))
+
+
+class SchemaKey(_Secret):
+    """Everything about one schema under one keyring version."""
+
+    def __init__(self, secret: bytes, *, organization: bytes, schema: bytes, version: int) -> None:
+        super().__init__(secret)
+        self.organization = organization
+        self.schema = schema
+        self.version = version
+        self._fields: dict[tuple[str, bytes], FieldKey] = {}
+
+    @cached_property
+    def id(self) -> bytes:
+        return self._derive(fmt.KEY_ID, length=fmt.KEY_ID_BYTES)
+
+    @cached_property
+    def log(self) -> LogKey:
+        return LogKey(self._derive(fmt.LOG))
+
+    @cached_property
+    def uids(self) -> UidKey:
+        return UidKey(self._derive(fmt.UID))
+
+    def meta(self, segment: bytes) -> MetaKey:
+        return MetaKey(self._derive(fmt.META, segment))
+
+    def field(self, spec: FieldSpec) -> FieldKey:
+        place = (spec.name, spec.binding)
+        key = self._fields.get(place)
+        if key is None:
+            key = FieldKey(self._derive(fmt.FIELD, spec.name.encode(), spec.binding))
+            self._fields[place] = key
+        return key
+
+
+class RootKey(_Secret):
+    """One version of a keyring."""
+
+    @classmethod
+    def generate(cls) -> RootKey:
+        return cls(os.urandom(fmt.KEY_BYTES))
+
+    def export(self) -> bytes:
+        """The 32 bytes. Whoever calls this answers for where they go."""
+        return self._secret
+
+    def schema(self, organization: bytes, schema: bytes, version: int) -> SchemaKey:
+        """The schema's key under this root, which is keyring version ``version``.
+
+        Args:
+            organization, schema: 16-byte identifiers.
+        """
+        secret = self._derive(fmt.SCHEMA, organization, schema, version.to_bytes(4, "big"))
+        return SchemaKey(secret, organization=organization, schema=schema, version=version)
+
+
+@dataclass(frozen=True, repr=False)
+class Keyring:
+    """A user's root keys by version, the newest of which seals."""
+
+    roots: Mapping[int, RootKey]
+
+    @classmethod
+    def generate(cls) -> Keyring:
+        return cls({1: RootKey.generate()})
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {len(self.roots)} version(s)>"
+
+    @property
+    def newest(self) -> int:
+        return max(self.roots)
+
+    def schema(self, organization: bytes, schema: bytes, version: int | None = None) -> SchemaKey:
+        """The schema's key under ``version``, or under the newest.
+
+        Raises:
+            KeyMissing: the keyring has no such version.
+        """
+        wanted = self.newest if version is None else version
+        root = self.roots.get(wanted)
+        if root is None:
+            raise KeyMissing(f"the keyring has no version {wanted}")
+        return root.schema(organization, schema, wanted)
+
+    def schema_of(self, organization: bytes, schema: bytes, key_id: bytes) -> SchemaKey:
+        """The schema's key whose id the API names.
+
+        Key ids are compared, never ciphertexts tried: GCM does not commit to a key.
+
+        Raises:
+            KeyMissing: no version of this keyring has that id.
+        """
+        for version in sorted(self.roots, reverse=True):
+            key = self.roots[version].schema(organization, schema, version)
+            if key.id == key_id:
+                return key
+        raise KeyMissing(
+            f"this schema is sealed with key {key_id.hex()}, which is not in this keyring"
+        )

@@ -1,0 +1,112 @@
+"""Seal and open one field, one page, one header (docs/SPEC.md, section 4).
+
+Why no key and nonce ever seal two plaintexts: a field's key belongs to one group and its nonce
+is the ordinal there; a page's key belongs to one segment and its nonce is kind and number; a
+header's key seals once. Groups and segments are immutable, and their uids commit to what they
+hold (:meth:`encrypted_records.crypto.keys.UidKey.uid`).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model.shapes import SEAL_VERSION
+
+_VERSION = bytes((SEAL_VERSION,))
+_ORDINAL_NONCE = struct.Struct(">8xI")
+_PAGE_NONCE = struct.Struct(">B7xI")
+_RECORD_VERSION = struct.Struct(">I")
+_HEADER_NONCE = bytes(NONCE_BYTES)
+
+
+def place(key: SchemaKey) -> bytes:
+    """What begins all associated data of a schema: format version, organization, schema."""
+    return _VERSION + key.organization + key.schema
+
+
+def record_context(schema_place: bytes, record_id: bytes, version: int) -> bytes:
+    """A record's part of the associated data; the field's name follows it."""
+    return schema_place + record_id + _RECORD_VERSION.pack(version)
+
+
+def seal_field(key: SealKey, ordinal: int, record: bytes, name: bytes, plain: bytes) -> bytes:
+    """One field's ciphertext.
+
+    Args:
+        ordinal: the record's place in its group, 0 to 2**20 - 1; the nonce.
+        record: what :func:`record_context` gave for the record.
+        name: the field's name as UTF-8.
+    """
+    return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + name)
+
+
+def open_field(key: SealKey, ordinal: int, record: bytes, name: bytes, sealed: bytes) -> bytes:
+    """Undo :func:`seal_field`.
+
+    Raises:
+        DoesNotOpen: altered, or sealed for another record, field, version, schema or key.
+    """
+    return key.decrypt(_ORDINAL_NONCE.pack(ordinal), _body(sealed), record + name)
+
+
+def _page_context(
+    schema_place: bytes, segment: bytes, kind: int, number: int, name: bytes
+) -> bytes:
+    return schema_place + segment + _PAGE_NONCE.pack(kind, number) + name
+
+
+def seal_page(
+    key: IndexKey,
+    kind: int,
+    number: int,
+    plain: bytes,
+    *,
+    schema_place: bytes,
+    segment: bytes,
+    name: bytes,
+) -> bytes:
+    """One page of one field's column, or the whole column where ``kind`` says so."""
+    context = _page_context(schema_place, segment, kind, number, name)
+    return _VERSION + key.encrypt(_PAGE_NONCE.pack(kind, number), plain, context)
+
+
+def open_page(
+    key: IndexKey,
+    kind: int,
+    number: int,
+    sealed: bytes,
+    *,
+    schema_place: bytes,
+    segment: bytes,
+    name: bytes,
+) -> bytes:
+    """Undo :func:`seal_page`.
+
+    Raises:
+        DoesNotOpen: altered, or a page of another field, place, segment, schema or key.
+    """
+    context = _page_context(schema_place, segment, kind, number, name)
+    return key.decrypt(_PAGE_NONCE.pack(kind, number), _body(sealed), context)
+
+
+def seal_header(key: MetaKey, plain: bytes, *, schema_place: bytes, segment: bytes) -> bytes:
+    """A segment's header. The key belongs to the segment and seals this one message."""
+    return _VERSION + key.encrypt(_HEADER_NONCE, plain, schema_place + segment)
+
+
+def open_header(key: MetaKey, sealed: bytes, *, schema_place: bytes, segment: bytes) -> bytes:
+    """Undo :func:`seal_header`.
+
+    Raises:
+        DoesNotOpen: altered, or of another segment, schema or key.
+    """
+    return key.decrypt(_HEADER_NONCE, _body(sealed), schema_place + segment)
+
+
+def _body(sealed: bytes) -> bytes:
+    if sealed[:1] != _VERSION:
+        raise DoesNotOpen("a ciphertext is of a format this version does not know")
+    return sealed[1:]
