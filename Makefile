@@ -1,0 +1,60 @@
+# Every target is quick when there is nothing to do. Needed: python3 (3.11 or newer), pip, git.
+#
+#   make run     start API and proxy           DATA_DIR=  API_PORT=  PROXY_PORT=
+#   make demo    the same, with an account and a thousand records in it
+#   make test    run all tests
+#   make check   lint, format, types, import rules
+#   make clean   remove the environment; data stays
+
+PYTHON ?= python3
+DATA_DIR ?= .data
+UV_VERSION := 0.13.8
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Written when the environment holds what the lock file says.
+FOR_RUN := $(VENV)/.for-run
+FOR_TEST := $(VENV)/.for-test
+
+PORTS := $(if $(API_PORT),--api-port $(API_PORT)) $(if $(PROXY_PORT),--proxy-port $(PROXY_PORT))
+
+.PHONY: run demo test check clean
+.DEFAULT_GOAL := run
+
+run: $(FOR_RUN)
+	@exec $(BIN)/ers up --data-dir "$(DATA_DIR)" $(PORTS)
+
+demo: $(FOR_RUN)
+	@exec $(BIN)/ers demo --data-dir "$(DATA_DIR)" $(PORTS)
+
+test: $(FOR_TEST)
+	@exec $(BIN)/python -m pytest
+
+check: $(FOR_TEST)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# --inexact: whatever else was put into the environment stays, uv itself included.
+$(FOR_RUN): pyproject.toml uv.lock | $(BIN)/uv
+	@$(BIN)/uv sync --quiet --frozen --inexact --no-dev
+	@touch $@
+
+$(FOR_TEST): pyproject.toml uv.lock | $(BIN)/uv
+	@$(BIN)/uv sync --quiet --frozen --inexact
+	@touch $(FOR_RUN) $@
+
+# uv is pinned and lives inside the environment, so that nothing is installed outside of it.
+$(BIN)/uv:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: there is no $(PYTHON); install Python 3.11 or newer, or set PYTHON=" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is older than 3.11; install a newer one, or set PYTHON=" >&2; exit 1; }
+	@echo "making the environment in $(VENV) (once, about a minute)" >&2
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "error: $(PYTHON) cannot make environments; on Debian: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

@@ -1,0 +1,47 @@
+"""``ers demo``: the same service as ``ers up``, with data to look at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from encrypted_records.cli.commands.up import SETTINGS_OF_BOTH, say_where
+from encrypted_records.cli.settings import Settings, takes_settings
+from encrypted_records.cli.terminal import say
+from encrypted_records.cli.up import serve_both
+from encrypted_records.errors import InvalidSetting
+
+
+@click.command(short_help="Start both, store a thousand records, search them.")
+@takes_settings(*SETTINGS_OF_BOTH)
+@click.option(
+    "--examples",
+    type=click.Path(path_type=Path),
+    default=Path("examples"),
+    show_default=True,
+    help="Folder with census.csv and census.schema.json.",
+)
+def demo(settings: Settings, examples: Path) -> None:
+    """Start API and proxy, make a demo account, store a thousand real records and search them.
+
+    The service then goes on running until Ctrl-C or SIGTERM.
+    """
+    from encrypted_records.cli.demo import Example, show  # noqa: PLC0415 - slow to import
+
+    if settings.email_url is not None:
+        raise InvalidSetting(
+            "the demo reads its own mail from the data folder, and --email-url sends it away",
+            hint="leave --email-url out, and ERS_EMAIL_URL and the config file's email_url too",
+        )
+    example = Example.load(examples)
+
+    async def ready() -> None:
+        say_where(settings)
+        say()
+        await show(settings, example)
+        say()
+        say("The service goes on running. Stop it with Ctrl-C.")
+
+    asyncio.run(serve_both(settings, ready))

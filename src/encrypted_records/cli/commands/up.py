@@ -1,0 +1,51 @@
+"""``ers up``: API and proxy together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from encrypted_records import __version__
+from encrypted_records.cli.settings import Settings, takes_settings, without_password
+from encrypted_records.cli.terminal import say
+from encrypted_records.cli.up import serve_both
+
+#: What API and proxy together can be told; the proxy's base URL is then a given.
+SETTINGS_OF_BOTH = (
+    "data_dir",
+    "api_host",
+    "api_port",
+    "proxy_host",
+    "proxy_port",
+    "database_url",
+    "email_url",
+    "public_url",
+    "log_format",
+)
+
+
+@click.command(short_help="Start API and proxy together.")
+@takes_settings(*SETTINGS_OF_BOTH)
+def up(settings: Settings) -> None:
+    """Start API and proxy together, in the foreground, until Ctrl-C or SIGTERM."""
+
+    async def ready() -> None:
+        say_where(settings)
+        say("  stop      Ctrl-C")
+
+    asyncio.run(serve_both(settings, ready))
+
+
+def say_where(settings: Settings) -> None:
+    """The lines that tell where everything is, free of passwords."""
+    folder = settings.data_dir.absolute()
+    database = settings.database_url and without_password(settings.database_url)
+    mail = settings.email_url and without_password(settings.email_url)
+    mail_folder = f"{folder / 'mail'}   (one file per message)"
+    say(f"Encrypted Records Service {__version__} is ready")
+    say(f"  proxy     {settings.proxy_url}   (plaintext goes in and out here)")
+    say(f"  API       {settings.api_url}   (ciphertext only)")
+    say(f"  data      {folder}")
+    say(f"  database  {database or 'SQLite in the data folder'}")
+    say(f"  mail      {mail or mail_folder}")

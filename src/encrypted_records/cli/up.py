@@ -1,0 +1,261 @@
+"""Start the API, the proxy, or both, and end them together.
+
+The only module of the command line that knows the two sides, and only to start them. ``ers up``
+runs each as a child process of its own, so that a crash of one cannot corrupt the other and the
+API's process never holds a key. Rules upheld here:
+
+- what can be refused is refused before anything starts: the folder, the ports;
+- settings reach the children through the environment, since arguments show in ``ps``;
+- the service is ready when the proxy's status answers 200, not before;
+- if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the
+  proxy first, and whatever is left after eight seconds is killed;
+- if this process is killed outright, the children end by themselves (:mod:`.parent`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from encrypted_records.cli import data_folder, parent
+from encrypted_records.cli.settings import Settings, flag, variable
+from encrypted_records.errors import ErsError, Startup
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy import ProxyClient
+
+#: Seconds each side may take for its orderly end; together below the ten that are promised.
+STOP_SECONDS = 4.0
+#: Seconds until the service must be ready; migrations of a large database may take their time.
+READY_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def run_api(settings: Settings) -> None:
+    """Run the API in this process until it is told to stop."""
+    from encrypted_records.server import serve  # noqa: PLC0415 - ers --help must not load Django
+
+    with _alone(settings, "api"):
+        check_port(settings.api_host, settings.api_port, "api")
+        serve.run(
+            serve.ApiSettings(
+                data_dir=settings.data_dir,
+                host=settings.api_host,
+                port=settings.api_port,
+                database_url=settings.database_url,
+                email_url=settings.email_url,
+                public_url=settings.public_url or settings.api_url,
+                log_format=settings.log_format,
+            )
+        )
+
+
+def run_proxy(settings: Settings) -> None:
+    """Run the proxy in this process until it is told to stop."""
+    from encrypted_records.proxy import app  # noqa: PLC0415 - ers --help must not load it
+
+    with _alone(settings, "proxy"):
+        check_port(settings.proxy_host, settings.proxy_port, "proxy")
+        app.run(
+            app.ProxySettings(
+                data_dir=settings.data_dir,
+                host=settings.proxy_host,
+                port=settings.proxy_port,
+                base_url=settings.base_url,
+                log_format=settings.log_format,
+            )
+        )
+
+
+@contextmanager
+def _alone(settings: Settings, role: str) -> Iterator[None]:
+    """Have the data folder ready and to ourselves; what is made in it is for its owner alone."""
+    os.umask(0o077)
+    parent.end_with_parent()
+    data_folder.prepare(settings.data_dir)
+    with data_folder.held(settings.data_dir, role):
+        yield
+
+
+def check_port(host: str, port: int, side: str) -> None:
+    """Make sure that a listener can be opened.
+
+    Raises:
+        Startup: it cannot; the hint names the flag that changes it.
+    """
+    hint = f"choose another with {flag(f'{side}_port')} or {variable(f'{side}_port')}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} of {host} is in use"
+        elif error.errno == errno.EACCES:
+            message = f"port {port} is not open to this user"
+        else:
+            message = f"cannot listen on {host} port {port}: {(error.strerror or '').lower()}"
+            hint = f"choose an address of this machine with {flag(f'{side}_host')}"
+        raise Startup(message, hint=hint) from None
+
+
+async def serve_both(settings: Settings, when_ready: Callable[[], Awaitable[None]]) -> None:
+    """Run both sides until this process is told to stop.
+
+    Args:
+        when_ready: awaited once both answer; the service stays up when it returns, and is ended
+            when it raises.
+
+    Raises:
+        Startup: something is in the way, or one side ended by itself.
+        ErsError: what ``when_ready`` raised.
+    """
+    data_folder.prepare(settings.data_dir)
+    with data_folder.held(settings.data_dir, "up"):
+        _check_ports(settings)
+        stop = _on_signal()
+        async with _children(settings) as sides:
+            work = asyncio.create_task(_when_ready(settings, when_ready))
+            told = asyncio.create_task(stop.wait())
+            ends = [side.end for side in sides]
+            try:
+                await asyncio.wait([work, told, *ends], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+                    await asyncio.wait([told, *ends], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                work.cancel()
+                told.cancel()
+            if not stop.is_set():
+                _blame(sides)
+
+
+def _check_ports(settings: Settings) -> None:
+    if settings.api_port == settings.proxy_port and settings.api_host == settings.proxy_host:
+        raise Startup(
+            f"API and proxy cannot both listen on port {settings.api_port}",
+            hint="choose another with --proxy-port",
+        )
+    check_port(settings.api_host, settings.api_port, "api")
+    check_port(settings.proxy_host, settings.proxy_port, "proxy")
+
+
+def _on_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _when_ready(settings: Settings, then: Callable[[], Awaitable[None]]) -> None:
+    from encrypted_records.client.proxy import ProxyClient  # noqa: PLC0415 - slow to import
+
+    try:
+        async with asyncio.timeout(READY_SECONDS), ProxyClient(settings.proxy_url) as client:
+            while not await _answers(client):  # noqa: ASYNC110 - the event is another process's
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise Startup(
+            f"the service was not ready within {READY_SECONDS:.0f} seconds",
+            hint="the log above says what it was waiting for",
+        ) from None
+    await then()
+
+
+async def _answers(client: ProxyClient) -> bool:
+    with suppress(ErsError):
+        await client.status()
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Side:
+    name: str
+    process: asyncio.subprocess.Process
+    end: asyncio.Task[int]
+
+
+@asynccontextmanager
+async def _children(settings: Settings) -> AsyncIterator[list[_Side]]:
+    """Both sides as child processes; none of them is left when the block is."""
+    reading, writing = os.pipe()
+    sides: list[_Side] = []
+    try:
+        for command in ("api", "proxy"):
+            sides.append(await _start(command, settings, reading))
+        yield sides
+    finally:
+        # The proxy first: it may still have accepted work to hand to the API.
+        for side in reversed(sides):
+            await _end(side)
+        os.close(reading)
+        os.close(writing)
+
+
+async def _start(command: str, settings: Settings, lifeline: int) -> _Side:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "encrypted_records.cli.main",
+        command,
+        env=_environment(settings) | {parent.VARIABLE: str(lifeline)},
+        pass_fds=(lifeline,),
+        stdin=asyncio.subprocess.DEVNULL,
+        # stdout is for what ers up says itself; the children's lines all go to stderr.
+        stdout=2,
+        # A session of its own: Ctrl-C reaches only us, and the children end in our order.
+        start_new_session=True,
+    )
+    name = "API" if command == "api" else command
+    return _Side(name, process, asyncio.create_task(process.wait()))
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The children's environment: ours, with every setting decided."""
+    decided = dataclasses.replace(
+        settings,
+        data_dir=settings.data_dir.absolute(),
+        base_url=settings.api_url,
+        public_url=settings.public_url or settings.proxy_url,
+    )
+    chosen = {
+        variable(name): "" if value is None else str(value)
+        for name, value in dataclasses.asdict(decided).items()
+    }
+    return {**os.environ, **chosen, "ERS_CONFIG": os.devnull}
+
+
+async def _end(side: _Side) -> None:
+    with suppress(ProcessLookupError):
+        side.process.terminate()
+    await asyncio.wait([side.end], timeout=STOP_SECONDS)
+    # The child leads its own group: this also takes workers that outlived it.
+    with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of an empty group
+        os.killpg(side.process.pid, signal.SIGKILL)
+    await side.end
+
+
+def _blame(sides: list[_Side]) -> None:
+    ended = next(side for side in sides if side.end.done())
+    code = ended.end.result()
+    how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    raise Startup(
+        f"the {ended.name} ended ({how}), so both are stopped",
+        hint="its own message is above",
+    )

@@ -1,0 +1,179 @@
+"""The proxy's interface for Python: one method per endpoint, plaintext in and out.
+
+Numbers keep their exact value in both directions: they leave as JSON numbers and come back as
+``int`` or ``Decimal``, never as ``float``. Nothing here is repeated on failure except reads.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import ApiFailed, Malformed
+from encrypted_records.model import strict_json
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+class Created(msgspec.Struct, frozen=True):
+    """What the service says of something it has just made."""
+
+    id: str
+    url: str
+
+
+class User(msgspec.Struct, frozen=True):
+    """The account behind the credentials; ``organizations`` are paths."""
+
+    email: str
+    organizations: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of a search. ``count`` covers all pages; it is None where none was asked for."""
+
+    count: int | None
+    next_cursor: str | None
+    results: tuple[FoundRecord, ...]
+
+
+def basic(email: str, password: str) -> str:
+    """The Authorization value of Basic credentials (RFC 7617, UTF-8)."""
+    return "Basic " + base64.b64encode(f"{email}:{password}".encode()).decode()
+
+
+class ProxyClient:
+    """A proxy at ``proxy_url``, used by one account or by none.
+
+    Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
+    document stands for, or an ``Unavailable`` where no answer came.
+    """
+
+    def __init__(
+        self, proxy_url: str, *, email: str | None = None, password: str | None = None
+    ) -> None:
+        known = email is not None and password is not None
+        auth = basic(email, password) if known else None  # type: ignore[arg-type] # both are known
+        self._transport = Transport(proxy_url, auth=auth)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def status(self, *, seconds: float = 5.0) -> Mapping[str, Any]:
+        """Whether proxy and API answer. One attempt: whoever waits for it repeats it."""
+        answer = await self._transport.request(
+            "GET", "/api/status/", timeout=seconds, repeatable=False
+        )
+        return answer.typed(dict[str, Any])  # type: ignore[no-any-return] # typed() checks it
+
+    async def register(self, *, email: str, password: str, organization_name: str) -> None:
+        """Open an account with an organization of its own. A message goes to ``email``."""
+        body = {
+            "email": email,
+            "password": password,
+            "password_confirm": password,
+            "organization_name": organization_name,
+        }
+        await self._transport.request("POST", "/api/accounts/register/", json=body)
+
+    async def verify_registration(self, *, user_id: str, timestamp: int, signature: str) -> None:
+        """Confirm the address with the three values from the message."""
+        body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
+        await self._transport.request("POST", "/api/accounts/verify-registration/", json=body)
+
+    async def user(self) -> User:
+        answer = await self._transport.request("GET", "/api/users/self/")
+        return answer.typed(User)  # type: ignore[no-any-return] # typed() checks it
+
+    async def create_dataset(self, *, name: str, organization: str) -> Created:
+        return await self._create("datasets", {"name": name, "organization": organization})
+
+    async def create_schema(
+        self, *, name: str, dataset: str, definition: Mapping[str, Any]
+    ) -> Created:
+        return await self._create(
+            "schemas", {"name": name, "dataset": dataset, "schema": definition}
+        )
+
+    async def _create(self, collection: str, body: Mapping[str, Any]) -> Created:
+        answer = await self._transport.request("POST", f"/api/{collection}/", json=body)
+        return answer.typed(Created)  # type: ignore[no-any-return] # typed() checks it
+
+    async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
+        """Store at most 100 records: all of them, or on any error none.
+
+        Args:
+            schema: the path of their schema.
+            records: field name to value; absent fields are left out.
+        """
+        body = [{"schema": schema, "data": data} for data in records]
+        answer = await self._post("/api/records/ingest/", body)
+        return msgspec.convert(answer, list[Created])
+
+    async def search(
+        self,
+        schema: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        order_by: Sequence[str] = (),
+        fields: Sequence[str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        count: bool = True,
+    ) -> Found:
+        """One page of the records of ``schema`` that ``where`` selects, opened.
+
+        Args:
+            where: a predicate as docs/http-api.md describes it; None selects all.
+            order_by: field names, ``-`` before one for descending order.
+            fields: the fields to return; None returns all.
+            cursor: ``next_cursor`` of the page before.
+        """
+        body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
+        optional = {"where": where, "fields": fields, "cursor": cursor}
+        body |= {key: value for key, value in optional.items() if value is not None}
+        if order_by:
+            body["order_by"] = list(order_by)
+        answer = await self._post("/api/records/search/", body)
+        try:
+            return Found(
+                answer.get("count"),
+                answer.get("next_cursor"),
+                tuple(FoundRecord(row["id"], row["data"]) for row in answer["results"]),
+            )
+        except (AttributeError, KeyError, TypeError):
+            raise ApiFailed("the search answer is not of the expected form") from None
+
+    async def _post(self, path: str, body: Any) -> Any:
+        """POST JSON whose numbers are exact, and read the answer alike."""
+        answer = await self._transport.request(
+            "POST",
+            path,
+            data=_encoder.encode(body),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            return strict_json.loads(answer.body)
+        except Malformed:
+            raise ApiFailed("the answer was not the JSON that was expected") from None

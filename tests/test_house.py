@@ -1,0 +1,21 @@
+"""The rules that ``make check`` enforces hold: one exit code says whether all is well."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"], ["lint-imports"]],
+    ids=lambda command: " ".join(command),
+)
+def test_the_code_passes(command: list[str]) -> None:
+    tool, *rest = command
+    done = subprocess.run([BIN / tool, *rest], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
