@@ -1,0 +1,1 @@
+"""The sealed index: columns, segments, the commit ledger, and answering predicates. Pure."""

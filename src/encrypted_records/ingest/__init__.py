@@ -1,0 +1,1 @@
+"""The pipeline from bytes to sealed commits: parse -> validate -> seal. No I/O."""

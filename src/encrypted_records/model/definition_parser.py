@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidDefinition, Malformed
 from encrypted_records.model import strict_json
@@ -55,20 +55,22 @@ def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDe
         InvalidDefinition: with all flaws.
     """
     if len(text) > MAX_DEFINITION_BYTES:
-        _fail([Flaw("too_large", f"larger than {MAX_DEFINITION_BYTES} bytes", pointer=pointer)])
+        raise _unacceptable(
+            [Flaw("too_large", f"larger than {MAX_DEFINITION_BYTES} bytes", pointer=pointer)]
+        )
     try:
         root = strict_json.loads(text)
     except Malformed as error:
-        _fail([Flaw("malformed", error.message, pointer=pointer)])
+        raise _unacceptable([Flaw("malformed", error.message, pointer=pointer)]) from None
     reader = _Reader(pointer)
     definition = reader.root(root)
     if reader.flaws or definition is None:
-        _fail(reader.flaws)
+        raise _unacceptable(reader.flaws)
     return definition
 
 
-def _fail(flaws: list[Flaw]) -> NoReturn:
-    raise InvalidDefinition("the schema definition is not acceptable", flaws=tuple(flaws))
+def _unacceptable(flaws: list[Flaw]) -> InvalidDefinition:
+    return InvalidDefinition("the schema definition is not acceptable", flaws=tuple(flaws))
 
 
 def escape_pointer(token: str) -> str:

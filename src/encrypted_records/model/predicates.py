@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
-from typing import Any, NoReturn
+from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import (
@@ -182,17 +182,17 @@ class _Parser:
         for name in body:
             if name not in known:
                 code = "not_supported" if name == "order_by" else "unknown_member"
-                _refuse(code, "a search has no such member in this version", f"/{name}")
+                raise _flaw(code, "a search has no such member in this version", f"/{name}")
         parts: list[Predicate] = []
         if body.get("where") is not None:
             parts.append(self.predicate(body["where"], "/where", 1))
         parts += self.filters(body.get("filters"))
         count = body.get("count", False)
         if not isinstance(count, bool):
-            _refuse("type", "expected true or false", "/count")
+            raise _flaw("type", "expected true or false", "/count")
         cursor = body.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
-            _refuse("type", "expected the next_cursor of an earlier answer, or null", "/cursor")
+            raise _flaw("type", "expected the next_cursor of an earlier answer, or null", "/cursor")
         return Query(
             where=parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Everything(),
             fields=self.wanted(body.get("fields")),
@@ -203,14 +203,14 @@ class _Parser:
 
     def limit(self, found: Any) -> int:
         if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MAX_LIMIT:
-            _refuse("limit", f"expected an integer from 0 to {MAX_LIMIT}", "/limit")
+            raise _flaw("limit", f"expected an integer from 0 to {MAX_LIMIT}", "/limit")
         return found
 
     def wanted(self, found: Any) -> tuple[str, ...] | None:
         if found is None:
             return None
         if not isinstance(found, list):
-            _refuse("type", "expected an array of field names", "/fields")
+            raise _flaw("type", "expected an array of field names", "/fields")
         for position, name in enumerate(found):
             self.spec(name, f"/fields/{position}")
         return tuple(found)
@@ -219,30 +219,32 @@ class _Parser:
         if found is None:
             return []
         if not isinstance(found, list):
-            _refuse("type", "expected an array of objects with label and value", "/filters")
+            raise _flaw("type", "expected an array of objects with label and value", "/filters")
         parts = []
         for position, entry in enumerate(found):
             pointer = f"/filters/{position}"
             if not isinstance(entry, dict) or set(entry) != {"label", "value"}:
-                _refuse("type", "expected an object with label and value", pointer)
+                raise _flaw("type", "expected an object with label and value", pointer)
             asked = {"field": entry["label"], "op": "eq", "value": entry["value"]}
             parts.append(self.comparison(asked, pointer, field_member="label"))
         return parts
 
     def predicate(self, found: Any, pointer: str, depth: int) -> Predicate:
         if depth > MAX_DEPTH:
-            _refuse("too_deep", f"nested more than {MAX_DEPTH} levels", pointer)
+            raise _flaw("too_deep", f"nested more than {MAX_DEPTH} levels", pointer)
         if not isinstance(found, dict):
-            _refuse("type", "expected an object", pointer)
+            raise _flaw("type", "expected an object", pointer)
         if "field" in found or "op" in found:
             return self.comparison(found, pointer)
         if len(found) != 1 or (keyword := next(iter(found))) not in ("and", "or", "not"):
-            _refuse("where", "expected field and op, or one of and, or, not", pointer)
+            raise _flaw("where", "expected field and op, or one of and, or, not", pointer)
         inner = found[keyword]
         if keyword == "not":
             return Not(self.predicate(inner, f"{pointer}/not", depth + 1))
         if not isinstance(inner, list) or not inner:
-            _refuse("type", "expected an array with at least one condition", f"{pointer}/{keyword}")
+            raise _flaw(
+                "type", "expected an array with at least one condition", f"{pointer}/{keyword}"
+            )
         parts = tuple(
             self.predicate(part, f"{pointer}/{keyword}/{position}", depth + 1)
             for position, part in enumerate(inner)
@@ -252,7 +254,7 @@ class _Parser:
     def spec(self, name: Any, pointer: str) -> FieldSpec:
         spec = self.definition.fields.get(name) if isinstance(name, str) else None
         if spec is None:
-            _refuse("unknown_field", "the schema has no such field", pointer)
+            raise _flaw("unknown_field", "the schema has no such field", pointer)
         return spec
 
     def comparison(
@@ -260,49 +262,53 @@ class _Parser:
     ) -> Predicate:
         self.comparisons += 1
         if self.comparisons > MAX_COMPARISONS:
-            _refuse("too_many", f"more than {MAX_COMPARISONS} comparisons", pointer)
+            raise _flaw("too_many", f"more than {MAX_COMPARISONS} comparisons", pointer)
         for name in found:
             if name not in ("field", "op", "value"):
-                _refuse(
+                raise _flaw(
                     "unknown_member", "a comparison has field, op and value", f"{pointer}/{name}"
                 )
         spec = self.spec(found.get("field"), f"{pointer}/{field_member}")
         op = found.get("op")
         value = found.get("value")
         place = f"{pointer}/value"
-        if op == "is_null":
-            if value not in (None, True, False):
-                _refuse("type", "expected true, false or nothing", place)
-            return Not(Absent(spec.name)) if value is False else Absent(spec.name)
-        if op in ("eq", "ne"):
-            equal = self.one_of(spec, [(value, place)])
-            return Not(equal) if op == "ne" else equal
-        if op == "in":
-            if not isinstance(value, list) or not 1 <= len(value) <= MAX_IN_VALUES:
-                _refuse("type", f"expected an array of 1 to {MAX_IN_VALUES} values", place)
-            return self.one_of(spec, [(one, f"{place}/{at}") for at, one in enumerate(value)])
-        if op == "between":
-            if not isinstance(value, list) or len(value) != 2:
-                _refuse("type", "expected an array of the lower and the upper bound", place)
-            return self.range(spec, (value[0], f"{place}/0", True), (value[1], f"{place}/1", True))
-        if op in ("lt", "le"):
-            return self.range(spec, None, (value, place, op == "le"))
-        if op in ("gt", "ge"):
-            return self.range(spec, (value, place, op == "ge"), None)
-        if op == "prefix":
-            if spec.type != "string":
-                _refuse("op", "prefix is for string fields", f"{pointer}/op")
-            return TextPrefix(spec.name, self.text(value, place))
-        operators = "eq, ne, lt, le, gt, ge, between, in, prefix, is_null"
-        _refuse("op", f"expected one of {operators}", f"{pointer}/op")
+        match op:
+            case "is_null":
+                if value is not None and not isinstance(value, bool):
+                    raise _flaw("type", "expected true, false or nothing", place)
+                return Not(Absent(spec.name)) if value is False else Absent(spec.name)
+            case "eq":
+                return self.one_of(spec, [(value, place)])
+            case "ne":
+                return Not(self.one_of(spec, [(value, place)]))
+            case "in":
+                if not isinstance(value, list) or not 1 <= len(value) <= MAX_IN_VALUES:
+                    raise _flaw("type", f"expected an array of 1 to {MAX_IN_VALUES} values", place)
+                return self.one_of(spec, [(one, f"{place}/{at}") for at, one in enumerate(value)])
+            case "between":
+                if not isinstance(value, list) or len(value) != 2:
+                    raise _flaw("type", "expected an array of the lower and the upper bound", place)
+                low, high = value
+                return self.range(spec, (low, f"{place}/0", True), (high, f"{place}/1", True))
+            case "lt" | "le":
+                return self.range(spec, None, (value, place, op == "le"))
+            case "gt" | "ge":
+                return self.range(spec, (value, place, op == "ge"), None)
+            case "prefix" if spec.type == "string":
+                return TextPrefix(spec.name, self.text(value, place))
+            case "prefix":
+                raise _flaw("op", "prefix is for string fields", f"{pointer}/op")
+            case _:
+                operators = "eq, ne, lt, le, gt, ge, between, in, prefix, is_null"
+                raise _flaw("op", f"expected one of {operators}", f"{pointer}/op")
 
     def text(self, value: Any, pointer: str) -> str:
         if not isinstance(value, str):
-            _refuse("type", "expected a string", pointer)
+            raise _flaw("type", "expected a string", pointer)
         try:
             value.encode()
         except UnicodeEncodeError:
-            _refuse("unicode", "holds half of a surrogate pair", pointer)
+            raise _flaw("unicode", "holds half of a surrogate pair", pointer) from None
         return comparable(value)
 
     def one_of(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
@@ -317,9 +323,9 @@ class _Parser:
                 plain = FieldSpec(spec.name, spec.type, spec.numbers.bounds_only)
                 number = as_decimal(plain.accept(value))
             except ValueRefused as refused:
-                _refuse(refused.code, refused.detail, pointer)
+                raise _flaw(refused.code, refused.detail, pointer) from None
             if number is None:
-                _refuse("type", "expected a number; is_null finds absent fields", pointer)
+                raise _flaw("type", "expected a number; is_null finds absent fields", pointer)
             points.add(spec.numbers.to_grid(number))
         return NumberIn(spec.name, frozenset(points))
 
@@ -352,9 +358,9 @@ class _Parser:
     def bound(self, spec: FieldSpec, value: Any, pointer: str) -> Callable[[str], int]:
         number = as_decimal(value)
         if number is None:
-            _refuse("type", f"expected a number of type {spec.type}", pointer)
+            raise _flaw("type", f"expected a number of type {spec.type}", pointer)
         return lambda rounding: spec.numbers.clamp(number, rounding)
 
 
-def _refuse(code: str, detail: str, pointer: str) -> NoReturn:
-    raise InvalidQuery("the search cannot be asked", flaws=(Flaw(code, detail, pointer=pointer),))
+def _flaw(code: str, detail: str, pointer: str) -> InvalidQuery:
+    return InvalidQuery("the search cannot be asked", flaws=(Flaw(code, detail, pointer=pointer),))

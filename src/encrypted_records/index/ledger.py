@@ -1,0 +1,245 @@
+"""The commit log, verified: what a schema's data is at each version (docs/SPEC.md, section 7).
+
+The state is never taken from the API's word. It is what the log's commits, each authenticated
+under K_log, add up to; a commit that does not fit the state before it is a broken log. Commits
+name the log they had seen by its running digest, so that dropping, reordering or replacing any
+earlier commit breaks every later one that knew of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import ErsError, LogBroken
+from encrypted_records.model import wire
+from encrypted_records.model.ids import new_id
+from encrypted_records.model.records import (
+    Commit,
+    CommitBody,
+    CommitUpload,
+    Group,
+    LogEntry,
+    ManifestDelta,
+    Page,
+    RowBatch,
+    RowRef,
+    Segment,
+)
+
+EMPTY_DIGEST = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A version of the log and its running digest: what a proxy remembers of what it saw."""
+
+    version: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    group: Group
+    #: place among all groups of the schema, in the order in which they arrived
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A schema's data at one version. Immutable: one query works on one view."""
+
+    version: int
+    segments: tuple[Segment, ...]
+    groups: Mapping[bytes, GroupState]
+    dead: Mapping[bytes, BitMap]
+
+    def dead_rows(self, segment: Segment) -> BitMap:
+        """Local ordinals of the segment's rows that are no longer live."""
+        return BitMap.union(
+            BitMap(),
+            *(self.dead[uid].shift(base) for uid, base in segment.groups if uid in self.dead),
+        )
+
+    @property
+    def count(self) -> int:
+        """Live records."""
+        indexed = sum(segment.count + segment.purged for segment in self.segments)
+        return indexed - sum(len(rows) for rows in self.dead.values())
+
+
+@dataclass(slots=True)
+class _Writer:
+    counter: int = 0
+    digest: bytes = EMPTY_DIGEST
+
+
+@dataclass
+class Ledger:
+    """The log of one schema as far as it has been verified.
+
+    ``writer`` is this process's own 16-byte writer id: a fresh one per process, so that what an
+    earlier process sent in its last moments can never collide with a counter used here.
+    """
+
+    key: SchemaKey
+    writer: bytes
+    _digests: list[bytes] = field(default_factory=lambda: [EMPTY_DIGEST])
+    _writers: dict[bytes, _Writer] = field(default_factory=dict)
+    _groups: dict[bytes, GroupState] = field(default_factory=dict)
+    _segments: dict[bytes, Segment] = field(default_factory=dict)
+    _dead: dict[bytes, BitMap] = field(default_factory=dict)
+    _commits: set[bytes] = field(default_factory=set)
+
+    @property
+    def version(self) -> int:
+        return len(self._digests) - 1
+
+    @property
+    def head(self) -> Head:
+        return Head(self.version, self._digests[-1])
+
+    def view(self) -> View:
+        return View(self.version, tuple(self._segments.values()), self._groups, dict(self._dead))
+
+    def knows(self, head: Head) -> bool:
+        """Whether this log contains what ``head`` names."""
+        return head.version <= self.version and self._digests[head.version] == head.digest
+
+    def extend(self, delta: ManifestDelta) -> None:
+        """Take in the log after :attr:`version`.
+
+        Raises:
+            LogBroken: the delta has gaps, commits that are not authentic, or such that cannot
+                follow. The ledger then stands where the last good commit left it.
+        """
+        if delta.schema != self.key.schema:
+            raise LogBroken("the log is of another schema")
+        for entry in delta.entries:
+            self._apply(entry)
+        if self.version != delta.version:
+            raise LogBroken("the log does not reach the version it claims")
+
+    def _apply(self, entry: LogEntry) -> None:
+        if entry.version != self.version + 1:
+            raise LogBroken("the log has a gap")
+        commit = entry.commit
+        if not self.key.log.verify(commit.mac, commit.body):
+            raise LogBroken("a commit in the log is not authentic")
+        try:
+            body = wire.decode_commit_body(commit)
+        except ErsError:
+            raise LogBroken("a commit in the log is of an unknown format") from None
+        self._check_place(body)
+        groups = self._check_added(body)
+        self._check_killed(body)
+        self._check_segments(body, groups)
+
+        self._commits.add(body.id)
+        self._writers[body.writer] = _Writer(body.counter, wire.commit_digest(commit))
+        for group in body.groups:
+            self._groups[group.uid] = GroupState(group, len(self._groups))
+        for ref in body.killed:
+            # A view may hold the old set, so it is replaced and never changed.
+            self._dead[ref.group] = self._dead.get(ref.group, BitMap()) | BitMap([ref.ordinal])
+        for uid in body.replaced:
+            del self._segments[uid]
+        for segment in body.segments:
+            self._segments[segment.uid] = segment
+        self._digests.append(wire.next_log_digest(self._digests[-1], commit))
+
+    def _check_place(self, body: CommitBody) -> None:
+        if body.schema != self.key.schema or body.key_id != self.key.id:
+            raise LogBroken("a commit in the log is of another schema or key")
+        if body.id in self._commits:
+            raise LogBroken("a commit stands in the log twice")
+        writer = self._writers.get(body.writer, _Writer())
+        if body.counter != writer.counter + 1 or body.previous != writer.digest:
+            raise LogBroken("a writer's commit is missing from the log or out of order")
+        if body.seen > self.version or self._digests[body.seen] != body.seen_digest:
+            raise LogBroken("a commit had seen a log other than this one")
+
+    def _check_added(self, body: CommitBody) -> dict[bytes, Group]:
+        groups = {group.uid: group for group in body.groups}
+        if len(groups) != len(body.groups) or any(uid in self._groups for uid in groups):
+            raise LogBroken("a commit adds a group that exists")
+        return groups
+
+    def _check_killed(self, body: CommitBody) -> None:
+        named: set[tuple[bytes, int]] = set()
+        for ref in body.killed:
+            state = self._groups.get(ref.group)
+            if state is None or ref.ordinal >= state.group.count:
+                raise LogBroken("a commit removes a row that does not exist")
+            if ref.ordinal in self._dead.get(ref.group, ()) or (ref.group, ref.ordinal) in named:
+                raise LogBroken("a commit removes a row that is dead")
+            named.add((ref.group, ref.ordinal))
+
+    def _check_segments(self, body: CommitBody, added: Mapping[bytes, Group]) -> None:
+        """Each group belongs to exactly one live segment, before and after; counts add up."""
+        uids = [segment.uid for segment in body.segments]
+        if len(set(uids)) != len(uids) or any(uid in self._segments for uid in uids):
+            raise LogBroken("a commit adds a segment that exists")
+        freed: list[bytes] = []
+        for uid in body.replaced:
+            if uid not in self._segments or body.replaced.count(uid) > 1:
+                raise LogBroken("a commit replaces a segment that is not live")
+            freed += [group for group, _ in self._segments[uid].groups]
+        covered = [group for segment in body.segments for group, _ in segment.groups]
+        if sorted(covered) != sorted([*freed, *added]):
+            raise LogBroken("a commit's segments do not cover exactly its groups")
+        for segment in body.segments:
+            base = dead = 0
+            for uid, stated in segment.groups:
+                group = added.get(uid) or self._groups[uid].group
+                if stated != base:
+                    raise LogBroken("a segment's groups do not follow one another")
+                base += group.count
+                dead += len(self._dead.get(uid, ()))
+            if segment.count + segment.purged != base or segment.purged > dead:
+                raise LogBroken("a segment's counts do not add up")
+
+    def draft(
+        self,
+        definition: bytes,
+        *,
+        groups: Sequence[Group] = (),
+        segments: Sequence[Segment] = (),
+        killed: Sequence[RowRef] = (),
+        replaced: Sequence[bytes] = (),
+        rows: Sequence[RowBatch] = (),
+        pages: Sequence[Page] = (),
+    ) -> CommitUpload:
+        """The next commit of this writer, authenticated; the ledger itself does not change.
+
+        Until the outcome is known, no other commit may be drafted: it would carry the same
+        counter, and the API takes only one of the two.
+
+        Args:
+            definition: digest of the definition under which the rows were sealed.
+        """
+        writer = self._writers.get(self.writer, _Writer())
+        body = wire.encode_commit_body(
+            CommitBody(
+                format=1,
+                id=new_id(),
+                schema=self.key.schema,
+                key_id=self.key.id,
+                definition=definition,
+                writer=self.writer,
+                counter=writer.counter + 1,
+                previous=writer.digest,
+                seen=self.version,
+                seen_digest=self._digests[-1],
+                groups=list(groups),
+                segments=list(segments),
+                killed=list(killed),
+                replaced=list(replaced),
+                content=wire.content_digest(rows, pages),
+            )
+        )
+        commit = Commit(body=body, mac=self.key.log.compute(body))
+        return CommitUpload(commit, tuple(rows), tuple(pages))

@@ -1,0 +1,86 @@
+"""Seal the rows of a group, and open any of them (docs/SPEC.md, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cryptography.hazmat.primitives import hashes
+
+from encrypted_records.crypto import sealing, values
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model.definition import SchemaDefinition, Value
+from encrypted_records.model.records import Group, PlainRecord, RowBatch, SealedRow
+
+
+def seal_group(
+    key: SchemaKey, definition: SchemaDefinition, records: Sequence[PlainRecord]
+) -> tuple[Group, RowBatch]:
+    """Seal up to 2**20 records as one group; a record's ordinal is its place in ``records``.
+
+    Every field of the definition is sealed in every row, absent ones too, so that absence does
+    not show.
+    """
+    where = sealing.place(key)
+    contexts = [sealing.record_context(where, one.record_id, one.version) for one in records]
+    names = list(definition.fields)
+    plain = [
+        [values.encode(spec, record.data.get(name)) for record in records]
+        for name, spec in definition.fields.items()
+    ]
+    uid = key.uids.uid(_content_digest(contexts, names, plain))
+    sealed: list[list[bytes]] = []
+    for name, column in zip(names, plain, strict=True):
+        field_key = key.field(definition.fields[name]).seal(uid)
+        label = name.encode()
+        sealed.append(
+            [
+                sealing.seal_field(field_key, ordinal, contexts[ordinal], label, value)
+                for ordinal, value in enumerate(column)
+            ]
+        )
+    rows = [
+        SealedRow(record.record_id, record.version, list(fields))
+        for record, fields in zip(records, zip(*sealed, strict=True), strict=True)
+    ]
+    return Group(uid, key.version, len(rows), names), RowBatch(uid, 0, rows)
+
+
+def _content_digest(
+    contexts: Sequence[bytes], names: Sequence[str], plain: Sequence[Sequence[bytes]]
+) -> bytes:
+    """SHA-256 over all that the group's keys will seal, each part after its length."""
+    state = hashes.Hash(hashes.SHA256())
+    for part in contexts:
+        state.update(len(part).to_bytes(4, "big") + part)
+    for name, column in zip(names, plain, strict=True):
+        label = name.encode()
+        state.update(len(label).to_bytes(4, "big") + label)
+        for value in column:
+            state.update(len(value).to_bytes(4, "big") + value)
+    return state.finalize()
+
+
+def open_row(
+    key: SchemaKey, definition: SchemaDefinition, group: Group, ordinal: int, row: SealedRow
+) -> PlainRecord:
+    """Open a row of ``group``; absent fields are left out of the record.
+
+    Raises:
+        DoesNotOpen: a field altered, or of another place, version or key; or the row has other
+            fields than its group.
+    """
+    if len(row.fields) != len(group.fields):
+        raise DoesNotOpen("a row has another number of fields than its group")
+    record = sealing.record_context(sealing.place(key), row.record_id, row.version)
+    data: dict[str, Value] = {}
+    for name, sealed in zip(group.fields, row.fields, strict=True):
+        spec = definition.fields.get(name)
+        if spec is None:
+            raise DoesNotOpen("a row holds a field that the definition lacks")
+        field_key = key.field(spec).seal(group.uid)
+        plain = sealing.open_field(field_key, ordinal, record, name.encode(), sealed)
+        value = values.decode(spec, plain)
+        if value is not None:
+            data[name] = value
+    return PlainRecord(row.record_id, row.version, data)

@@ -1,0 +1,44 @@
+"""Raw values -> accepted values, with every flaw named by row and field, never by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from encrypted_records.errors import Flaw
+from encrypted_records.model.definition import SchemaDefinition, Value, ValueRefused
+from encrypted_records.model.definition_parser import escape_pointer
+
+
+def validate(
+    definition: SchemaDefinition, raw: Mapping[str, Any], *, row: int, pointer: str
+) -> tuple[dict[str, Value], list[Flaw]]:
+    """One record's accepted values, absent fields left out, and what is wrong with it.
+
+    Args:
+        raw: field name to value as parsed (numbers as int or Decimal).
+        row: the record's number, from 1, for the flaws.
+        pointer: where its data stands in the request, for the flaws.
+    """
+    data: dict[str, Value] = {}
+    flaws: list[Flaw] = []
+
+    def flaw(name: str, code: str, detail: str) -> None:
+        flaws.append(Flaw(code, detail, f"{pointer}/{escape_pointer(name)}", row, name))
+
+    for name, sent in raw.items():
+        spec = definition.fields.get(name)
+        if spec is None:
+            flaw(name, "unknown_field", "the schema has no such field")
+            continue
+        try:
+            value = spec.accept(sent)
+        except ValueRefused as refused:
+            flaw(name, refused.code, refused.detail)
+            continue
+        if value is not None:
+            data[name] = value
+    for name in definition.fields:
+        if name in definition.required and raw.get(name) is None:
+            flaw(name, "required", "a required field is missing")
+    return data, flaws
