@@ -210,10 +210,7 @@ async def _children(settings: Settings) -> AsyncIterator[list[_Side]]:
 
 async def _start(command: str, settings: Settings, lifeline: int) -> _Side:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "encrypted_records.cli.main",
-        command,
+        *_command_line(command),
         env=_environment(settings) | {parent.VARIABLE: str(lifeline)},
         pass_fds=(lifeline,),
         stdin=asyncio.subprocess.DEVNULL,
@@ -224,6 +221,11 @@ async def _start(command: str, settings: Settings, lifeline: int) -> _Side:
     )
     name = "API" if command == "api" else command
     return _Side(name, process, asyncio.create_task(process.wait()))
+
+
+def _command_line(command: str) -> list[str]:
+    """No setting is in it: arguments show in ``ps``."""
+    return [sys.executable, "-m", "encrypted_records.cli.main", command]
 
 
 def _environment(settings: Settings) -> dict[str, str]:

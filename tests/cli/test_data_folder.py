@@ -1,0 +1,94 @@
+"""The data folder: made once, for its owner alone, used by one service at a time."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.cli import data_folder
+from encrypted_records.errors import Startup
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a" / "b"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_first_run_makes_it_for_its_owner_alone(folder: Path) -> None:
+    data_folder.prepare(folder)
+    assert mode(folder) == 0o700
+    assert (folder / "format").read_text() == "1\n"
+
+
+def test_every_other_run_leaves_it_as_it_is(folder: Path) -> None:
+    data_folder.prepare(folder)
+    (folder / "keys").touch()
+    data_folder.prepare(folder)
+    assert {path.name for path in folder.iterdir()} == {"format", "keys"}
+
+
+def test_an_empty_folder_that_is_there_is_taken_and_closed(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o755)
+    data_folder.prepare(folder)
+    assert mode(folder) == 0o700
+
+
+def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o755)
+    (folder / "thesis.tex").touch()
+    with pytest.raises(Startup, match="no data folder of this service"):
+        data_folder.prepare(folder)
+    assert mode(folder) == 0o755
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_of_a_newer_version_is_refused_by_name(folder: Path) -> None:
+    data_folder.prepare(folder)
+    (folder / "format").write_text("2\n")
+    with pytest.raises(Startup, match="newer version: format 2, and this version knows up to 1"):
+        data_folder.prepare(folder)
+
+
+def test_a_format_that_is_no_number_is_refused(folder: Path) -> None:
+    data_folder.prepare(folder)
+    (folder / "format").write_text("garbage")
+    with pytest.raises(Startup, match="should hold a number"):
+        data_folder.prepare(folder)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Startup, match="not a directory") as refused:
+        data_folder.prepare(tmp_path / "file" / "data")
+    assert "--data-dir" in refused.value.hint
+
+
+def test_two_of_a_kind_cannot_hold_one_folder(folder: Path) -> None:
+    data_folder.prepare(folder)
+    with (
+        data_folder.held(folder, "up"),
+        data_folder.held(folder, "api"),
+        pytest.raises(Startup, match=r"another ers up \(process \d+\)"),
+        data_folder.held(folder, "up"),
+    ):
+        pass
+
+
+def test_a_holder_that_was_killed_holds_nothing(folder: Path) -> None:
+    data_folder.prepare(folder)
+    script = (
+        "import os, sys, pathlib; from encrypted_records.cli import data_folder\n"
+        "with data_folder.held(pathlib.Path(sys.argv[1]), 'up'): os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
+    assert killed.returncode == -9
+    with data_folder.held(folder, "up"):
+        pass

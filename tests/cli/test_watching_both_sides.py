@@ -1,0 +1,161 @@
+"""How ``ers up`` starts, watches and ends its two sides, seen with stand-ins for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.cli import up
+from encrypted_records.cli.settings import Settings
+from encrypted_records.errors import ApiFailed, Startup
+from tests.support.service import call, descendants, free_ports, gone
+
+STUB = Path(__file__).with_name("stub_side.py")
+Behave = Callable[..., Settings]
+
+
+@pytest.fixture
+def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Behave:
+    """Choose how each side behaves; returns the settings to start them with."""
+
+    def choose(*, api: str = "good", proxy: str = "good") -> Settings:
+        behaviour = {"api": api, "proxy": proxy}
+        monkeypatch.setattr(
+            up,
+            "_command_line",
+            lambda side: [sys.executable, str(STUB), side, behaviour[side]],
+        )
+        api_port, proxy_port = free_ports(2)
+        return Settings(data_dir=tmp_path / "data", api_port=api_port, proxy_port=proxy_port)
+
+    return choose
+
+
+def serve(settings: Settings, when_ready: Callable[[], Awaitable[None]]) -> list[int]:
+    """Serve until told to stop; the processes that were there when it was ready."""
+    seen: list[int] = []
+
+    async def ready() -> None:
+        seen.extend(descendants(os.getpid()))
+        await when_ready()
+
+    try:
+        asyncio.run(up.serve_both(settings, ready))
+    finally:
+        assert gone(seen, within=0.5), "a process was left behind"
+    return seen
+
+
+async def stop() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def nothing() -> None:
+    pass
+
+
+def test_both_run_until_a_signal_ends_both(behave: Behave) -> None:
+    settings = behave()
+
+    async def look() -> None:
+        assert call("GET", f"{settings.api_url}/").status == 200
+        await stop()
+
+    assert len(serve(settings, look)) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_every_usual_signal_ends_it_without_an_error(behave: Behave, number: int) -> None:
+    async def kill() -> None:
+        os.kill(os.getpid(), number)
+
+    serve(behave(), kill)
+
+
+@pytest.mark.parametrize("sides", [{"api": "stubborn"}, {"proxy": "stubborn"}])
+def test_a_side_that_ignores_its_end_is_killed_in_time(
+    behave: Behave, sides: dict[str, str]
+) -> None:
+    start = time.monotonic()
+    serve(behave(**sides), stop)
+    assert time.monotonic() - start < 10
+
+
+def test_a_side_that_leaves_a_worker_behind_leaves_nothing(behave: Behave) -> None:
+    assert len(serve(behave(api="worker"), stop)) == 3
+
+
+def test_if_one_side_dies_the_other_is_ended_and_named(behave: Behave) -> None:
+    settings = behave(proxy="dies")
+
+    async def ask_again() -> None:
+        with pytest.raises(OSError):
+            call("GET", f"{settings.proxy_url}/")
+
+    with pytest.raises(Startup, match=r"the proxy ended \(exit code 7\)"):
+        serve(settings, ask_again)
+
+
+def test_a_killed_side_is_named_with_its_signal(behave: Behave) -> None:
+    async def kill_one() -> None:
+        os.kill(descendants(os.getpid())[0], signal.SIGKILL)
+
+    with pytest.raises(Startup, match="SIGKILL"):
+        serve(behave(), kill_one)
+
+
+def test_it_is_not_ready_before_the_status_answers_200(
+    behave: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "READY_SECONDS", 1.0)
+    with pytest.raises(Startup, match="not ready within"):
+        serve(behave(proxy="mute"), nothing)
+
+
+def test_a_signal_before_it_is_ready_ends_it_too(behave: Behave) -> None:
+    async def run() -> None:
+        asyncio.get_running_loop().call_later(1.0, os.kill, os.getpid(), signal.SIGTERM)
+        await up.serve_both(behave(proxy="mute"), nothing)
+
+    start = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - start < 10
+
+
+def test_what_is_done_once_ready_may_fail_and_ends_both(behave: Behave) -> None:
+    async def fail() -> None:
+        raise ApiFailed("the demo went wrong")
+
+    with pytest.raises(ApiFailed, match="the demo went wrong"):
+        serve(behave(), fail)
+
+
+def test_secrets_reach_the_sides_by_environment_and_not_by_argument(
+    behave: Behave, tmp_path: Path
+) -> None:
+    plain = behave()
+    secret = "postgresql://u:hunter2@db/x"
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        api_port=plain.api_port,
+        proxy_port=plain.proxy_port,
+        database_url=secret,
+    )
+
+    def look() -> None:
+        for pid in descendants(os.getpid()):
+            assert b"hunter2" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert secret.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+    async def look_and_stop() -> None:
+        look()
+        await stop()
+
+    serve(settings, look_and_stop)

@@ -1,0 +1,1 @@
+"""What tests share: a real service, a throw-away PostgreSQL."""
