@@ -43,10 +43,10 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def run_api(settings: Settings) -> None:
     """Run the API in this process until it is told to stop."""
-    from encrypted_records.server import serve  # noqa: PLC0415 - ers --help must not load Django
-
     with _alone(settings, "api"):
         check_port(settings.api_host, settings.api_port, "api")
+        from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
+
         serve.run(
             serve.ApiSettings(
                 data_dir=settings.data_dir,
@@ -62,10 +62,10 @@ def run_api(settings: Settings) -> None:
 
 def run_proxy(settings: Settings) -> None:
     """Run the proxy in this process until it is told to stop."""
-    from encrypted_records.proxy import app  # noqa: PLC0415 - ers --help must not load it
-
     with _alone(settings, "proxy"):
         check_port(settings.proxy_host, settings.proxy_port, "proxy")
+        from encrypted_records.proxy import app  # noqa: PLC0415 - only this needs the proxy
+
         app.run(
             app.ProxySettings(
                 data_dir=settings.data_dir,

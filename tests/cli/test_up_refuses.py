@@ -1,0 +1,96 @@
+"""What ``ers up`` refuses before anything starts: one line, and one with the fix."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.cli import data_folder
+from tests.support.service import clean_environment, free_ports
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody else listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def refusal(*arguments: str) -> list[str]:
+    """The lines of an ``ers`` that refuses to start."""
+    done = subprocess.run(
+        [sys.executable, "-m", "encrypted_records.cli.main", *arguments],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+    return lines
+
+
+@pytest.mark.parametrize("side", ["api", "proxy"])
+def test_a_port_in_use_is_named_with_the_flag_that_changes_it(
+    side: str, taken: int, tmp_path: Path
+) -> None:
+    other = "proxy" if side == "api" else "api"
+    free = free_ports(1)[0]
+    error, hint = refusal(
+        "up", f"--data-dir={tmp_path}/data", f"--{side}-port={taken}", f"--{other}-port={free}"
+    )
+    assert error == f"error: port {taken} of 127.0.0.1 is in use"
+    assert hint == f"hint: choose another with --{side}-port or ERS_{side.upper()}_PORT"
+
+
+def test_one_port_for_both_is_refused(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    error, _ = refusal(
+        "up", f"--data-dir={tmp_path}/data", f"--api-port={port}", f"--proxy-port={port}"
+    )
+    assert "cannot both listen" in error
+
+
+def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
+    error, hint = refusal("up", f"--data-dir={tmp_path}/data", "--api-host=192.0.2.1")
+    assert error.startswith("error: cannot listen on 192.0.2.1")
+    assert "--api-host" in hint
+
+
+@pytest.mark.parametrize("command", ["up", "api", "proxy", "demo"])
+def test_a_folder_that_cannot_be_written_is_refused(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    error, hint = refusal(command, f"--data-dir={tmp_path}/file/data")
+    assert error == f"error: the data folder {tmp_path}/file/data cannot be used: not a directory"
+    assert "--data-dir" in hint
+
+
+@pytest.mark.parametrize("command", ["up", "api", "proxy"])
+def test_a_folder_of_a_newer_version_is_refused(command: str, tmp_path: Path) -> None:
+    data_folder.prepare(tmp_path / "data")
+    (tmp_path / "data" / "format").write_text("99\n")
+    error, hint = refusal(command, f"--data-dir={tmp_path}/data")
+    assert "newer version: format 99" in error
+    assert hint.startswith("hint: update encrypted-records")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    data_folder.prepare(tmp_path)
+    with data_folder.held(tmp_path, "up"):
+        error, _ = refusal("up", f"--data-dir={tmp_path}")
+    assert "another ers up" in error
+
+
+def test_help_comes_at_once() -> None:
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "encrypted_records.cli.main", "--help"], check=True)
+    assert time.monotonic() - start < 2.0
