@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import secrets
+import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from encrypted_records.cli.main import ers
 from encrypted_records.cli.settings import TABLE, flag, variable
+from tests.support.service import Service
 
 ROOT = Path(__file__).parents[1]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -64,3 +70,42 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 def test_files_that_documents_name_are_there(document: Path) -> None:
     named = re.findall(r"`((?:docs|src|tests|examples|scripts)/[\w./-]+)`", document.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def last_object(text: str) -> Any:
+    """The last of several JSON texts that follow each other without a separator."""
+    decoder, at, found = json.JSONDecoder(), 0, None
+    while at < len(text):
+        found, at = decoder.raw_decode(text, at)
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return found
+
+
+def test_the_curl_walk_through_of_the_readme_works(service: Service) -> None:
+    script = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    # Only where and who it is differ from what a reader would type.
+    for theirs, ours in {
+        "http://127.0.0.1:8080": service.proxy_url,
+        ".data/mail": str(service.data_dir / "mail"),
+        "ada@example.org": f"{secrets.token_hex(6)}@example.org",
+    }.items():
+        assert theirs in script
+        script = script.replace(theirs, ours)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    found = last_object(done.stdout)
+    assert [row["data"]["name"] for row in found["results"]] == ["Alan", "Ada"]
+
+
+def test_help_in_the_readme_names_only_commands_that_exist() -> None:
+    named = set(re.findall(r"`(?:\.venv/bin/)?ers (\w+)", (ROOT / "README.md").read_text()))
+    assert named <= set(ers.commands)
+    targets = set(re.findall(r"(?:^|`)make (\w+)", (ROOT / "README.md").read_text(), re.M))
+    makefile = (ROOT / "Makefile").read_text()
+    assert [name for name in targets if f"\n{name}:" not in makefile] == []

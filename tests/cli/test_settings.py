@@ -90,6 +90,14 @@ def test_the_data_folder_is_the_platforms_by_default(resolve: Resolve, tmp_path:
     assert resolve().data_dir == tmp_path / "share" / "encrypted-records"
 
 
+def test_a_tilde_in_a_path_is_the_home_folder(
+    resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write_config(tmp_path, 'data_dir = "~/records"')
+    assert resolve().data_dir == tmp_path / "home" / "records"
+
+
 def test_an_unknown_key_in_the_file_is_named_with_the_nearest_known_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

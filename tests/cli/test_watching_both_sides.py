@@ -79,6 +79,22 @@ def test_every_usual_signal_ends_it_without_an_error(behave: Behave, number: int
     serve(behave(), kill)
 
 
+def test_under_nohup_a_closed_terminal_changes_nothing(behave: Behave) -> None:
+    async def hang_up_then_stop() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.5)
+        survived.append(True)
+        await stop()
+
+    survived: list[bool] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        serve(behave(), hang_up_then_stop)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert survived
+
+
 @pytest.mark.parametrize("sides", [{"api": "stubborn"}, {"proxy": "stubborn"}])
 def test_a_side_that_ignores_its_end_is_killed_in_time(
     behave: Behave, sides: dict[str, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -14,12 +15,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.cli.mailbox import newest_link
+from encrypted_records.cli.mailbox import SignedLink, wait_for_link
 
 READY_SECONDS = 60.0
 #: What ers up promises after SIGTERM.
@@ -102,7 +104,7 @@ class Service:
             },
         )
         assert registered.status in (200, 201), registered
-        link = newest_link(self.data_dir / "mail", email)
+        link = self.link_for(email)
         verified = call(
             "POST",
             f"{self.base_url}/api/accounts/verify-registration/",
@@ -117,6 +119,12 @@ class Service:
         user = call("GET", f"{self.base_url}/api/users/self/", auth=account.auth)
         assert user.status == 200, user
         return Account(email, password, user.json()["organizations"][0])
+
+    def link_for(self, email: str) -> SignedLink:
+        """The link in the newest message to ``email``, waited for."""
+        with ThreadPoolExecutor(1) as pool:  # callable from inside a running event loop, too
+            waiting = wait_for_link(self.data_dir / "mail", email)
+            return pool.submit(asyncio.run, waiting).result()
 
     def children(self) -> list[int]:
         """The processes that ``ers up`` started and theirs, from Linux's process table."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from encrypted_records.cli import terminal
-from encrypted_records.cli.mailbox import newest_link
+from encrypted_records.cli.mailbox import wait_for_link
 from encrypted_records.cli.settings import Settings
 from encrypted_records.client.proxy import Found, ProxyClient
 from encrypted_records.errors import InvalidSetting
@@ -92,7 +92,7 @@ async def _open_account(settings: Settings, address: str, password: str) -> str:
                 organization_name=f"Demo of {address.partition('@')[0]}",
             )
         with _step("verify the address with the link from its mail"):
-            link = newest_link(settings.data_dir / "mail", address)
+            link = await wait_for_link(settings.data_dir / "mail", address)
             await client.verify_registration(
                 user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email
 import email.policy
 import re
@@ -24,17 +25,32 @@ class SignedLink:
     signature: str
 
 
+async def wait_for_link(folder: Path, address: str, *, seconds: float = 10.0) -> SignedLink:
+    """:func:`newest_link`, once it is there: the API answers first and writes messages after."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            return newest_link(folder, address)
+        except NotFound:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
 def newest_link(folder: Path, address: str) -> SignedLink:
     """The signed link in the newest message to ``address``.
 
     Raises:
         NotFound: no message to it holds one.
     """
-    messages = [path for path in folder.glob("*") if path.is_file()]
-    for path in sorted(messages, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    newest_first = sorted(
+        folder.glob("*.eml"), key=lambda path: path.stat().st_mtime_ns, reverse=True
+    )
+    for path in newest_first:
         with path.open("rb") as file:
             message = email.message_from_binary_file(file, policy=email.policy.default)
-        if address.lower() not in str(message["To"]).lower():
+        to = message["To"].addresses if message["To"] else ()
+        if address.lower() not in {one.addr_spec.lower() for one in to}:
             continue
         body = message.get_body(("plain",))
         for url in _LINK.findall(body.get_content() if body else ""):

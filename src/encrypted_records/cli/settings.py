@@ -41,6 +41,17 @@ class HttpUrl(click.ParamType[str]):
         return value.rstrip("/")
 
 
+class Folder(click.ParamType[Path]):
+    """A path; ``~`` is the home folder wherever it is written, since only shells expand it."""
+
+    name = "path"
+
+    def convert(
+        self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        return Path(value).expanduser()
+
+
 def _row(text: str, kind: click.ParamType[Any], shown: str = "") -> dict[str, Any]:
     """What --help says of a setting; ``shown`` says in words what its default is."""
     return {"help": text, "kind": kind, "shown": shown}
@@ -56,7 +67,7 @@ class Settings:
         default_factory=_data_dir,
         metadata=_row(
             "Folder that holds everything: keys, database, uploads, mail.",
-            click.Path(path_type=Path),
+            Folder(),
             f"the platform's user data folder, {APP}",
         ),
     )
@@ -203,7 +214,7 @@ def takes_settings(*names: str) -> Callable[[Command], Command]:
             wrapped = _option(name)(wrapped)
         config = click.option(
             "--config",
-            type=click.Path(path_type=Path),
+            type=Folder(),
             envvar="ERS_CONFIG",
             show_envvar=True,
             show_default=f"the platform's config folder, {APP}/config.toml",

@@ -38,7 +38,6 @@ STOP_SECONDS = 4.0
 #: Seconds until the service must be ready; migrations of a large database may take their time.
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_api(settings: Settings) -> None:
@@ -157,8 +156,11 @@ def _check_ports(settings: Settings) -> None:
 def _on_signal() -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in _STOP_SIGNALS:
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # Under nohup the closing of the terminal is to be ignored, and stays so.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     return stop
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from encrypted_records.cli.commands.up import SETTINGS_OF_BOTH, say_where
-from encrypted_records.cli.settings import Settings, takes_settings
+from encrypted_records.cli.settings import Folder, Settings, takes_settings
 from encrypted_records.cli.terminal import say
 from encrypted_records.cli.up import serve_both
 from encrypted_records.errors import InvalidSetting
@@ -18,7 +18,7 @@ from encrypted_records.errors import InvalidSetting
 @takes_settings(*SETTINGS_OF_BOTH)
 @click.option(
     "--examples",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     default=Path("examples"),
     show_default=True,
     help="Folder with census.csv and census.schema.json.",
