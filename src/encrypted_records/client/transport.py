@@ -119,7 +119,8 @@ class Transport:
             ErsError: the class that the answer's problem document or status stands for.
             ApiUnreachable, ApiTimeout: no answer, after all attempts.
         """
-        sent = dict(headers or {})
+        # Bodies are mostly ciphertext; compressing them would only cost time.
+        sent = {"Accept-Encoding": "identity", **(headers or {})}
         credentials = auth or self.auth
         if credentials is not None:
             sent["Authorization"] = credentials

@@ -64,6 +64,12 @@ class View:
             *(self.dead[uid].shift(base) for uid, base in segment.groups if uid in self.dead),
         )
 
+    def is_live(self, group: bytes, ordinal: int) -> bool:
+        state = self.groups.get(group)
+        if state is None or ordinal >= state.group.count:
+            return False
+        return ordinal not in self.dead.get(group, ())
+
     @property
     def count(self) -> int:
         """Live records."""

@@ -1,0 +1,1 @@
+"""The local proxy: the only place where keys and plaintext meet."""

@@ -1,0 +1,159 @@
+"""The API's endpoints as the proxy uses them, one method each.
+
+``auth`` is everywhere the caller's own Authorization value: the proxy has no rights of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from encrypted_records.client.transport import Response, Transport
+from encrypted_records.errors import ApiFailed, ErsError
+from encrypted_records.model import wire
+from encrypted_records.model.ids import reference
+from encrypted_records.model.records import (
+    U32,
+    CommitUpload,
+    ManifestDelta,
+    Page,
+    PageRef,
+    Receipt,
+    RowRef,
+    StoredRow,
+)
+
+#: Rows and pages asked for in one request; the API takes as many.
+MAX_ROWS = 1000
+MAX_PAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    access: str
+    refresh: str
+
+
+class SchemaResource(msgspec.Struct):
+    """A schema as the API returns it; ``schema`` is the definition's own text."""
+
+    id: str
+    url: str
+    organization: str
+    schema: msgspec.Raw
+
+
+class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A sealed record in JSON: ids and numbers as text, ciphertexts in base64."""
+
+    id: str
+    url: str
+    schema: str
+    version: U32
+    group: str
+    ordinal: U32
+    key_id: str
+    key_version: U32
+    fields: dict[str, bytes]
+
+
+class Api:
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    async def tokens(self, email: str, password: str) -> Tokens:
+        answer = await self.transport.request(
+            "POST", "/api/token/", json={"email": email, "password": password}
+        )
+        return _tokens(answer)
+
+    async def user_id(self, auth: str) -> str:
+        answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
+        found = answer.json()
+        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            raise ApiFailed("the API's answer names no user")
+        return str(found["id"])
+
+    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
+        answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)
+        resource: SchemaResource = answer.typed(SchemaResource)
+        return resource
+
+    async def sealed_record(self, record_id: bytes, auth: str) -> SealedRecord:
+        answer = await self.transport.request("GET", reference("records", record_id), auth=auth)
+        record: SealedRecord = answer.typed(SealedRecord)
+        return record
+
+    async def manifest(self, schema: bytes, since: int, auth: str) -> ManifestDelta:
+        path = f"{reference('schemas', schema)}manifest/"
+        answer = await self.transport.request("GET", path, params={"since": str(since)}, auth=auth)
+        return _one(answer, ManifestDelta)
+
+    async def pages(self, schema: bytes, wanted: Sequence[PageRef], auth: str) -> list[Page]:
+        """The pages, in the order asked for."""
+        path = f"{reference('schemas', schema)}pages/"
+        return await self._read(path, wanted, MAX_PAGES, Page, auth)
+
+    async def rows(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> list[StoredRow]:
+        """The rows, in the order asked for."""
+        path = f"{reference('schemas', schema)}rows/"
+        return await self._read(path, wanted, MAX_ROWS, StoredRow, auth)
+
+    async def _read(
+        self,
+        path: str,
+        wanted: Sequence[msgspec.Struct],
+        at_once: int,
+        kind: type[wire.T],
+        auth: str,
+    ) -> list[wire.T]:
+        found: list[wire.T] = []
+        for start in range(0, len(wanted), at_once):
+            answer = await self._frames(path, wire.encode(wanted[start : start + at_once]), auth)
+            found += _all(answer, kind)
+        if len(found) != len(wanted):
+            raise ApiFailed("the API answered with another number of items than was asked for")
+        return found
+
+    async def commit(self, uploads: Sequence[CommitUpload], auth: str) -> list[Receipt]:
+        """Store commits, all or none; repeating is safe since each carries its id."""
+        body = b"".join(wire.encode_uploads(uploads))
+        receipts = _all(await self._frames("/api/commits/", body, auth), Receipt)
+        if len(receipts) != len(uploads):
+            raise ApiFailed("the API answered with another number of receipts than commits")
+        return receipts
+
+    async def _frames(self, path: str, body: bytes, auth: str) -> Response:
+        return await self.transport.request(
+            "POST",
+            path,
+            data=body,
+            headers={"Content-Type": wire.MEDIA_TYPE},
+            auth=auth,
+            repeatable=True,
+        )
+
+
+def _tokens(answer: Response) -> Tokens:
+    found: Any = answer.json()
+    try:
+        return Tokens(str(found["access"]), str(found["refresh"]))
+    except (KeyError, TypeError):
+        raise ApiFailed("the API's answer holds no tokens") from None
+
+
+def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:
+    try:
+        return wire.decode_all(answer.body, kind)
+    except ErsError:
+        raise ApiFailed("the API's answer is not in the format of this version") from None
+
+
+def _one(answer: Response, kind: type[wire.T]) -> wire.T:
+    found = _all(answer, kind)
+    if len(found) != 1:
+        raise ApiFailed("the API's answer is not in the format of this version")
+    return found[0]

@@ -1,0 +1,164 @@
+"""The proxy's settings and wiring; nothing else constructs its parts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import logging.config
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import ErsError, Startup
+from encrypted_records.proxy import answers
+from encrypted_records.proxy.access import Access
+from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.guard import Guard, OwnNames, request_id
+from encrypted_records.proxy.heads import Heads
+from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.parts import Parts
+from encrypted_records.proxy.reader import Reader
+from encrypted_records.proxy.routes import forward, records
+from encrypted_records.proxy.runner import Runner
+from encrypted_records.proxy.schemas import Schemas
+from encrypted_records.proxy.search import Search
+
+log = logging.getLogger(__name__)
+
+#: Open requests get this long to end after a signal.
+GRACEFUL_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy."""
+
+    data_dir: Path
+    host: str
+    port: int
+    base_url: str
+    log_format: str = "text"
+    allowed_hosts: tuple[str, ...] = ()
+
+
+def create_app(settings: ProxySettings) -> Starlette:
+    """The ASGI application.
+
+    Raises:
+        Startup: the proxy's folder cannot be used, or its keys cannot.
+    """
+    folder = settings.data_dir / "proxy"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keyrings = Keyrings(folder)
+        heads = Heads(folder / "heads.sqlite3")
+    except OSError as error:
+        raise Startup(
+            f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
+            hint="choose another with --data-dir, or make it writable",
+        ) from None
+    names = OwnNames(settings.host, settings.port, settings.allowed_hosts)
+    transport = Transport(settings.base_url)
+    api = Api(transport)
+    access = Access(api)
+    schemas = Schemas(api, keyrings, heads)
+    reader = Reader(api, SegmentCache())
+    merger = Merger(api, schemas, reader)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        await transport.close()
+        heads.close()
+
+    app = Starlette(
+        routes=[*records.routes, *forward.routes],
+        middleware=[Middleware(Guard, names=names)],
+        exception_handlers={
+            ErsError: answers.on_error,
+            HTTPException: answers.on_http_error,
+            Exception: answers.on_bug,
+        },
+        lifespan=lifespan,
+    )
+    app.state.parts = Parts(
+        api=api,
+        access=access,
+        schemas=schemas,
+        runner=Runner(api, schemas, merger, own_origins=names.origins),
+        search=Search(schemas, reader),
+        own_origins=names.origins,
+    )
+    return app
+
+
+def run(settings: ProxySettings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        Startup: the port is taken, or as :func:`create_app`.
+    """
+    _log_to_stderr(settings.log_format)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+    listening = _listen(settings.host, settings.port)
+    log.info("the proxy listens on http://%s:%d", settings.host, settings.port)
+    with listening:
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+    except OSError as error:
+        raise Startup(
+            f"cannot listen on {host}:{port}: {(error.strerror or 'it fails').lower()}",
+            hint="stop what uses the port, or choose another with --proxy-port",
+        ) from None
+
+
+class _Line(logging.Formatter):
+    """Log lines carry the request id; as text or as JSON objects."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        if not self._as_json:
+            return f"{super().format(record)} [{request_id.get()}]"
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "request_id": request_id.get(),
+        }
+        return json.dumps(line)
+
+
+def _log_to_stderr(log_format: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Line(as_json=log_format == "json"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # uvicorn logs exceptions with their text, which answers.on_bug keeps out of the log.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

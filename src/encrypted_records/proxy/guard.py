@@ -1,0 +1,114 @@
+"""What every request passes first: request id, Host and Origin checks, the access log.
+
+A server on this machine can be reached by any page in the user's browser. A page of another site
+that makes its name resolve here (DNS rebinding) is stopped by the Host check; one that sends
+requests across sites is stopped by the Origin check. Neither ever consults the API.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from contextvars import ContextVar
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from encrypted_records.errors import ErsError, NotAllowed
+from encrypted_records.model import problem
+from encrypted_records.proxy.answers import problem_answer
+
+log = logging.getLogger("encrypted_records.proxy.access_log")
+
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+class OwnNames:
+    """The names under which this proxy may be addressed.
+
+    Args:
+        host, port: where it listens.
+        more: names given by the operator, with a port or for any port.
+    """
+
+    def __init__(self, host: str, port: int, more: Iterable[str] = ()) -> None:
+        names = {f"{name}:{port}" for name in (*_LOCAL_NAMES, host)}
+        if port == 80:
+            names |= {*_LOCAL_NAMES, host}
+        self._names = names | {name.lower() for name in more}
+
+    def includes(self, host: str) -> bool:
+        host = host.lower()
+        return host in self._names or host.rpartition(":")[0] in self._names
+
+    def includes_origin(self, origin: str) -> bool:
+        scheme, separator, host = origin.partition("://")
+        return bool(separator) and scheme in ("http", "https") and self.includes(host)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins whose absolute URLs count as references to our own resources."""
+        return tuple(f"{scheme}://{name}" for name in self._names for scheme in ("http", "https"))
+
+
+class Guard:
+    """ASGI middleware; streaming passes through it untouched."""
+
+    def __init__(self, app: ASGIApp, names: OwnNames) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        identifier = given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+        scope["request_id"] = identifier
+        token = request_id.set(identifier)
+        started = time.perf_counter()
+        status = 0
+
+        async def answering(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = identifier
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope["method"], headers)
+            if refusal is None:
+                await self._app(scope, receive, answering)
+            else:
+                await problem_answer(problem.of_error(refusal))(scope, receive, answering)
+        finally:
+            # Never the query string: a careless client may have put a value into it.
+            milliseconds = (time.perf_counter() - started) * 1000
+            log.info("%s %s %d %.1f ms", scope["method"], scope["path"], status, milliseconds)
+            request_id.reset(token)
+
+    def _refusal(self, method: str, headers: Headers) -> ErsError | None:
+        if not self._names.includes(headers.get("host", "")):
+            return NotAllowed(
+                "this proxy does not go by the name in the Host header",
+                code="unknown_host",
+                hint="use the address that `ers up` printed, or allow the name: --allowed-host",
+            )
+        origin = headers.get("origin")
+        if (
+            method not in _READING
+            and origin is not None
+            and not self._names.includes_origin(origin)
+        ):
+            return NotAllowed(
+                "a page of another site may not change anything here", code="cross_site"
+            )
+        return None

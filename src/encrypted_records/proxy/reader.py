@@ -1,0 +1,86 @@
+"""Fetch sealed segments and rows from the API and open them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import DoesNotOpen, LogBroken
+from encrypted_records.index.ledger import View
+from encrypted_records.index.rows import open_row
+from encrypted_records.index.segments import OpenSegment
+from encrypted_records.model.records import Page, PageRef, PlainRecord, RowRef, Segment, StoredRow
+from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.schemas import SchemaState
+
+
+class Reader:
+    def __init__(self, api: Api, cache: SegmentCache) -> None:
+        self._api = api
+        self._cache = cache
+
+    async def segments(
+        self, caller: Caller, state: SchemaState, wanted: Sequence[Segment]
+    ) -> list[OpenSegment]:
+        """The segments, opened, in the order asked for; those not cached in one request.
+
+        Raises:
+            DoesNotOpen: a page was altered or is of another place.
+            NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
+        """
+        key = state.ledger.key
+        found = {segment.uid: self._cache.get(key.id, segment.uid) for segment in wanted}
+        missing = [segment for segment in wanted if found[segment.uid] is None]
+        if missing:
+            refs = [PageRef(segment.uid, 0) for segment in missing]
+            pages = await self._api.pages(state.id, refs, caller.auth)
+            for opened in await asyncio.to_thread(_open_all, state, missing, pages):
+                found[opened.segment.uid] = opened
+                self._cache.put(key.id, opened)
+        return [opened for opened in found.values() if opened is not None]
+
+    async def rows(
+        self, caller: Caller, state: SchemaState, view: View, wanted: Sequence[RowRef]
+    ) -> list[PlainRecord]:
+        """The rows, opened, in the order asked for.
+
+        They are asked for in random order: the order of an answer would tell the API how rows
+        follow one another.
+
+        Raises:
+            DoesNotOpen: a row was altered or is of another place.
+            LogBroken: the API returned other rows than it was asked for.
+        """
+        order = list(range(len(wanted)))
+        secrets.SystemRandom().shuffle(order)
+        stored = await self._api.rows(state.id, [wanted[at] for at in order], caller.auth)
+        for at, row in zip(order, stored, strict=True):
+            if (row.group, row.ordinal) != (wanted[at].group, wanted[at].ordinal):
+                raise LogBroken("the API returned another row than it was asked for")
+        opened = await asyncio.to_thread(_open_rows, state, view, stored)
+        records: list[PlainRecord | None] = [None] * len(wanted)
+        for at, record in zip(order, opened, strict=True):
+            records[at] = record
+        return [record for record in records if record is not None]
+
+
+def _open_all(
+    state: SchemaState, segments: Sequence[Segment], pages: Sequence[Page]
+) -> list[OpenSegment]:
+    opened = []
+    for segment, page in zip(segments, pages, strict=True):
+        if (page.segment, page.number) != (segment.uid, 0):
+            raise DoesNotOpen("the API returned another page than it was asked for")
+        opened.append(OpenSegment(state.ledger.key, state.definition, segment, page))
+    return opened
+
+
+def _open_rows(state: SchemaState, view: View, stored: Sequence[StoredRow]) -> list[PlainRecord]:
+    key, definition = state.ledger.key, state.definition
+    return [
+        open_row(key, definition, view.groups[row.group].group, row.ordinal, row.row)
+        for row in stored
+    ]

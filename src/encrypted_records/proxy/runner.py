@@ -1,0 +1,183 @@
+"""Bring plain records into the store: parse -> validate -> seal -> send -> settle.
+
+A direct ingest is all or nothing, also over several schemas: all its commits go to the API in
+one request, which stores them in one transaction. Nothing is sent before every record is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidRecords,
+    StaleDefinition,
+    Unavailable,
+)
+from encrypted_records.ingest.parse_json import RawRecord, parse_records
+from encrypted_records.ingest.seal import seal
+from encrypted_records.ingest.validate import validate
+from encrypted_records.model import ids
+from encrypted_records.model.records import CommitUpload, PlainRecord, Receipt
+from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.schemas import Schemas, SchemaState
+
+log = logging.getLogger(__name__)
+
+#: How often a commit that lost a race is drafted again.
+ATTEMPTS = 5
+_LOST_RACES = frozenset({"writer_conflict", "log_conflict", "key_mismatch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    id: bytes
+    schema: bytes
+
+
+class Runner:
+    def __init__(
+        self, api: Api, schemas: Schemas, merger: Merger, *, own_origins: tuple[str, ...]
+    ) -> None:
+        self._api = api
+        self._schemas = schemas
+        self._merger = merger
+        self._own_origins = own_origins
+
+    async def ingest(self, caller: Caller, body: bytes) -> list[Created]:
+        """Store the records of a direct ingest's body, all or none.
+
+        Returns:
+            What was created, in the order of the input.
+
+        Raises:
+            BadInput: the body or a record is not valid; nothing was stored.
+            ErsError: as :meth:`Schemas.fresh`; also where the API refuses or is away.
+        """
+        raw = parse_records(body)
+        wanted = self._by_schema(raw)
+        for attempt in range(1, ATTEMPTS + 1):
+            states = {schema: await self._schemas.known(caller, schema) for schema in wanted}
+            try:
+                created = await self._store(caller, states, wanted)
+            except Conflict as error:
+                stale = isinstance(error, StaleDefinition)
+                if attempt == ATTEMPTS or not (stale or error.reason in _LOST_RACES):
+                    raise
+                log.info("a commit lost a race (%s), drafting it again", error.reason)
+                await self._catch_up(caller, list(states.values()))
+            else:
+                for state in states.values():
+                    await self._merger.after_ingest(caller, state)
+                return [created[record.row] for record in raw]
+        raise AssertionError("the last attempt returns or raises")
+
+    def _by_schema(self, raw: Sequence[RawRecord]) -> dict[bytes, list[RawRecord]]:
+        wanted: dict[bytes, list[RawRecord]] = {}
+        flaws: list[Flaw] = []
+        for record in raw:
+            pointer = f"/{record.row - 1}/schema"
+            try:
+                schema = ids.from_reference(
+                    record.schema, "schemas", pointer=pointer, own_hosts=self._own_origins
+                )
+            except BadInput as error:
+                flaws.append(Flaw("invalid_reference", error.message, pointer, record.row))
+            else:
+                wanted.setdefault(schema, []).append(record)
+        if flaws:
+            raise InvalidRecords("not every record names a schema", flaws=tuple(flaws))
+        return wanted
+
+    async def _store(
+        self,
+        caller: Caller,
+        states: Mapping[bytes, SchemaState],
+        wanted: Mapping[bytes, Sequence[RawRecord]],
+    ) -> dict[int, Created]:
+        async with AsyncExitStack() as held:
+            # In the order of ids, so that two ingests over the same schemas cannot deadlock.
+            for schema in sorted(states):
+                await held.enter_async_context(states[schema].lock)
+            for state in states.values():
+                if state.uncertain:
+                    await self._schemas.refresh(caller, state)
+            plain = _validated(states, wanted)
+            uploads: dict[bytes, CommitUpload] = {}
+            for schema, state in states.items():
+                uploads[schema] = await asyncio.to_thread(
+                    seal, state.ledger, state.definition, [record for _, record in plain[schema]]
+                )
+            try:
+                receipts = await self._api.commit(list(uploads.values()), caller.auth)
+            except Unavailable as error:
+                for state in states.values():
+                    state.uncertain = True
+                raise _unknown_outcome(error) from None
+            for receipt, (schema, upload) in zip(receipts, uploads.items(), strict=True):
+                await self._settle(caller, states[schema], upload, receipt)
+        return {
+            row: Created(record.record_id, schema)
+            for schema, records in plain.items()
+            for row, record in records
+        }
+
+    async def _settle(
+        self, caller: Caller, state: SchemaState, upload: CommitUpload, receipt: Receipt
+    ) -> None:
+        """The records are stored by now, so that trouble from here on must not deny it."""
+        try:
+            await self._schemas.settle(caller, state, upload, receipt)
+        except ErsError as error:
+            state.uncertain = True
+            log.warning("a stored commit is not yet in the ledger: %s", error.message)
+
+    async def _catch_up(self, caller: Caller, states: Sequence[SchemaState]) -> None:
+        for state in states:
+            async with state.lock:
+                await self._schemas.refresh(caller, state)
+
+
+def _validated(
+    states: Mapping[bytes, SchemaState], wanted: Mapping[bytes, Sequence[RawRecord]]
+) -> dict[bytes, list[tuple[int, PlainRecord]]]:
+    """Every record as accepted, with its row.
+
+    Raises:
+        InvalidRecords: with the flaws of all records, in the order of the input.
+    """
+    plain: dict[bytes, list[tuple[int, PlainRecord]]] = {}
+    flaws: list[Flaw] = []
+    for schema, records in wanted.items():
+        definition = states[schema].definition
+        for record in records:
+            data, found = validate(
+                definition, record.data, row=record.row, pointer=f"/{record.row - 1}/data"
+            )
+            flaws += found
+            plain.setdefault(schema, []).append((record.row, PlainRecord(ids.new_id(), 1, data)))
+    if flaws:
+        flaws.sort(key=lambda flaw: flaw.row or 0)
+        rows = len({flaw.row for flaw in flaws})
+        raise InvalidRecords(
+            f"{rows} of the records {'does' if rows == 1 else 'do'} not fit the schema",
+            flaws=tuple(flaws),
+        )
+    return plain
+
+
+def _unknown_outcome(error: ErsError) -> ErsError:
+    return type(error)(
+        f"{error.message}; whether the records were stored is not known",
+        code=error.reason,
+        hint="once the API answers again, search for the records before sending them again",
+    )

@@ -1,0 +1,152 @@
+"""What the proxy holds of each schema in use: its definition, key, and verified log.
+
+A schema is known per user, since keyrings are. The API is asked before every question, with the
+caller's own credentials: what it refuses is not answered from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import ApiFailed, BadInput, Conflict, LogBroken
+from encrypted_records.index.ledger import Ledger
+from encrypted_records.model import ids
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, Receipt
+from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.heads import Heads
+from encrypted_records.proxy.keyrings import Keyrings
+
+log = logging.getLogger(__name__)
+
+MAX_SCHEMAS = 1000
+
+
+@dataclass
+class SchemaState:
+    """One schema as one user's keyring opens it. Change it only while holding ``lock``."""
+
+    id: bytes
+    definition: SchemaDefinition
+    ledger: Ledger
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: an earlier commit may or may not have been stored; ask before drafting another
+    uncertain: bool = False
+
+
+class Schemas:
+    def __init__(self, api: Api, keyrings: Keyrings, heads: Heads) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self._heads = heads
+        self._writer = os.urandom(16)
+        self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
+        self._loading: dict[tuple[bytes, bytes], asyncio.Lock] = {}
+
+    async def known(self, caller: Caller, schema: bytes) -> SchemaState:
+        """The schema's state as it was when last asked for; read it now if it never was.
+
+        For writers only: the API checks their commits against the present state.
+        """
+        state = self._states.get((caller.user, schema))
+        return await self.fresh(caller, schema) if state is None else state
+
+    async def fresh(self, caller: Caller, schema: bytes) -> SchemaState:
+        """The schema's state at the API's newest version, verified.
+
+        Raises:
+            NotFound: the API knows no such schema, or not for this caller.
+            KeyMissing: its records are sealed with a key that this user's keyring lacks.
+            LogBroken: the log is not authentic, or lacks what this proxy has seen.
+        """
+        place = (caller.user, schema)
+        async with self._loading.setdefault(place, asyncio.Lock()):
+            state = self._states.get(place)
+            if state is None:
+                state = await self._load(caller, schema)
+                self._remember(place, state)
+                return state
+        async with state.lock:
+            await self.refresh(caller, state)
+        self._states[place] = state
+        self._states.move_to_end(place)
+        return state
+
+    def _remember(self, place: tuple[bytes, bytes], state: SchemaState) -> None:
+        self._states[place] = state
+        while len(self._states) > MAX_SCHEMAS:
+            forgotten, _ = self._states.popitem(last=False)
+            self._loading.pop(forgotten, None)
+
+    async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
+        organization, definition = await self._read(caller, schema)
+        delta = await self._api.manifest(schema, 0, caller.auth)
+        keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
+        if delta.key_id is None:
+            key = keyring.schema(organization, schema)
+        else:
+            key = keyring.schema_of(organization, schema, delta.key_id)
+        state = SchemaState(schema, definition, Ledger(key, self._writer))
+        await self._take(caller, state, delta)
+        return state
+
+    async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, SchemaDefinition]:
+        resource = await self._api.schema(schema, caller.auth)
+        try:
+            organization = ids.from_reference(
+                resource.organization, "organizations", pointer="/organization"
+            )
+            return organization, parse_definition(bytes(resource.schema))
+        except BadInput:
+            raise ApiFailed("the API's answer holds no schema of this version") from None
+
+    async def refresh(self, caller: Caller, state: SchemaState) -> None:
+        """Bring ``state``, whose lock the caller holds, to the API's newest version."""
+        try:
+            delta = await self._api.manifest(state.id, state.ledger.version, caller.auth)
+        except Conflict:
+            raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+        await self._take(caller, state, delta)
+        state.uncertain = False
+
+    async def _take(self, caller: Caller, state: SchemaState, delta: ManifestDelta) -> None:
+        ledger = state.ledger
+        if delta.key_id not in (None, ledger.key.id):
+            if ledger.version:
+                raise LogBroken("the schema's key is another than before")
+            # The first commit came from elsewhere, under another version of the keyring.
+            keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
+            key = keyring.schema_of(ledger.key.organization, state.id, delta.key_id or b"")
+            ledger = state.ledger = Ledger(key, self._writer)
+        before = ledger.version
+        ledger.extend(delta)
+        seen = await asyncio.to_thread(self._heads.get, state.id)
+        if seen is not None and not ledger.knows(seen):
+            raise LogBroken("the API's log lacks commits that this proxy has seen")
+        if ledger.version > before:
+            await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
+        if delta.definition != state.definition.digest:
+            _, state.definition = await self._read(caller, state.id)
+
+    async def reread_definition(self, caller: Caller, state: SchemaState) -> None:
+        """Read the definition again, after the API said it had changed."""
+        _, state.definition = await self._read(caller, state.id)
+
+    async def settle(
+        self, caller: Caller, state: SchemaState, upload: CommitUpload, receipt: Receipt
+    ) -> None:
+        """Enter a commit of ours, which the API holds, into the ledger; the lock is held."""
+        ledger = state.ledger
+        if receipt.version != ledger.version + 1:
+            await self.refresh(caller, state)
+            return
+        entry = LogEntry(receipt.version, upload.commit)
+        definition = state.definition.digest
+        ledger.extend(ManifestDelta(state.id, receipt.version, ledger.key.id, definition, [entry]))
+        await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
