@@ -1,0 +1,1 @@
+"""The API: a Django project that keeps accounts, definitions and ciphertext, and holds no key."""

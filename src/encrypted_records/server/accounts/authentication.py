@@ -1,0 +1,70 @@
+"""Three ways of proving who is asking: Bearer token, Basic, session cookie.
+
+Checking a password is slow on purpose, so a Basic credential that was right is remembered for a
+minute: not the credential but its HMAC under a key that lives as long as this process, beside
+the HMAC of the password hash it was right for. The user is read anew for every request, so a
+changed password or a deactivated account ends the memory at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import Any
+
+from django.core.cache import cache
+from rest_framework import authentication, exceptions
+from rest_framework.request import Request
+from rest_framework_simplejwt.authentication import JWTAuthentication
+
+from encrypted_records.errors import NotAllowed, NotAuthenticated
+from encrypted_records.server.accounts.models import User
+
+REMEMBER_SECONDS = 60
+_process_key = secrets.token_bytes(32)
+
+
+def _fingerprint(secret: str) -> str:
+    return hmac.new(_process_key, secret.encode(), hashlib.sha256).hexdigest()
+
+
+class Basic(authentication.BasicAuthentication):
+    def authenticate_credentials(
+        self, userid: str, password: str, request: Any = None
+    ) -> tuple[User, None]:
+        # An address holds no colon, so the pair cannot be read in two ways.
+        name = _fingerprint(f"{userid}:{password}")
+        known = cache.get(name)
+        if known is not None:
+            user_id, seal = known
+            user = User.objects.filter(pk=user_id, is_active=True).first()
+            if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
+                return user, None
+        user = super().authenticate_credentials(userid, password, request)[0]
+        cache.set(name, (user.pk, _fingerprint(user.password)), REMEMBER_SECONDS)
+        return user, None
+
+
+class Bearer(JWTAuthentication):
+    def authenticate(self, request: Request) -> Any:
+        try:
+            return super().authenticate(request)
+        except exceptions.AuthenticationFailed:
+            raise NotAuthenticated(
+                "the access token is not valid, or no longer",
+                code="bad_token",
+                hint="get a new one at /api/token/refresh/ or /api/token/",
+            ) from None
+
+
+class Session(authentication.SessionAuthentication):
+    def enforce_csrf(self, request: Request) -> None:
+        try:
+            super().enforce_csrf(request)
+        except exceptions.PermissionDenied:
+            raise NotAllowed(
+                "a change by session cookie came without a valid CSRF token",
+                code="csrf_failed",
+                hint="get one at /api/csrf/ and send it as X-CSRFToken",
+            ) from None

@@ -1,0 +1,93 @@
+"""Messages: how they are made, and how they leave.
+
+They leave on a thread of their own, for two reasons: nobody waits for a mail server, and how long
+a request takes does not tell whether an address has an account. A message that cannot be sent is
+logged without its address; asking again sends another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+from django.core.mail.backends.base import BaseEmailBackend
+from django.core.mail.message import EmailMessage
+from django.template.loader import render_to_string
+from django.utils.module_loading import import_string
+from rest_registration.utils.signers import URLParamsSigner
+
+from encrypted_records.server.accounts.models import User
+
+_log = logging.getLogger(__name__)
+_courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
+_LINK = re.compile(r"^https?://\S+$", re.MULTILINE)
+
+
+class QueuedBackend(BaseEmailBackend):
+    """Hands messages to the backend that ``MAIL_DELIVERY`` names, on the courier's thread."""
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        _courier.submit(_deliver, list(email_messages))
+        return len(email_messages)
+
+
+def _deliver(messages: list[EmailMessage]) -> None:
+    try:
+        import_string(settings.MAIL_DELIVERY)().send_messages(messages)
+    except Exception as error:  # whatever a mail server does, the courier goes on
+        _log.error("a message could not be sent", exc_info=error)
+
+
+class FolderBackend(BaseEmailBackend):
+    """Writes each message as a file under ``mail/``, and prints its link in the terminal.
+
+    For one's own machine, where the person who registers reads the terminal.
+    """
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        folder = Path(settings.DATA_DIR) / "mail"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for message in email_messages:
+            name = f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:8]}"
+            draft = folder / f".{name}.part"
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(message.message().as_bytes())
+            draft.rename(folder / f"{name}.eml")
+            link = _LINK.search(str(message.body))
+            if link:
+                print(f"mail: {message.subject}\n  {link.group()}", file=sys.stderr, flush=True)  # noqa: T201 - the message's way to its reader
+        return len(email_messages)
+
+
+def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """What the templates of signed links may say: the link, and the three values it is made of."""
+    signer: URLParamsSigner = data["params_signer"]
+    return {
+        "email": user_address,
+        "verification_url": signer.get_url(),
+        "signed": signer.get_signed_data(),
+    }
+
+
+def send_already_registered(user: User) -> None:
+    """Tell the holder of an account that somebody tried to register with its address."""
+    context = {"public_url": settings.PUBLIC_URL}
+    message = EmailMultiAlternatives(
+        subject="You already have an account",
+        body=render_to_string("accounts/already_registered.txt", context),
+        to=[user.email],
+    )
+    html = render_to_string("accounts/already_registered.html", context)
+    message.attach_alternative(html, "text/html")
+    message.send()

@@ -1,0 +1,58 @@
+"""A user: an e-mail address and a password. The address is one whatever its case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.db import models
+from django.db.models import QuerySet, Value
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+from encrypted_records.model import ids
+from encrypted_records.server.fields import ShortIdField, new_id
+
+
+class UserManager(BaseUserManager["User"]):
+    def create_user(self, email: str, password: str, **fields: Any) -> User:
+        user = self.model(email=self.normalize_email(email), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def with_email(self, email: str) -> QuerySet[User]:
+        """Whoever has this address; the database folds case on both sides, as its index does."""
+        return self.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        if not username or "\0" in username:  # PostgreSQL has no text with that character
+            raise User.DoesNotExist
+        return self.with_email(username).get()
+
+
+class User(AbstractBaseUser):
+    id = ShortIdField(primary_key=True, default=new_id, editable=False)
+    email = models.EmailField(max_length=254, unique=True)
+    first_name = models.CharField(max_length=150, blank=True, default="")
+    last_name = models.CharField(max_length=150, blank=True, default="")
+    #: when the link in the first message was used; nobody logs in before
+    verified = models.DateTimeField(null=True, editable=False)
+    #: set by that link, cleared to shut an account; no link sets it twice
+    is_active = models.BooleanField(default=False)
+    date_joined = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS = []
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(Lower("email"), name="user_email_unique_in_any_case")
+        ]
+
+    @property
+    def url(self) -> str:
+        return ids.reference("users", self.id)

@@ -1,0 +1,95 @@
+"""Making accounts and proving addresses.
+
+Whether an address has an account shows in no answer and in no duration: both ways hash a
+password and queue a message. Signed links work once: the first needs an address that was never
+verified, the second is signed over the password hash it replaces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.hashers import make_password
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_registration import verification_notifications
+from rest_registration.exceptions import SignatureError, UserNotFound
+from rest_registration.signers.register import RegisterSigner
+from rest_registration.signers.reset_password import ResetPasswordSigner
+from rest_registration.utils.signers import URLParamsSigner
+from rest_registration.utils.verification import verify_signer_or_bad_request
+
+from encrypted_records.errors import BadInput
+from encrypted_records.server.accounts import mail
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.organizations.models import found_organization
+
+
+def register(request: Request, email: str, password: str, organization_name: str) -> None:
+    """Make a user who owns a new organization, and send the link that makes both usable.
+
+    Where the address has an account, its holder is told instead; an address that was never
+    verified gets its link once more, since the first message may have been lost.
+    """
+    holder = User.objects.with_email(email).first()
+    if holder is None:
+        try:
+            with transaction.atomic():
+                holder = User.objects.create_user(email, password)
+                found_organization(organization_name, holder.pk)
+        except IntegrityError:  # somebody registered the same address this moment
+            holder = User.objects.with_email(email).get()
+    else:
+        make_password(password)
+    if holder.verified is None:
+        verification_notifications.send_register_verification_email_notification(request, holder)
+    else:
+        mail.send_already_registered(holder)
+
+
+def verify(signed: dict[str, Any]) -> None:
+    """Make the account usable that a registration link names.
+
+    Raises:
+        BadInput: the link is forged, too old, or was used before.
+    """
+    with transaction.atomic():
+        user = _signed_user(signed, RegisterSigner)
+        if user.verified is not None:
+            raise _invalid_link()
+        user.verified = timezone.now()
+        user.is_active = True
+        user.save(update_fields=["verified", "is_active"])
+
+
+def reset_password(signed: dict[str, Any], password: str) -> None:
+    """Set the password of the account that a reset link names.
+
+    Raises:
+        BadInput: the link is forged, too old, or was used before.
+    """
+    with transaction.atomic():
+        user = _signed_user(signed, ResetPasswordSigner)
+        user.set_password(password)
+        user.save(update_fields=["password"])
+
+
+def _signed_user(signed: dict[str, Any], kind: type[URLParamsSigner]) -> User:
+    """The user, locked, so that a link cannot be used twice at once."""
+    try:
+        user = User.objects.select_for_update().filter(pk=signed["user_id"]).first()
+        if user is None:
+            raise _invalid_link()
+        verify_signer_or_bad_request(kind(signed, strict=False))
+    except (SignatureError, UserNotFound, ValueError):
+        raise _invalid_link() from None
+    return user
+
+
+def _invalid_link() -> BadInput:
+    return BadInput(
+        "the link is not valid, or no longer",
+        code="invalid_link",
+        hint="links work once and for a limited time; ask for a new message",
+    )

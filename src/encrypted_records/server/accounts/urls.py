@@ -1,0 +1,23 @@
+"""Paths of accounts, tokens and users."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from encrypted_records.server.accounts import views
+
+urlpatterns = [
+    path("status/", views.Status.as_view()),
+    path("csrf/", views.Csrf.as_view()),
+    path("token/", views.ObtainToken.as_view()),
+    path("token/refresh/", views.RefreshToken.as_view()),
+    path("token/verify/", views.VerifyToken.as_view()),
+    path("accounts/login/", views.Login.as_view()),
+    path("accounts/logout/", views.Logout.as_view()),
+    path("accounts/register/", views.Register.as_view()),
+    path("accounts/verify-registration/", views.VerifyRegistration.as_view()),
+    path("accounts/change-password/", views.ChangePassword.as_view()),
+    path("accounts/send-reset-password-link/", views.SendResetPasswordLink.as_view()),
+    path("accounts/reset-password/", views.ResetPassword.as_view()),
+    path("users/<str:pk>/", views.UserDetail.as_view()),
+]

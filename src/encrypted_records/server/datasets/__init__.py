@@ -1,0 +1,1 @@
+"""Datasets and schemas, and which changes a schema with records can take."""

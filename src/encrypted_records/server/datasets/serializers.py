@@ -1,0 +1,75 @@
+"""Datasets and schemas as requests write them and responses show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rest_framework import serializers
+
+from encrypted_records.model import ids
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.server.datasets.models import Dataset, Schema
+from encrypted_records.server.fields import ReferenceField
+from encrypted_records.server.slugs import MAX_SLUG
+
+
+class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
+    """A definition as the text it was sent as: kept, and given back, to the letter."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        text = bytes(data).decode()
+        return {"definition": text, "definition_digest": parse_definition(text).digest}
+
+    def to_representation(self, value: str) -> msgspec.Raw:
+        return msgspec.Raw(value.encode())
+
+
+class _Common(serializers.ModelSerializer[Any]):
+    name = serializers.CharField(max_length=200)
+    slug = serializers.SlugField(max_length=MAX_SLUG, required=False)
+    description = serializers.CharField(
+        max_length=100_000, allow_blank=True, trim_whitespace=False, default=""
+    )
+
+
+class DatasetSerializer(_Common):
+    organization = ReferenceField("organizations")
+
+    class Meta:
+        model = Dataset
+        fields = [
+            *("id", "url", "name", "slug", "description"),
+            *("organization", "created", "modified"),
+        ]
+        read_only_fields = ["id", "url", "created", "modified"]
+        # Uniqueness is the database's to decide; see views.
+        validators: list[Any] = []
+
+
+class SchemaSerializer(_Common):
+    dataset = ReferenceField("datasets")
+    schema = DefinitionField(source="definition")
+    organization = serializers.SerializerMethodField()
+    key_id = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Schema
+        fields = [
+            *("id", "url", "name", "slug", "description", "dataset", "schema"),
+            *("organization", "key_id", "created", "modified"),
+        ]
+        read_only_fields = ["id", "url", "created", "modified"]
+        validators: list[Any] = []
+
+    def get_organization(self, schema: Schema) -> str:
+        return ids.reference("organizations", schema.dataset.organization_id)
+
+    def get_key_id(self, schema: Schema) -> str | None:
+        """Which key seals the records, in hex; null until the first were stored."""
+        return None if schema.key_id is None else bytes(schema.key_id).hex()
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super().to_internal_value(data)
+        definition = found.pop("definition", None)
+        return found if definition is None else found | definition

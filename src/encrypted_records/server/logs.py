@@ -1,0 +1,64 @@
+"""Log lines: where they get their request id, and what never enters one.
+
+A line is made of our own words, names of exceptions and places in code. An exception's message is
+left out, since those of databases and parsers quote what they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import TracebackType
+
+from encrypted_records.errors import ErsError
+
+#: The id of the request this thread is answering.
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people: time, level, request, logger, words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = f"{when} {record.levelname} [{request_id.get()}] {record.name}: "
+        line += record.getMessage()
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - logging's name
+        lines: list[str] = []
+        error: BaseException | None = ei[1]
+        while error is not None:
+            lines += [part.rstrip() for part in traceback.format_tb(error.__traceback__)]
+            said = f": {error.message}" if isinstance(error, ErsError) else ""
+            lines.append(f"{type(error).__module__}.{type(error).__qualname__}{said}")
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        return "\n".join(lines)
+
+
+class JsonFormatter(TextFormatter):
+    """One JSON object for machines, with the same content."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "request_id": request_id.get(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        found |= getattr(record, "facts", {})
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found)
+
+
+def formatter(form: str) -> logging.Formatter:
+    return JsonFormatter() if form == "json" else TextFormatter()

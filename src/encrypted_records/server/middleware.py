@@ -1,0 +1,95 @@
+"""What holds for every request before a view sees it: its id, its log line, its size, its host."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from encrypted_records.errors import BadInput, ErsError, TooLarge
+from encrypted_records.server import logs, problems
+
+Handler = Callable[[HttpRequest], HttpResponseBase]
+
+MAX_BODY_BYTES = 2 << 20
+#: Paths that take more.
+MAX_BODY_BYTES_OF = {"/api/commits/": 64 << 20}
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_log = logging.getLogger("encrypted_records.request")
+
+
+class RequestLog:
+    """Takes or makes the request id, returns it, and writes one line per request.
+
+    The line holds method, path, status and duration; never a query, a body or a credential.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        sent = request.headers.get("X-Request-ID", "")
+        name = sent if _SANE_ID.fullmatch(sent) else uuid.uuid4().hex
+        token = logs.request_id.set(name)
+        began = time.perf_counter()
+        try:
+            response = self.get_response(request)
+            response["X-Request-ID"] = name
+            response.headers.setdefault("Cache-Control", "no-store")
+            if isinstance(response, HttpResponse):  # and not one that streams
+                response.headers.setdefault("Content-Length", str(len(response.content)))
+            facts = {
+                "method": request.method,
+                "path": request.path,
+                "status": response.status_code,
+                "milliseconds": round((time.perf_counter() - began) * 1000, 1),
+            }
+            # repr: a path is the caller's, and must not break the line
+            _log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
+            return response
+        finally:
+            logs.request_id.reset(token)
+
+
+class RequestGate:
+    """Refuses what no view should see, before a byte of the body is read."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            self.check(request)
+        except ErsError as error:
+            return problems.answer(error)
+        return self.get_response(request)
+
+    def check(self, request: HttpRequest) -> None:
+        try:
+            request.get_host()
+        except DisallowedHost:
+            raise BadInput(
+                "the Host header names no host of this service",
+                code="unknown_host",
+                hint="add the name to ERS_ALLOWED_HOSTS where the API is started",
+            ) from None
+        if "Transfer-Encoding" in request.headers:
+            # WSGI hands over exactly Content-Length bytes; without one the body would look empty.
+            raise BadInput(
+                "the body comes without its length",
+                code="length_required",
+                hint="send Content-Length instead of Transfer-Encoding",
+            )
+        limit = MAX_BODY_BYTES_OF.get(request.path, MAX_BODY_BYTES)
+        length = request.headers.get("Content-Length") or "0"
+        if not length.isdigit() or int(length) > limit:
+            raise TooLarge(
+                f"the body is larger than {limit} bytes",
+                hint="send it in several requests",
+            )

@@ -1,0 +1,1 @@
+"""Organizations and memberships: whatever a user reaches, it reaches through one."""

@@ -1,0 +1,1 @@
+"""Sealed records: commits in, rows and pages out; nothing here can read one."""

@@ -1,0 +1,309 @@
+"""Applying commits: all of a request in one transaction, or none.
+
+What a commit may do is decided under the lock of its schema's row, against what is stored then:
+
+1. a commit that is in the log already is answered with its receipt again, so a retry is safe;
+2. its writer knew the present definition, the schema's key, its own last commit, and a log that
+   is a beginning of ours;
+3. what it adds is new, what it ends or replaces is live, and what it replaces it covers again.
+
+The loser of a race gets a conflict whose code says which of these did not hold. Schemas are
+locked in the order of their ids, so two requests never wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound, StaleDefinition
+from encrypted_records.model import ids, wire
+from encrypted_records.model.records import CommitUpload, Receipt
+from encrypted_records.server import access
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
+from encrypted_records.server.records import checks, store
+from encrypted_records.server.records.checks import Checked
+from encrypted_records.server.records.models import (
+    CommitLog,
+    IndexSegment,
+    RecordGroup,
+    WriterHead,
+)
+
+MAX_LIVE_SEGMENTS = 256
+#: How long superseded segments stay for readers who know of them.
+KEPT_FOR = timedelta(minutes=15)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Receipts in the order of the commits; ``created`` unless all were in the log already."""
+
+    receipts: list[Receipt]
+    created: bool
+
+
+def apply(user: User, uploads: Sequence[CommitUpload]) -> Outcome:
+    """Apply the commits of one request.
+
+    Raises:
+        Malformed, BadInput: a commit is not sound in itself.
+        NotFound: a schema that the user does not reach.
+        StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids it.
+    """
+    commits = [checks.check(upload) for upload in uploads]
+    schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
+    if len(set(schema_ids)) != len(schema_ids):
+        raise BadInput("two commits of one request are for one schema", code="invalid_commit")
+    # Shapes are checked before any lock is taken: that is the slow part.
+    reached = {schema.pk: schema for schema in access.schemas(user).filter(pk__in=schema_ids)}
+    for schema_id, commit in zip(schema_ids, commits, strict=True):
+        schema = reached.get(schema_id)
+        if schema is None:
+            raise NotFound("there is no such schema, or none that you can reach")
+        if _receipt(schema, commit) is None:
+            _require_current(schema, commit)
+            checks.check_sealed(commit, schema.parsed())
+    with transaction.atomic():
+        locked = {
+            schema.pk: schema
+            for schema in Schema.objects.select_for_update()
+            .filter(pk__in=schema_ids)
+            .order_by("pk")
+        }
+        outcomes = []
+        for schema_id, commit in zip(schema_ids, commits, strict=True):
+            if schema_id not in locked:
+                raise NotFound("there is no such schema, or none that you can reach")
+            outcomes.append(_apply_one(locked[schema_id], commit))
+    return Outcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
+
+
+def _receipt(schema: Schema, commit: Checked) -> Receipt | None:
+    """The receipt of a commit that is in the log.
+
+    Raises:
+        Conflict: ``commit_reused``; its id is there with another content.
+    """
+    known = CommitLog.objects.filter(schema=schema, commit_id=commit.body.id).first()
+    if known is None:
+        return None
+    if bytes(known.digest) != commit.digest:
+        raise Conflict("another commit has this id already", code="commit_reused")
+    return Receipt(commit.body.id, commit.body.schema, known.version)
+
+
+def _require_current(schema: Schema, commit: Checked) -> None:
+    if commit.body.definition != bytes(schema.definition_digest):
+        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
+
+
+def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
+    receipt = _receipt(schema, commit)
+    if receipt is not None:
+        return receipt, False
+    _require_current(schema, commit)
+    _require_writer_knows(schema, commit)
+    version = schema.version + 1
+    _drop_old_segments(schema)
+    killed = _end_rows(schema, commit, version)
+    _require_successors(commit, killed)
+    segments_change = _merge(schema, commit) if commit.merges else _add(schema, commit)
+    if segments_change > 0 and schema.live_segments + segments_change > MAX_LIVE_SEGMENTS:
+        raise MergeFirst(f"the schema would have more than {MAX_LIVE_SEGMENTS} live segments")
+    _log(schema, commit, version)
+    Schema.objects.filter(pk=schema.pk).update(
+        version=version,
+        key_id=commit.body.key_id,
+        log_digest=wire.next_log_digest(bytes(schema.log_digest), commit.commit),
+        live_rows=F("live_rows") + sum(g.count for g in commit.body.groups) - len(killed),
+        live_segments=F("live_segments") + segments_change,
+    )
+    return Receipt(commit.body.id, commit.body.schema, version), True
+
+
+def _require_writer_knows(schema: Schema, commit: Checked) -> None:
+    body = commit.body
+    if schema.key_id is not None and bytes(schema.key_id) != body.key_id:
+        raise Conflict(
+            "the schema's records are sealed under another key",
+            code="key_mismatch",
+            hint="use the keyring that sealed the schema's first records",
+        )
+    head = WriterHead.objects.filter(schema=schema, writer=body.writer).first()
+    counter, previous = (head.counter, bytes(head.digest)) if head else (0, bytes(32))
+    if body.counter != counter + 1 or body.previous != previous:
+        raise Conflict(
+            "the commit does not follow the writer's last one",
+            code="writer_conflict",
+            hint="read the manifest, then make the commit anew; after restoring an old state,"
+            " use a new writer",
+        )
+    if body.seen > schema.version or body.seen_digest != _digest_at(schema, body.seen):
+        raise Conflict(
+            "the log that the writer has seen is not a beginning of this one",
+            code="log_conflict",
+            hint="if the API was restored from a backup, restore its newest one",
+        )
+
+
+def _digest_at(schema: Schema, version: int) -> bytes:
+    if version == 0:
+        return EMPTY_LOG_DIGEST
+    if version == schema.version:
+        return bytes(schema.log_digest)
+    return bytes(CommitLog.objects.get(schema=schema, version=version).log_digest)
+
+
+def _drop_old_segments(schema: Schema) -> None:
+    old = IndexSegment.objects.filter(
+        schema=schema, superseded_at__lt=timezone.now() - KEPT_FOR
+    ).values_list("pk", flat=True)
+    store.drop_segments(list(old))
+
+
+def _end_rows(schema: Schema, commit: Checked, version: int) -> set[tuple[bytes, int]]:
+    """Mark the rows that the commit ends; which record ids and versions they are.
+
+    Raises:
+        Conflict: ``row_not_live``.
+    """
+    killed = commit.body.killed
+    if not killed:
+        return set()
+    groups = {
+        bytes(uid): pk
+        for pk, uid in RecordGroup.objects.filter(
+            schema=schema, uid__in={ref.group for ref in killed}
+        ).values_list("pk", "uid")
+    }
+    gone = Conflict(
+        "a row that the commit ends is not live",
+        code="row_not_live",
+        hint="somebody changed or deleted the record; read it again and repeat",
+    )
+    if any(ref.group not in groups for ref in killed):
+        raise gone
+    keys = checks.refs(killed, groups)
+    ended = store.versions_at(keys)
+    if len(ended) != len(keys) or store.dead_among(keys):
+        raise gone
+    store.add_dead((group, ordinal, version) for group, ordinal in keys)
+    for group in set(groups.values()):
+        count = sum(key[0] == group for key in keys)
+        RecordGroup.objects.filter(pk=group).update(live=F("live") - count)
+    return set(ended.values())
+
+
+def _require_successors(commit: Checked, killed: set[tuple[bytes, int]]) -> None:
+    for row in commit.new_rows():
+        if row.version > 1 and (row.record_id, row.version - 1) not in killed:
+            raise Conflict(
+                "a new version of a record comes without ending the one before",
+                code="record_version",
+                hint="read the record again and repeat the change on its present version",
+            )
+
+
+def _add(schema: Schema, commit: Checked) -> int:
+    """Store new groups with their segments; how many more segments are live."""
+    body = commit.body
+    if RecordGroup.objects.filter(schema=schema, uid__in=[g.uid for g in body.groups]).exists():
+        raise Conflict("a group's uid is taken", code="uid_taken")
+    segments = _add_segments(schema, commit)
+    segment_of = {uid: segment.uid for segment in body.segments for uid, _ in segment.groups}
+    groups = RecordGroup.objects.bulk_create(
+        RecordGroup(
+            schema=schema,
+            uid=group.uid,
+            segment_id=segments[segment_of[group.uid]],
+            key_version=group.key_version,
+            count=group.count,
+            live=group.count,
+            fields=msgspec.json.encode(group.fields).decode(),
+        )
+        for group in body.groups
+    )
+    try:
+        store.add_rows(
+            (group.pk, ordinal, row.record_id, row.version, store.pack_fields(row.fields))
+            for group in groups
+            for ordinal, row in enumerate(commit.rows[bytes(group.uid)])
+        )
+    except IntegrityError:
+        raise Conflict(
+            "a record with one of these ids has that version already", code="record_exists"
+        ) from None
+    return len(segments)
+
+
+def _merge(schema: Schema, commit: Checked) -> int:
+    """Replace live segments by ones over the same groups; how many more segments are live."""
+    body = commit.body
+    replaced = IndexSegment.objects.filter(schema=schema, uid__in=body.replaced, superseded_at=None)
+    old = list(replaced.values_list("pk", flat=True))
+    if len(old) != len(body.replaced):
+        raise Conflict(
+            "a segment that the commit replaces is not live",
+            code="segment_not_live",
+            hint="somebody merged it before; read the manifest again",
+        )
+    groups = {
+        bytes(uid): (pk, count)
+        for pk, uid, count in RecordGroup.objects.filter(segment_id__in=old).values_list(
+            "pk", "uid", "count"
+        )
+    }
+    checks.check_cover(body.segments, {uid: count for uid, (_, count) in groups.items()})
+    segments = _add_segments(schema, commit)
+    for segment in body.segments:
+        covered = [groups[uid][0] for uid, _ in segment.groups]
+        RecordGroup.objects.filter(pk__in=covered).update(segment_id=segments[segment.uid])
+    IndexSegment.objects.filter(pk__in=old).update(superseded_at=timezone.now())
+    return len(segments) - len(old)
+
+
+def _add_segments(schema: Schema, commit: Checked) -> dict[bytes, int]:
+    segments = commit.body.segments
+    if IndexSegment.objects.filter(schema=schema, uid__in=[s.uid for s in segments]).exists():
+        raise Conflict("a segment's uid is taken", code="uid_taken")
+    stored = IndexSegment.objects.bulk_create(
+        IndexSegment(
+            schema=schema, uid=found.uid, form=found.form, count=found.count, pages=found.pages
+        )
+        for found in segments
+    )
+    numbers = {bytes(segment.uid): segment.pk for segment in stored}
+    store.add_pages(
+        (numbers[uid], number, data)
+        for uid, pages in commit.pages.items()
+        for number, data in enumerate(pages)
+    )
+    return numbers
+
+
+def _log(schema: Schema, commit: Checked, version: int) -> None:
+    body = commit.body
+    CommitLog.objects.create(
+        schema=schema,
+        version=version,
+        commit_id=body.id,
+        digest=commit.digest,
+        log_digest=wire.next_log_digest(bytes(schema.log_digest), commit.commit),
+        body=commit.commit.body,
+        mac=commit.commit.mac,
+    )
+    changed = WriterHead.objects.filter(schema=schema, writer=body.writer).update(
+        counter=body.counter, digest=commit.digest
+    )
+    if not changed:
+        WriterHead.objects.create(
+            schema=schema, writer=body.writer, counter=body.counter, digest=commit.digest
+        )

@@ -1,0 +1,16 @@
+"""Paths of commits, the manifest, pages, rows and records."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from encrypted_records.server.records import views
+
+urlpatterns = [
+    path("commits/", views.Commits.as_view()),
+    path("schemas/<str:schema_id>/manifest/", views.Manifest.as_view()),
+    path("schemas/<str:schema_id>/pages/", views.Pages.as_view()),
+    path("schemas/<str:schema_id>/rows/", views.Rows.as_view()),
+    path("records/", views.Records.as_view()),
+    path("records/<str:pk>/", views.RecordDetail.as_view()),
+]

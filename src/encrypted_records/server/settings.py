@@ -1,0 +1,236 @@
+"""Django's settings, made of environment variables and nothing else.
+
+``ERS_DATA_DIR``          folder of everything the API keeps on disk
+``ERS_DATABASE_URL``      default: SQLite at <data dir>/api/db.sqlite3
+``ERS_EMAIL_URL``         default: each message a file under <data dir>/mail/
+``ERS_SECRET_KEY_FILE``   default: <data dir>/api/secret.key, created on the first start
+``ERS_ALLOWED_HOSTS``     names besides the local ones, separated by commas
+``ERS_PUBLIC_URL``        where links in messages lead: the proxy with its web pages
+``ERS_TRUSTED_ORIGINS``   origins browsers may send changes from, separated by commas
+``ERS_LOG_FORMAT``        ``text`` or ``json``
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+
+from encrypted_records import __version__
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.server import keyfile
+
+env = environ.Env()
+
+DATA_DIR = Path(env.str("ERS_DATA_DIR", default=".data"))
+PUBLIC_URL: str = env.str("ERS_PUBLIC_URL", default="http://127.0.0.1:8080").rstrip("/")
+LOG_FORMAT: str = env.str("ERS_LOG_FORMAT", default="text")
+_public = urlsplit(PUBLIC_URL)
+
+# Tools that only load the settings (type checker, makemigrations) have no data folder and must
+# not make one; a key of their own does them no harm.
+if "ERS_DATA_DIR" in os.environ:
+    SECRET_KEY = keyfile.load_or_create(
+        Path(env.str("ERS_SECRET_KEY_FILE", default=str(DATA_DIR / "api" / "secret.key")))
+    )
+else:
+    SECRET_KEY = secrets.token_urlsafe(64)
+
+DEBUG = False
+ROOT_URLCONF = "encrypted_records.server.urls"
+WSGI_APPLICATION = "encrypted_records.server.wsgi.application"
+ALLOWED_HOSTS = [
+    "127.0.0.1",
+    "localhost",
+    "[::1]",
+    *([_public.hostname] if _public.hostname else []),
+    *env.list("ERS_ALLOWED_HOSTS", default=[]),
+]
+CSRF_TRUSTED_ORIGINS = [
+    f"{_public.scheme}://{_public.netloc}",
+    *env.list("ERS_TRUSTED_ORIGINS", default=[]),
+]
+APPEND_SLASH = False
+USE_TZ = True
+USE_I18N = False
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "rest_framework",
+    "rest_framework_simplejwt.token_blacklist",
+    "rest_registration",
+    "drf_spectacular",
+    "encrypted_records.server.accounts",
+    "encrypted_records.server.organizations",
+    "encrypted_records.server.datasets",
+    "encrypted_records.server.records",
+]
+
+MIDDLEWARE = [
+    "encrypted_records.server.middleware.RequestLog",
+    "encrypted_records.server.middleware.RequestGate",
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+
+def _database() -> dict[str, Any]:
+    url = env.str("ERS_DATABASE_URL", default="")
+    if url:
+        try:
+            found: dict[str, Any] = env.db_url_config(url)
+        except ValueError:
+            found = {}
+    else:
+        path = str(DATA_DIR / "api" / "db.sqlite3")
+        found = {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
+    # Each thread keeps its connection; a request checks that it still works.
+    found |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+    match str(found.get("ENGINE", "")).rpartition(".")[2]:
+        case "sqlite3":
+            found["OPTIONS"] = {
+                # A transaction that begins by reading would fail when it comes to write.
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+            }
+        case "postgresql":
+            found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})
+        case _:
+            raise InvalidSetting(
+                "the database URL is of no kind this service runs on",
+                hint="use sqlite:///path or postgres://user:password@host:port/name",
+            )
+    return found
+
+
+DATABASES = {"default": _database()}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+# --- mail ---------------------------------------------------------------------------------
+
+_email_url = env.str("ERS_EMAIL_URL", default="")
+_email = env.email_url_config(_email_url) if _email_url else {}
+#: What the courier's thread delivers with; see accounts.mail.
+MAIL_DELIVERY = _email.pop("EMAIL_BACKEND", "encrypted_records.server.accounts.mail.FolderBackend")
+vars().update(_email)
+EMAIL_BACKEND = "encrypted_records.server.accounts.mail.QueuedBackend"
+#: Shorter than what a stopping server grants the messages still on their way.
+EMAIL_TIMEOUT = 5
+_sender = str(_email.get("EMAIL_HOST_USER") or "")
+DEFAULT_FROM_EMAIL = (
+    _sender if "@" in _sender else f"encrypted-records@{_public.hostname or 'localhost'}"
+)
+
+# --- accounts -----------------------------------------------------------------------------
+
+AUTH_USER_MODEL = "accounts.User"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+_VALIDATORS = "django.contrib.auth.password_validation"
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": f"{_VALIDATORS}.UserAttributeSimilarityValidator",
+        "OPTIONS": {"user_attributes": ("email", "first_name", "last_name")},
+    },
+    {"NAME": f"{_VALIDATORS}.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": f"{_VALIDATORS}.CommonPasswordValidator"},
+    {"NAME": f"{_VALIDATORS}.NumericPasswordValidator"},
+]
+PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"
+CSRF_FAILURE_VIEW = "encrypted_records.server.problems.forbidden"
+
+SIMPLE_JWT = {
+    "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
+    "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
+    "ROTATE_REFRESH_TOKENS": True,
+    "BLACKLIST_AFTER_ROTATION": True,
+    "CHECK_REVOKE_TOKEN": True,
+}
+
+_SERIALIZERS = "encrypted_records.server.accounts.serializers"
+
+
+def _templates(name: str) -> dict[str, str]:
+    return {
+        "subject": f"accounts/{name}_subject.txt",
+        "text_body": f"accounts/{name}.txt",
+        "html_body": f"accounts/{name}.html",
+    }
+
+
+REST_REGISTRATION = {
+    "REGISTER_VERIFICATION_URL": f"{PUBLIC_URL}/verify-registration/",
+    "REGISTER_VERIFICATION_PERIOD": timedelta(days=7),
+    "REGISTER_VERIFICATION_ONE_TIME_USE": True,
+    "REGISTER_EMAIL_VERIFICATION_ENABLED": False,
+    "RESET_PASSWORD_VERIFICATION_URL": f"{PUBLIC_URL}/reset-password/",
+    "RESET_PASSWORD_VERIFICATION_PERIOD": timedelta(hours=1),
+    "RESET_PASSWORD_VERIFICATION_ONE_TIME_USE": True,
+    "RESET_PASSWORD_FAIL_WHEN_USER_NOT_FOUND": False,
+    "SEND_RESET_PASSWORD_LINK_SERIALIZER_USE_EMAIL": True,
+    "VERIFICATION_FROM_EMAIL": DEFAULT_FROM_EMAIL,
+    "VERIFICATION_TEMPLATE_CONTEXT_BUILDER": "encrypted_records.server.accounts.mail.link_context",
+    "REGISTER_VERIFICATION_EMAIL_TEMPLATES": _templates("register"),
+    "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES": _templates("reset_password"),
+    "SEND_RESET_PASSWORD_LINK_SERIALIZER_CLASS": f"{_SERIALIZERS}.EmailSerializer",
+    "SEND_RESET_PASSWORD_LINK_USER_FINDER": f"{_SERIALIZERS}.find_by_email",
+    "LOGIN_SERIALIZER_CLASS": f"{_SERIALIZERS}.LoginSerializer",
+    "LOGIN_AUTHENTICATOR": "encrypted_records.server.accounts.views.check_login",
+    "LOGIN_AUTHENTICATE_SESSION": True,
+    "LOGIN_RETRIEVE_TOKEN": False,
+}
+
+# --- HTTP ---------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "encrypted_records.server.accounts.authentication.Bearer",
+        "encrypted_records.server.accounts.authentication.Basic",
+        "encrypted_records.server.accounts.authentication.Session",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.formats.JsonParser"],
+    "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.formats.JsonRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.formats.OneFormat",
+    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.paging.Paging",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "encrypted_records.server.problems.handle",
+}
+#: Bodies are limited per path by middleware.RequestGate, before anything is read.
+DATA_UPLOAD_MAX_MEMORY_SIZE = None
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Encrypted Records Service: API",
+    "DESCRIPTION": "Accounts, datasets, schemas and sealed records. It never sees plaintext.",
+    "VERSION": __version__,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/",
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"ours": {"()": "encrypted_records.server.logs.formatter", "form": LOG_FORMAT}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "ours"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO", "propagate": True},
+        # middleware.RequestLog says the same once for every request
+        "django.request": {"level": "ERROR"},
+        "django.security": {"level": "ERROR"},
+    },
+}
