@@ -95,7 +95,9 @@ def test_under_nohup_a_closed_terminal_changes_nothing(behave: Behave) -> None:
     assert survived
 
 
-@pytest.mark.parametrize("sides", [{"api": "stubborn"}, {"proxy": "stubborn"}])
+@pytest.mark.parametrize(
+    "sides", [{"api": "stubborn"}, {"proxy": "stubborn"}, {"api": "stubborn", "proxy": "stubborn"}]
+)
 def test_a_side_that_ignores_its_end_is_killed_in_time(
     behave: Behave, sides: dict[str, str]
 ) -> None:

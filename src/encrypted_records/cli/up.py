@@ -8,7 +8,7 @@ API's process never holds a key. Rules upheld here:
 - settings reach the children through the environment, since arguments show in ``ps``;
 - the service is ready when the proxy's status answers 200, not before;
 - if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the
-  proxy first, and whatever is left after eight seconds is killed;
+  proxy first, and whatever is left in the end is killed;
 - if this process is killed outright, the children end by themselves (:mod:`.parent`).
 """
 
@@ -33,8 +33,10 @@ from encrypted_records.errors import ErsError, Startup
 if TYPE_CHECKING:
     from encrypted_records.client.proxy import ProxyClient
 
-#: Seconds each side may take for its orderly end; together below the ten that are promised.
-STOP_SECONDS = 4.0
+#: Seconds both sides may take for an orderly end; ten are promised.
+STOP_SECONDS = 8.5
+#: Seconds the proxy has for handing over what it has accepted before the API is told to end.
+HEAD_START_SECONDS = 2.5
 #: Seconds until the service must be ready; migrations of a large database may take their time.
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
@@ -203,9 +205,7 @@ async def _children(settings: Settings) -> AsyncIterator[list[_Side]]:
             sides.append(await _start(command, settings, reading))
         yield sides
     finally:
-        # The proxy first: it may still have accepted work to hand to the API.
-        for side in reversed(sides):
-            await _end(side)
+        await _end(sides)
         os.close(reading)
         os.close(writing)
 
@@ -245,14 +245,22 @@ def _environment(settings: Settings) -> dict[str, str]:
     return {**os.environ, **chosen, "ERS_CONFIG": os.devnull}
 
 
-async def _end(side: _Side) -> None:
-    with suppress(ProcessLookupError):
-        side.process.terminate()
-    await asyncio.wait([side.end], timeout=STOP_SECONDS)
-    # The child leads its own group: this also takes workers that outlived it.
-    with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of an empty group
-        os.killpg(side.process.pid, signal.SIGKILL)
-    await side.end
+async def _end(sides: list[_Side]) -> None:
+    """End the sides, the last started first; kill what does not."""
+    start = asyncio.get_running_loop().time()
+    for side in reversed(sides):
+        with suppress(ProcessLookupError):
+            side.process.terminate()
+        await asyncio.wait([side.end], timeout=HEAD_START_SECONDS)
+    for side in sides:
+        left = start + STOP_SECONDS - asyncio.get_running_loop().time()
+        await asyncio.wait([side.end], timeout=max(left, 0))
+        # The child leads its own group: this also takes workers that outlived it.
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # macOS says the latter of an empty group
+            os.killpg(side.process.pid, signal.SIGKILL)
+        await side.end
 
 
 def _blame(sides: list[_Side]) -> None:
