@@ -28,7 +28,7 @@ from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, records
+from encrypted_records.proxy.routes import forward, pages, records
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -82,7 +82,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         heads.close()
 
     app = Starlette(
-        routes=[*records.routes, *forward.routes],
+        routes=[*records.routes, *forward.routes, *pages.routes],
         middleware=[Middleware(Guard, names=names)],
         exception_handlers={
             ErsError: answers.on_error,
