@@ -21,7 +21,8 @@ def to_offset(spec: FieldSpec, value: Value) -> int:
     """The place of a number on its field's grid, from 0 at the minimum; fits 64 bits."""
     assert isinstance(value, int) or (value is not None and not isinstance(value, str))
     rules = spec.numbers
-    point = value if isinstance(value, int) else int(value.scaleb(rules.precision))
+    # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
+    point = value if isinstance(value, int) else rules.to_grid(value)
     return point - rules.lowest
 
 
