@@ -16,7 +16,15 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    ROUND_CEILING,
+    ROUND_FLOOR,
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+)
 from functools import cached_property
 from typing import Literal
 
@@ -32,7 +40,10 @@ MAX_MAGNITUDE = 40
 #: Longest string value, in bytes of UTF-8.
 MAX_STRING_BYTES = 1 << 20
 
-_EXACT = Context(prec=MAX_MAGNITUDE + MAX_PRECISION + 20)
+#: Bounds have up to MAX_MAGNITUDE digits before the point and 60 after it.
+_EXACT = Context(prec=MAX_MAGNITUDE + 60 + 20)
+#: For remainders, of values as sent: up to 400 digits and any exponent.
+_WIDE = Context(prec=999, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class ValueRefused(ValueError):
@@ -114,7 +125,7 @@ class NumberRules:
         if self.exclusive_maximum is not None and value >= self.exclusive_maximum:
             raise ValueRefused("exclusive_maximum", f"must be below {self.exclusive_maximum}")
         # Both operands are bounded by now, so the remainder cannot be a large computation.
-        if self.multiple_of is not None and Context(prec=999).remainder(value, self.multiple_of):
+        if self.multiple_of is not None and _WIDE.remainder(value, self.multiple_of):
             raise ValueRefused("multiple_of", f"no multiple of {self.multiple_of}")
 
     def to_grid(self, value: Decimal) -> int:
@@ -127,9 +138,10 @@ class NumberRules:
         Comparisons use it: a range may reach past the bounds, and however far past makes no
         difference.
         """
-        if value < self.minimum - 1:
+        # The sums are made in an exact context: the thread's own rounds to 28 digits.
+        if value < _EXACT.subtract(self.minimum, Decimal(1)):
             return self.lowest - 1
-        if value > self.maximum + 1:
+        if value > _EXACT.add(self.maximum, Decimal(1)):
             return self.highest + 1
         return self._scaled(value, rounding)
 

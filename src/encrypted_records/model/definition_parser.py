@@ -210,7 +210,7 @@ class _Reader:
             return None
         exponent = value.as_tuple().exponent
         assert isinstance(exponent, int)
-        if value.adjusted() > MAX_MAGNITUDE or abs(value) > _LARGEST or exponent < _FINEST:
+        if not -_LARGEST <= value <= _LARGEST or value.adjusted() > MAX_MAGNITUDE or exponent < _FINEST:
             self.flaw(
                 "bounds",
                 f"must lie within 10**{MAX_MAGNITUDE} and have at most {-_FINEST} decimals",
