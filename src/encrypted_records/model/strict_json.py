@@ -7,7 +7,7 @@ duplicate keys are refused, since two readers would disagree on what such a text
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from encrypted_records.errors import Malformed
@@ -25,7 +25,10 @@ def _integer(text: str) -> int:
 def _decimal(text: str) -> Decimal:
     if len(text) > MAX_NUMBER_LENGTH:
         raise Malformed(f"a number has more than {MAX_NUMBER_LENGTH} characters")
-    return Decimal(text)
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent of 19 digits and more
+        raise Malformed("a number has too large an exponent") from None
 
 
 def _constant(text: str) -> Any:
@@ -36,6 +39,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise Malformed("an object has the same key twice")
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        # Flaws name keys, and an answer that names this one could not be written.
+        raise Malformed("a key holds half of a surrogate pair") from None
     return found
 
 
@@ -51,8 +59,8 @@ def loads(text: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, or a number that is
-            none or is too long. The message names the line and column, never the content.
+        Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, a key with half of a
+            surrogate pair, or a number that is none or is too long. The message names the line and column, never the content.
     """
     if isinstance(text, bytes):
         try:
