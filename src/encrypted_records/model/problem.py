@@ -147,7 +147,7 @@ def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsErr
     """
     try:
         found = msgspec.json.decode(body, type=_Received)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = _Received()
     kind = _BY_CODE.get(found.code) or _BY_STATUS.get(status, errors.ApiFailed)
     return kind(
