@@ -103,7 +103,10 @@ class _Reader:
             )
         self.unknown(root, _ROOT_KEYWORDS)
         fields = self.properties(root.get("properties"))
-        required = self.required(root.get("required", []), fields)
+        named = root.get("properties")
+        # A field with a flaw is still named: one mistake is not reported as two.
+        names = frozenset(named) if isinstance(named, dict) else frozenset[str]()
+        required = self.required(root.get("required", []), names)
         return SchemaDefinition(fields=fields, required=required)
 
     def unknown(self, found: dict[str, Any], known: Iterable[str], *path: str) -> None:
@@ -137,7 +140,7 @@ class _Reader:
                 fields[name] = spec
         return fields
 
-    def required(self, found: Any, fields: dict[str, FieldSpec]) -> frozenset[str]:
+    def required(self, found: Any, fields: frozenset[str]) -> frozenset[str]:
         if not isinstance(found, list):
             self.flaw("required", "expected an array of field names", "required")
             return frozenset()
@@ -185,7 +188,7 @@ class _Reader:
 
     def string_rules(self, body: dict[str, Any], *path: str) -> StringRules:
         pattern = body.get("pattern")
-        if pattern is not None:
+        if "pattern" in body:
             try:
                 re.compile(pattern)
             except (re.error, TypeError, RecursionError, OverflowError):
@@ -275,6 +278,7 @@ class _Reader:
             return spec
         accepted: dict[str, set[str | Decimal]] = {}
         for keyword, raw in listed:
+            accepted.setdefault(keyword, set())
             try:
                 value = spec.accept(raw)
             except ValueRefused as refused:
@@ -283,8 +287,8 @@ class _Reader:
             if value is not None:
                 # Values are compared as sent, before rounding, as JSON Schema does.
                 exact = value if isinstance(value, str) else as_decimal(raw)
-                accepted.setdefault(keyword, set()).add(exact if exact is not None else "")
-        allowed = set.intersection(*accepted.values()) if accepted else set()
+                accepted[keyword].add(exact if exact is not None else "")
+        allowed = set.intersection(*accepted.values())
         return FieldSpec(spec.name, spec.type, spec.number, spec.string, frozenset(allowed))
 
 
