@@ -22,6 +22,7 @@ from encrypted_records.model.definition import (
     as_decimal,
     comparable,
 )
+from encrypted_records.model.definition_parser import escape_pointer
 
 MAX_DEPTH = 16
 MAX_COMPARISONS = 256
@@ -182,7 +183,9 @@ class _Parser:
         for name in body:
             if name not in known:
                 code = "not_supported" if name == "order_by" else "unknown_member"
-                raise _flaw(code, "a search has no such member in this version", f"/{name}")
+                raise _flaw(
+                    code, "a search has no such member in this version", f"/{escape_pointer(name)}"
+                )
         parts: list[Predicate] = []
         if body.get("where") is not None:
             parts.append(self.predicate(body["where"], "/where", 1))
@@ -266,7 +269,9 @@ class _Parser:
         for name in found:
             if name not in ("field", "op", "value"):
                 raise _flaw(
-                    "unknown_member", "a comparison has field, op and value", f"{pointer}/{name}"
+                    "unknown_member",
+                    "a comparison has field, op and value",
+                    f"{pointer}/{escape_pointer(name)}",
                 )
         spec = self.spec(found.get("field"), f"{pointer}/{field_member}")
         op = found.get("op")
