@@ -98,6 +98,8 @@ class Ledger:
     _groups: dict[bytes, GroupState] = field(default_factory=dict)
     _segments: dict[bytes, Segment] = field(default_factory=dict)
     _dead: dict[bytes, BitMap] = field(default_factory=dict)
+    #: uids of every segment there ever was; a replaced one must not come back
+    _indexed: set[bytes] = field(default_factory=set)
     _commits: set[bytes] = field(default_factory=set)
 
     @property
@@ -109,7 +111,7 @@ class Ledger:
         return Head(self.version, self._digests[-1])
 
     def view(self) -> View:
-        return View(self.version, tuple(self._segments.values()), self._groups, dict(self._dead))
+        return View(self.version, tuple(self._segments.values()), dict(self._groups), dict(self._dead))
 
     def knows(self, head: Head) -> bool:
         """Whether this log contains what ``head`` names."""
@@ -155,6 +157,7 @@ class Ledger:
             del self._segments[uid]
         for segment in body.segments:
             self._segments[segment.uid] = segment
+            self._indexed.add(segment.uid)
         self._digests.append(wire.next_log_digest(self._digests[-1], commit))
 
     def _check_place(self, body: CommitBody) -> None:
@@ -187,7 +190,7 @@ class Ledger:
     def _check_segments(self, body: CommitBody, added: Mapping[bytes, Group]) -> None:
         """Each group belongs to exactly one live segment, before and after; counts add up."""
         uids = [segment.uid for segment in body.segments]
-        if len(set(uids)) != len(uids) or any(uid in self._segments for uid in uids):
+        if len(set(uids)) != len(uids) or any(uid in self._indexed for uid in uids):
             raise LogBroken("a commit adds a segment that exists")
         freed: list[bytes] = []
         for uid in body.replaced:
