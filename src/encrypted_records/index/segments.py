@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_MINI
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import DoesNotOpen
+from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index import columns
 from encrypted_records.index.columns import Column, Ordinals
 from encrypted_records.model.definition import SchemaDefinition, length_prefixed
@@ -129,7 +129,13 @@ class OpenSegment:
 
         Raises:
             DoesNotOpen: header or page altered, or of another segment, schema or key.
+            Unsupported: the segment is paged, a form that this version does not know.
         """
+        if segment.form != "mini":
+            raise Unsupported(
+                f"a segment is of form {segment.form}, which this version cannot read",
+                hint="upgrade this program",
+            )
         plain = sealing.open_header(
             key.meta(segment.uid),
             segment.header,
