@@ -111,7 +111,9 @@ class Ledger:
         return Head(self.version, self._digests[-1])
 
     def view(self) -> View:
-        return View(self.version, tuple(self._segments.values()), dict(self._groups), dict(self._dead))
+        return View(
+            self.version, tuple(self._segments.values()), dict(self._groups), dict(self._dead)
+        )
 
     def knows(self, head: Head) -> bool:
         """Whether this log contains what ``head`` names."""

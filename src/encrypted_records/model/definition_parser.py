@@ -188,7 +188,9 @@ class _Reader:
 
     def string_rules(self, body: dict[str, Any], *path: str) -> StringRules:
         pattern = body.get("pattern")
-        if "pattern" in body:
+        if pattern is None and "pattern" in body:
+            self.flaw("keyword", "not a regular expression", *path, "pattern")
+        if pattern is not None:
             try:
                 re.compile(pattern)
             except (re.error, TypeError, RecursionError, OverflowError):
@@ -213,7 +215,11 @@ class _Reader:
             return None
         exponent = value.as_tuple().exponent
         assert isinstance(exponent, int)
-        if not -_LARGEST <= value <= _LARGEST or value.adjusted() > MAX_MAGNITUDE or exponent < _FINEST:
+        if (
+            not -_LARGEST <= value <= _LARGEST
+            or value.adjusted() > MAX_MAGNITUDE
+            or exponent < _FINEST
+        ):
             self.flaw(
                 "bounds",
                 f"must lie within 10**{MAX_MAGNITUDE} and have at most {-_FINEST} decimals",

@@ -60,7 +60,8 @@ def loads(text: str | bytes) -> Any:
 
     Raises:
         Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, a key with half of a
-            surrogate pair, or a number that is none or is too long. The message names the line and column, never the content.
+            surrogate pair, or a number that is none or is too long. The message names the line
+            and column, never the content.
     """
     if isinstance(text, bytes):
         try:
