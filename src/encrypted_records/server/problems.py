@@ -8,7 +8,7 @@ credentials, a 429 says how long to wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -57,45 +57,58 @@ def answer(error: ErsError) -> HttpResponse:
     return response
 
 
+#: What each foreign exception means; the first match decides.
+_MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
+    ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body is not readable")),
+    ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),
+    (
+        (InvalidToken,),
+        lambda: errors.NotAuthenticated(
+            "the token is not valid, or no longer", code="bad_token", hint="log in again"
+        ),
+    ),
+    (
+        (drf.AuthenticationFailed,),
+        lambda: errors.NotAuthenticated("the credentials are not valid", code="bad_credentials"),
+    ),
+    (
+        (drf.PermissionDenied, PermissionDenied),
+        lambda: errors.NotAllowed("you may not do this"),
+    ),
+    (
+        (drf.NotFound, Http404),
+        lambda: errors.NotFound("there is nothing here, or nothing that you can reach"),
+    ),
+    (
+        (drf.UnsupportedMediaType,),
+        lambda: errors.Unsupported(
+            "the body is of a media type that this path does not take",
+            code="unsupported_media_type",
+            hint="name the media type of docs/http-api.md in Content-Type",
+        ),
+    ),
+    (
+        # Two requests met where the database decides; the one that came later lost.
+        (IntegrityError,),
+        lambda: errors.Conflict(
+            "another request changed this at the same time", hint="read it again and repeat"
+        ),
+    ),
+    ((SuspiciousOperation,), lambda: errors.BadInput("the request is not valid")),
+)
+
+
 def to_error(exc: Exception) -> ErsError | None:
     """The error of ours that says what ``exc`` says, without any value it may quote."""
-    match exc:
-        case ErsError():
-            return exc
-        case drf.ValidationError():
-            return errors.BadInput(
-                "the request is not valid",
-                hint="correct the places listed under errors",
-                flaws=tuple(_flaws(exc.detail, "")),
-            )
-        case drf.ParseError() | UnreadablePostError():
-            return errors.Malformed("the body could not be read")
-        case drf.NotAuthenticated():
-            return errors.NotAuthenticated("this path needs credentials")
-        case InvalidToken():
-            return errors.NotAuthenticated(
-                "the token is not valid, or no longer", code="bad_token", hint="log in again"
-            )
-        case drf.AuthenticationFailed():
-            return errors.NotAuthenticated("the credentials are not valid", code="bad_credentials")
-        case drf.PermissionDenied() | PermissionDenied():
-            return errors.NotAllowed("you may not do this")
-        case Http404() | drf.NotFound():
-            return errors.NotFound("there is nothing here, or nothing that you can reach")
-        case drf.UnsupportedMediaType():
-            return errors.Unsupported(
-                "the body is of a media type that this path does not take",
-                code="unsupported_media_type",
-                hint="name the media type of docs/http-api.md in Content-Type",
-            )
-        case IntegrityError():
-            # Two requests met where the database decides; the one that came later lost.
-            return errors.Conflict(
-                "another request changed this at the same time", hint="read it again and repeat"
-            )
-        case SuspiciousOperation():
-            return errors.BadInput("the request is not valid")
-    return None
+    if isinstance(exc, ErsError):
+        return exc
+    if isinstance(exc, drf.ValidationError):
+        return errors.BadInput(
+            "the request is not valid",
+            hint="correct the places listed under errors",
+            flaws=tuple(_flaws(exc.detail, "")),
+        )
+    return next((make() for kinds, make in _MEANINGS if isinstance(exc, kinds)), None)
 
 
 def _flaws(detail: Any, pointer: str) -> Iterator[Flaw]:

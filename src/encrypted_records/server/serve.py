@@ -109,7 +109,7 @@ def _set_environment(settings: ApiSettings) -> None:
         "ERS_EMAIL_URL": settings.email_url,
         "ERS_PUBLIC_URL": settings.public_url,
         "ERS_LOG_FORMAT": settings.log_format,
-        "ERS_SUPERVISOR_PID": str(os.getpid()),
+        "API_SUPERVISOR_PID": str(os.getpid()),
     }
     os.environ.update({name: value for name, value in given.items() if value is not None})
 

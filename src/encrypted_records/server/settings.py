@@ -79,6 +79,8 @@ MIDDLEWARE = [
     "encrypted_records.server.middleware.RequestGate",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
+    "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]

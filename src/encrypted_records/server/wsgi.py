@@ -13,7 +13,7 @@ import time
 from django.core.wsgi import get_wsgi_application
 
 #: Set by serve.run: the process whose end is ours.
-SUPERVISOR = "ERS_SUPERVISOR_PID"
+SUPERVISOR = "API_SUPERVISOR_PID"
 _CHECK_SECONDS = 0.5
 
 

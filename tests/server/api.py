@@ -1,0 +1,254 @@
+"""Driving a real API process over real HTTP."""
+
+from __future__ import annotations
+
+import base64
+import email
+import email.policy
+import json
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from http.client import HTTPConnection, HTTPMessage
+from pathlib import Path
+from typing import Any
+
+from encrypted_records.model import ids
+
+PASSWORD = "correct horse battery"
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name"],
+}
+_START = """
+import sys
+from pathlib import Path
+from encrypted_records.server.serve import ApiSettings, run
+from encrypted_records.errors import ErsError
+data_dir, port, database_url, log_format = sys.argv[1:]
+try:
+    run(ApiSettings(Path(data_dir), "127.0.0.1", int(port), database_url or None, None,
+                    "http://proxy.example:8080", log_format))
+except ErsError as error:
+    sys.exit(f"{error.reason}: {error.message}")
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The stable code of a problem document; fails on anything else."""
+        assert self.headers["Content-Type"] == "application/problem+json", self.body
+        document = self.json()
+        assert document["status"] == self.status
+        assert {"type", "title", "detail"} <= set(document)
+        return str(document["code"])
+
+    def flaws(self) -> dict[str, str]:
+        """Pointer (or field) -> code of everything the problem document lists."""
+        listed = self.json()["errors"]
+        return {flaw.get("pointer", flaw.get("field")): flaw["code"] for flaw in listed}
+
+
+@dataclass(frozen=True)
+class Account:
+    """A verified account; ``organization`` is the path of the one it owns."""
+
+    api: Api = field(repr=False)
+    email: str
+    password: str
+    token: str = field(repr=False)
+    organization: str
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        bearer = {"Authorization": f"Bearer {self.token}"}
+        return self.api.call(method, path, body, headers=bearer | headers)
+
+    def post(self, path: str, body: Any) -> Any:
+        """Create something that must succeed."""
+        answer = self.call("POST", path, body)
+        assert answer.status == 201, answer.body
+        return answer.json()
+
+    def new_dataset(self, **members: Any) -> Any:
+        name = f"dataset {secrets.token_hex(4)}"
+        return self.post(
+            "/api/datasets/", {"name": name, "organization": self.organization} | members
+        )
+
+    def new_schema(self, definition: Any = None, **members: Any) -> Any:
+        if "dataset" not in members:
+            members["dataset"] = self.new_dataset()["url"]
+        name = f"schema {secrets.token_hex(4)}"
+        return self.post("/api/schemas/", {"name": name, "schema": definition or PERSON} | members)
+
+
+@dataclass(frozen=True)
+class Api:
+    process: subprocess.Popen[bytes]
+    port: int
+    data_dir: Path
+    log: Path
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request; ``body`` is bytes, or anything JSON can say."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if data is not None else {}
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, data, sent | dict(headers or {}))
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def new_address(self) -> str:
+        return f"{secrets.token_hex(6)}@example.org"
+
+    def register(self, address: str, password: str = PASSWORD, **members: str) -> Answer:
+        body = {
+            "email": address,
+            "password": password,
+            "password_confirm": password,
+            "organization_name": "Acme",
+        }
+        return self.call("POST", "/api/accounts/register/", body | members)
+
+    def messages_to(self, address: str, count: int) -> list[EmailMessage]:
+        """All messages to an address, oldest first, once there are ``count`` of them."""
+        deadline = time.monotonic() + 10
+        while True:
+            found = []
+            for path in sorted((self.data_dir / "mail").glob("*.eml"), key=_made):
+                message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+                assert isinstance(message, EmailMessage)
+                if message["To"] == address:
+                    found.append(message)
+            if len(found) >= count:
+                return found
+            assert time.monotonic() < deadline, f"{len(found)} of {count} messages came"
+            time.sleep(0.02)
+
+    def signed(self, address: str, count: int = 1) -> dict[str, Any]:
+        """The signed values of the newest of ``count`` messages to an address."""
+        return signed_values(self.messages_to(address, count)[-1])
+
+    def new_account(self) -> Account:
+        address = self.new_address()
+        assert self.register(address).status == 201
+        signed = self.signed(address)
+        verified = self.call("POST", "/api/accounts/verify-registration/", signed)
+        assert verified.status == 200, verified.body
+        pair = self.token_pair(address, PASSWORD).json()
+        me = self.call(
+            "GET", "/api/users/self/", headers={"Authorization": f"Bearer {pair['access']}"}
+        ).json()
+        return Account(self, address, PASSWORD, pair["access"], me["organizations"][0])
+
+    def token_pair(self, address: str, password: str) -> Answer:
+        return self.call("POST", "/api/token/", {"email": address, "password": password})
+
+
+def _made(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def text_of(message: EmailMessage, kind: str = "plain") -> str:
+    body = message.get_body((kind,))
+    assert body is not None
+    return str(body.get_content())
+
+
+def signed_values(message: EmailMessage) -> dict[str, Any]:
+    text = text_of(message)
+    values = dict(re.findall(r"^(user_id|timestamp|signature): (\S+)$", text, re.MULTILINE))
+    return {**values, "timestamp": int(values["timestamp"])}
+
+
+def basic(address: str, password: str) -> dict[str, str]:
+    pair = base64.b64encode(f"{address}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}
+
+
+def id_bytes(resource: Any) -> bytes:
+    return ids.from_text(resource["id"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(
+    folder: Path, *, port: int, database_url: str | None = None, log_format: str = "text"
+) -> subprocess.Popen[bytes]:
+    """Start an API process; its output goes to ``log`` in the folder."""
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", _START, str(folder / "data"), str(port), database_url or "",
+             log_format],
+            stdout=log,
+            stderr=log,
+        )  # fmt: skip
+
+
+def wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the API ended while it started"
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/api/status/")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.05)
+        finally:
+            connection.close()
+    raise AssertionError("the API did not come up")
+
+
+@contextmanager
+def running_api(
+    folder: Path, *, database_url: str | None = None, log_format: str = "text"
+) -> Iterator[Api]:
+    port = free_port()
+    process = start(folder, port=port, database_url=database_url, log_format=log_format)
+    try:
+        wait_until_up(port, process)
+        yield Api(process, port, folder / "data", folder / "log")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
