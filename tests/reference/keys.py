@@ -1,0 +1,77 @@
+"""Section 2: the derivation tree and uids, with keys as bare bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from tests.reference.definitions import Field, binding, u32
+
+
+def info(*parts: bytes) -> bytes:
+    return b"".join(len(part).to_bytes(2, "big") + part for part in (b"ERS1", *parts))
+
+
+def expand(key: bytes, *parts: bytes, length: int = 32) -> bytes:
+    """HKDF-Expand of RFC 5869, section 2.3; up to 32 bytes it is its first block."""
+    assert length <= 32
+    return hmac.new(key, info(*parts) + b"\x01", hashlib.sha256).digest()[:length]
+
+
+def mac(key: bytes, data: bytes) -> bytes:
+    return hmac.new(key, data, hashlib.sha256).digest()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema's place and its key."""
+
+    organization: bytes
+    schema: bytes
+    kv: int
+    key: bytes
+
+    @property
+    def place(self) -> bytes:
+        return b"\x01" + self.organization + self.schema
+
+    @property
+    def key_id(self) -> bytes:
+        return expand(self.key, b"id", length=8)
+
+    @property
+    def log(self) -> bytes:
+        return expand(self.key, b"log")
+
+    @property
+    def uids(self) -> bytes:
+        return expand(self.key, b"uid")
+
+    def meta(self, segment: bytes) -> bytes:
+        return expand(self.key, b"meta", segment)
+
+    def field(self, name: str, field: Field) -> bytes:
+        return expand(self.key, b"field", name.encode(), binding(field))
+
+
+def schema(root: bytes, organization: bytes, schema_id: bytes, kv: int) -> Schema:
+    key = expand(root, b"schema", organization, schema_id, u32(kv))
+    return Schema(organization, schema_id, kv, key)
+
+
+def seal_key(field: bytes, group: bytes) -> bytes:
+    return expand(field, b"seal", group)
+
+
+def index_key(field: bytes, segment: bytes) -> bytes:
+    return expand(field, b"index", segment)
+
+
+def tail_key(field: bytes) -> bytes:
+    return expand(field, b"tail")
+
+
+def uid(key: bytes, r: bytes, content: bytes) -> bytes:
+    assert len(r) == 32
+    return mac(key, r + hashlib.sha256(content).digest())[:16]

@@ -1,0 +1,19 @@
+"""Vectors as the tests read them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def vectors(name: str) -> Any:
+    return json.loads((VECTORS / name).read_text())
+
+
+def raw(spelled: str | int | None, kind: str) -> object:
+    """A vector's value as it would come out of a request."""
+    return spelled if spelled is None or kind == "string" else Decimal(spelled)

@@ -1,0 +1,172 @@
+"""The package derives, encodes, seals, opens and refuses what the vectors say."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from encrypted_records.crypto import recovery, sealing, values
+from encrypted_records.crypto.keys import RootKey, SchemaKey, TailKey
+from encrypted_records.errors import ErsError
+from encrypted_records.index import rows
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.records import Group, SealedRow
+from encrypted_records.model.shapes import padded_length
+from tests.reference.loading import raw, vectors
+
+DERIVATION = vectors("derivation.json")
+VALUES = vectors("values.json")
+FIELDS = vectors("fields.json")
+KEYRING = vectors("keyring.json")
+
+
+def code_of(error: BaseException) -> str:
+    assert isinstance(error, ErsError)
+    return type(error).code
+
+
+def bare(key: Any) -> str:
+    """A key's bytes, which the package gives to no one; only these tests look."""
+    return bytes(key._secret).hex()
+
+
+def schema_key(entry: dict[str, Any]) -> SchemaKey:
+    place = (bytes.fromhex(entry["organization"]), bytes.fromhex(entry["schema"]))
+    return RootKey(bytes.fromhex(entry["root"])).schema(*place, entry["kv"])
+
+
+def field(text: str) -> FieldSpec:
+    return parse_definition(f'{{"type": "object", "properties": {{"f": {text}}}}}').fields["f"]
+
+
+@pytest.mark.parametrize("entry", DERIVATION["keys"], ids=lambda entry: f"kv {entry['kv']}")
+def test_every_key_of_the_tree_is_derived_as_specified(
+    entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = schema_key(DERIVATION | entry)
+    group, segment = (bytes.fromhex(DERIVATION[name]) for name in ("group", "segment"))
+    assert bare(key) == entry["K_schema"]
+    assert key.id.hex() == entry["key_id"]
+    assert bare(key.log) == entry["K_log"]
+    assert bare(key.uids) == entry["K_uid"]
+    assert bare(key.meta(segment)) == entry["K_meta"]
+    definition = parse_definition(DERIVATION["definition"])
+    for expected in entry["fields"]:
+        spec = definition.fields[expected["name"]]
+        derived = key.field(spec)
+        assert spec.binding.hex() == expected["binding"]
+        assert bare(derived) == expected["K_field"]
+        assert bare(derived.seal(group)) == expected["K_seal"]
+        assert bare(derived.index(segment)) == expected["K_index"]
+        assert bare(derived.tail) == expected["K_tail"]
+    uid = entry["uid"]
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(uid["r"]))
+    digest = hashlib.sha256(bytes.fromhex(uid["content"])).digest()
+    assert key.uids.uid(digest).hex() == uid["uid"]
+
+
+@pytest.mark.parametrize("entry", vectors("bindings.json"), ids=lambda entry: entry["fields"][0])
+def test_every_spelling_of_a_field_binds_alike(entry: dict[str, Any]) -> None:
+    assert {field(text).binding.hex() for text in entry["fields"]} == {entry["binding"]}
+
+
+@pytest.mark.parametrize("entry", vectors("definitions.json"), ids=lambda one: one["digest"][:8])
+def test_every_spelling_of_a_definition_has_its_digest(entry: dict[str, Any]) -> None:
+    found = {parse_definition(text).digest.hex() for text in entry["definitions"]}
+    assert found == {entry["digest"]}
+
+
+def test_lengths_are_padded_as_specified() -> None:
+    for entry in vectors("padding.json"):
+        assert padded_length(entry["size"]) == entry["padded"]
+
+
+def test_order_bytes_and_index_keys_are_as_specified() -> None:
+    found = vectors("order_bytes.json")
+    tail = TailKey(bytes.fromhex(found["K_tail"]))
+    for entry in found["texts"]:
+        ordered = values.order_bytes(entry["text"])
+        assert ordered.hex() == entry["order_bytes"]
+        assert values.string_key(ordered, tail).hex() == entry["index_key"]
+
+
+@pytest.mark.parametrize("entry", VALUES["good"], ids=lambda one: f"{one['field']}-{one['plain']}")
+def test_a_value_has_its_plaintext_and_comes_back_from_it(entry: dict[str, Any]) -> None:
+    spec = field(VALUES["fields"][entry["field"]])
+    value = raw(entry["value"], spec.type)
+    if spec.type == "integer" and value is not None:
+        value = int(str(value))
+    assert values.encode(spec, value).hex() == entry["plain"]  # type: ignore[arg-type]
+    assert values.decode(spec, bytes.fromhex(entry["plain"])) == value
+
+
+@pytest.mark.parametrize("entry", VALUES["bad"], ids=lambda entry: entry["why"])
+def test_a_plaintext_that_no_value_has_is_refused(entry: dict[str, Any]) -> None:
+    spec = field(VALUES["fields"][entry["field"]])
+    with pytest.raises(ErsError) as caught:
+        values.decode(spec, bytes.fromhex(entry["plain"]))
+    assert code_of(caught.value) == entry["error"]
+
+
+def open_sealed(place: dict[str, Any], name: str, sealed: str) -> Any:
+    """Open one field as a row of a group that has no other."""
+    definition = parse_definition(place["definition"])
+    group = Group(bytes.fromhex(place["group"]), place["kv"], 100, [name])
+    row = SealedRow(bytes.fromhex(place["record"]), place["version"], [bytes.fromhex(sealed)])
+    opened = rows.open_row(schema_key(place), definition, group, place["ordinal"], row)
+    return opened.data.get(name)
+
+
+@pytest.mark.parametrize("entry", FIELDS["good"], ids=lambda one: f"{one['field']}-{one['value']}")
+def test_a_sealed_field_is_made_and_opened_as_specified(entry: dict[str, Any]) -> None:
+    place = FIELDS["place"]
+    key, name = schema_key(place), entry["field"]
+    spec = parse_definition(place["definition"]).fields[name]
+    value = spec.accept(raw(entry["value"], spec.type))
+    assert open_sealed(place, name, entry["sealed"]) == value
+    record = sealing.record_context(
+        sealing.place(key), bytes.fromhex(place["record"]), place["version"]
+    )
+    sealed = sealing.seal_field(
+        key.field(spec).seal(bytes.fromhex(place["group"])),
+        place["ordinal"],
+        record,
+        name.encode(),
+        values.encode(spec, value),
+    )
+    assert sealed.hex() == entry["sealed"]
+
+
+@pytest.mark.parametrize("entry", FIELDS["bad"], ids=lambda entry: entry["why"])
+def test_a_sealed_field_opens_nowhere_but_in_its_place(entry: dict[str, Any]) -> None:
+    with pytest.raises(ErsError) as caught:
+        open_sealed(entry["place"], entry["field"], entry["sealed"])
+    assert code_of(caught.value) == entry["error"]
+
+
+def unwrapped(entry: dict[str, Any]) -> dict[str, str]:
+    keyring = recovery.unwrap(
+        *(bytes.fromhex(entry[name]) for name in ("file", "machine_key", "owner"))
+    )
+    return {str(version): root.export().hex() for version, root in keyring.roots.items()}
+
+
+def test_a_keyring_file_is_written_and_read_as_specified(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = KEYRING["good"]
+    assert unwrapped(good) == good["roots"]
+    machine_key, owner, nonce = (
+        bytes.fromhex(good[name]) for name in ("machine_key", "owner", "nonce")
+    )
+    keyring = recovery.unwrap(bytes.fromhex(good["file"]), machine_key, owner)
+    monkeypatch.setattr("os.urandom", lambda _: nonce)
+    assert recovery.wrap(keyring, machine_key, owner).hex() == good["file"]
+
+
+@pytest.mark.parametrize("entry", KEYRING["bad"], ids=lambda entry: entry["why"])
+def test_a_keyring_file_that_is_not_sound_is_refused_by_name(entry: dict[str, Any]) -> None:
+    with pytest.raises(ErsError) as caught:
+        unwrapped(entry)
+    assert code_of(caught.value) == entry["error"]

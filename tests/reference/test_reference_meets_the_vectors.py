@@ -1,0 +1,82 @@
+"""The reference opens and refuses what the vectors say; making them shows that it seals them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.reference import Refused, definitions, keys, log, segments
+from tests.reference import fields as ref
+from tests.reference.loading import raw, vectors
+
+VALUES = vectors("values.json")
+FIELDS = vectors("fields.json")
+KEYRING = vectors("keyring.json")
+
+
+def schema_of(entry: dict[str, Any]) -> keys.Schema:
+    place = (bytes.fromhex(entry[name]) for name in ("root", "organization", "schema"))
+    return keys.schema(*place, entry["kv"])
+
+
+def open_sealed(place: dict[str, Any], name: str, sealed: str) -> ref.Value:
+    return ref.open_field(
+        schema_of(place),
+        name,
+        definitions.load(place["definition"]).fields[name],
+        bytes.fromhex(place["group"]),
+        place["ordinal"],
+        bytes.fromhex(place["record"]),
+        place["version"],
+        bytes.fromhex(sealed),
+    )
+
+
+@pytest.mark.parametrize("entry", VALUES["good"], ids=lambda one: f"{one['field']}-{one['plain']}")
+def test_a_value_comes_back_from_its_plaintext(entry: dict[str, Any]) -> None:
+    text = f'{{"properties": {{"f": {VALUES["fields"][entry["field"]]}}}}}'
+    field = definitions.load(text).fields["f"]
+    found = ref.value_of(field, bytes.fromhex(entry["plain"]))
+    assert found == raw(entry["value"], field["type"])
+
+
+@pytest.mark.parametrize("entry", FIELDS["good"], ids=lambda one: f"{one['field']}-{one['value']}")
+def test_a_sealed_field_opens_in_its_place(entry: dict[str, Any]) -> None:
+    kind = definitions.load(FIELDS["place"]["definition"]).fields[entry["field"]]["type"]
+    found = open_sealed(FIELDS["place"], entry["field"], entry["sealed"])
+    assert found == raw(entry["value"], kind)
+
+
+@pytest.mark.parametrize("entry", FIELDS["bad"], ids=lambda entry: entry["why"])
+def test_a_sealed_field_opens_nowhere_else(entry: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as caught:
+        open_sealed(entry["place"], entry["field"], entry["sealed"])
+    assert caught.value.code == entry["error"]
+
+
+@pytest.mark.parametrize("entry", KEYRING["bad"], ids=lambda entry: entry["why"])
+def test_an_unsound_keyring_file_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as caught:
+        log.unwrap(*(bytes.fromhex(entry[name]) for name in ("file", "machine_key", "owner")))
+    assert caught.value.code == entry["error"]
+
+
+def test_a_sound_keyring_file_opens() -> None:
+    good = KEYRING["good"]
+    found = log.unwrap(*(bytes.fromhex(good[name]) for name in ("file", "machine_key", "owner")))
+    assert {str(kv): root.hex() for kv, root in found.items()} == good["roots"]
+
+
+@pytest.mark.parametrize("part", ["header", "page"])
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_an_altered_mini_does_not_open(part: str, at: int) -> None:
+    found = vectors("group.json")
+    segment = {name: bytearray.fromhex(value) for name, value in found["segment"].items()}
+    segment[part][at] ^= 1
+    with pytest.raises(Refused, match="does_not_open"):
+        segments.open_mini(
+            schema_of(found),
+            definitions.load(found["definition"]),
+            *(bytes(segment[name]) for name in ("uid", "header", "page")),
+        )

@@ -1,0 +1,195 @@
+"""The inputs of the vectors about sealed fields, groups, minis and commits, and what they give."""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from typing import Any
+
+from tests.reference import definitions as defs
+from tests.reference import fields as ref
+from tests.reference import keys, log, segments
+from tests.reference.msgpack import pack
+from tests.vectors.cases import (
+    GROUP,
+    ODD,
+    ORGANIZATION,
+    PEOPLE,
+    RECORDS,
+    ROOT,
+    SCHEMA,
+    people,
+    people_key,
+)
+
+_PLACE = {
+    "root": ROOT.hex(),
+    "kv": 1,
+    "organization": ORGANIZATION.hex(),
+    "schema": SCHEMA.hex(),
+    "definition": PEOPLE,
+    "group": GROUP.hex(),
+    "ordinal": 3,
+    "record": RECORDS[0].hex(),
+    "version": 1,
+}
+_VALUES: list[tuple[str, str | None]] = [
+    ("age", "41"),
+    ("age", None),
+    ("balance", "-1000.5"),
+    ("city", "Oslo"),
+    ("city", None),
+    (ODD, "\u00e9" * 40),
+]
+
+
+def fields() -> dict[str, Any]:
+    """Sealed fields: good ones, and each single change of place or content that must not open."""
+    schema, definition = people_key(), people()
+    good = []
+    for name, spelled in _VALUES:
+        field = definition.fields[name]
+        value: ref.Value = (
+            spelled if spelled is None or field["type"] == "string" else Decimal(spelled)
+        )
+        sealed = ref.seal_field(schema, name, field, GROUP, 3, RECORDS[0], 1, value)
+        good.append({"field": name, "value": spelled, "sealed": sealed.hex()})
+    city = next(one for one in good if one["value"] == "Oslo")
+    bad = [
+        {"why": why, "place": _PLACE | place, "field": name, "sealed": sealed, "error": _CLOSED}
+        for why, place, name, sealed in _changes(bytes.fromhex(str(city["sealed"])))
+    ]
+    return {"place": _PLACE, "good": good, "bad": bad}
+
+
+_CLOSED = "does_not_open"
+
+
+def _changes(sealed: bytes) -> list[tuple[str, dict[str, Any], str, str]]:
+    plain = sealed.hex()
+    moved = PEOPLE.replace('"maximum": 120', '"maximum": 121')
+    age = ref.seal_field(
+        people_key(), "age", people().fields["age"], GROUP, 3, RECORDS[0], 1, Decimal(41)
+    ).hex()
+    found: list[tuple[str, dict[str, Any], str, str]] = [
+        ("the tag altered", {}, "city", _flipped(sealed, -1)),
+        ("the ciphertext altered", {}, "city", _flipped(sealed, 1)),
+        ("the version byte of a later format", {}, "city", "02" + plain[2:]),
+        ("the version byte zero", {}, "city", "00" + plain[2:]),
+        ("cut short", {}, "city", plain[:-2]),
+        ("a byte more", {}, "city", plain + "00"),
+        ("nothing but the version byte", {}, "city", "01"),
+        ("empty", {}, "city", ""),
+        ("read as another field of its type", {}, ODD, plain),
+        ("read as a field of another type", {}, "age", plain),
+        ("of another record", {"record": RECORDS[1].hex()}, "city", plain),
+        ("of another record version", {"version": 2}, "city", plain),
+        ("at another ordinal", {"ordinal": 4}, "city", plain),
+        ("in another group", {"group": RECORDS[1].hex()}, "city", plain),
+        ("in another schema", {"schema": RECORDS[1].hex()}, "city", plain),
+        ("in another organization", {"organization": RECORDS[1].hex()}, "city", plain),
+        ("organization and schema swapped", _swapped(), "city", plain),
+        ("under another keyring version", {"kv": 2}, "city", plain),
+        ("under another root", {"root": hashlib.sha256(b"?").hexdigest()}, "city", plain),
+        ("after a bound has moved", {"definition": moved}, "age", age),
+    ]
+    return found
+
+
+def _flipped(sealed: bytes, at: int) -> str:
+    changed = bytearray(sealed)
+    changed[at] ^= 0x40
+    return changed.hex()
+
+
+def _swapped() -> dict[str, str]:
+    return {"organization": SCHEMA.hex(), "schema": ORGANIZATION.hex()}
+
+
+def _data(
+    age: int | None, balance: str | None, city: str, odd: str | None
+) -> dict[str, int | str | None]:
+    return {"age": age, "balance": balance, "city": city, ODD: odd}
+
+
+_ROWS: list[tuple[bytes, int, dict[str, int | str | None]]] = [
+    (RECORDS[0], 1, _data(41, "12.50", "Oslo", None)),
+    (RECORDS[1], 1, _data(None, "-1000.5", "Rome", "x" * 48 + "b")),
+    (RECORDS[2], 3, _data(0, None, "", "x" * 48 + "a")),
+    (RECORDS[3], 1, _data(120, "1000", "Zu\u0308rich", "x" * 48)),
+    (RECORDS[4], 1, _data(41, "12.5", "Z\u00fcrich", "\x00\x01")),
+]
+
+
+def _typed(definition: defs.Definition, data: dict[str, int | str | None]) -> dict[str, ref.Value]:
+    return {
+        name: Decimal(value)
+        if value is not None and definition.fields[name]["type"] != "string"
+        else value  # type: ignore[misc]
+        for name, value in data.items()
+    }
+
+
+def group() -> dict[str, Any]:
+    """A group, the mini that indexes it, and the commit that brings both."""
+    schema, definition = people_key(), people()
+    r_group, r_segment = (hashlib.sha256(label).digest() for label in (b"group", b"segment"))
+    records = [(record, version, _typed(definition, data)) for record, version, data in _ROWS]
+    names = list(definition.fields)
+
+    uid = ref.group_uid(schema, definition, records, r_group)
+    rows = [
+        [record, version, sealed]
+        for (record, version, _), sealed in zip(
+            records, ref.seal_rows(schema, definition, records, uid), strict=True
+        )
+    ]
+    indexed = [(ordinal, data) for ordinal, (_, _, data) in enumerate(records)]
+    mini = segments.build_mini(schema, definition, [(uid, 0)], indexed, r_segment)
+
+    batch, page = [uid, 0, rows], [mini.uid, 0, mini.page]
+    writer, commit_id = RECORDS[6], RECORDS[7]
+    body = pack(
+        [
+            *(1, commit_id, SCHEMA, schema.key_id, defs.digest(definition)),
+            *(writer, 1, log.EMPTY_LOG, 0, log.EMPTY_LOG),
+            [[uid, 1, len(rows), names]],
+            [[mini.uid, "mini", 1, len(rows), 0, [[uid, 0]], 1, mini.header]],
+            [],
+            [],
+            log.content([batch], [page]),
+        ]
+    )
+    mac = log.commit_mac(schema.log, body)
+    digest = log.commit_digest(body, mac)
+    return {
+        **{key: _PLACE[key] for key in ("root", "kv", "organization", "schema", "definition")},
+        "randomness": {"group": r_group.hex(), "segment": r_segment.hex()},
+        "writer": writer.hex(),
+        "commit_id": commit_id.hex(),
+        "records": [
+            {"record": record.hex(), "version": version, "data": data}
+            for record, version, data in _ROWS
+        ],
+        "group": uid.hex(),
+        "rows": [[one.hex() for one in sealed] for _, _, sealed in rows],
+        "segment": {"uid": mini.uid.hex(), "header": mini.header.hex(), "page": mini.page.hex()},
+        "commit": {"body": body.hex(), "mac": mac.hex(), "digest": digest.hex()},
+        "log_digest": log.next_log_digest(log.EMPTY_LOG, digest).hex(),
+        "upload": log.frames(
+            (log.COMMIT, [body, mac]), (log.ROW_BATCH, batch), (log.PAGE, page)
+        ).hex(),
+        "index": {
+            name: [
+                [ordinal, None if key is None else key.hex()]
+                for ordinal, key in segments.open_mini(
+                    schema, definition, mini.uid, mini.header, mini.page
+                )[name]
+            ]
+            for name in names
+        },
+        "field_keys": {
+            name: keys.index_key(schema.field(name, field), mini.uid).hex()
+            for name, field in definition.fields.items()
+        },
+    }
