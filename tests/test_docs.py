@@ -100,7 +100,7 @@ def test_the_curl_walk_through_of_the_readme_works(service: Service) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = last_object(done.stdout)
-    assert [row["data"]["name"] for row in found["results"]] == ["Alan", "Ada"]
+    assert [row["data"]["name"] for row in found["results"]] == ["Ada", "Alan"]
 
 
 def test_help_in_the_readme_names_only_commands_that_exist() -> None:

@@ -47,7 +47,8 @@ def _check_format(folder: Path) -> None:
                 f"{folder} holds files and is no data folder of this service",
                 hint="name a new or empty folder with --data-dir",
             )
-        marker.write_text(f"{FORMAT}\n")
+        with open(marker, "x", opener=_for_owner) as file:
+            file.write(f"{FORMAT}\n")
         return
     text = marker.read_text(errors="replace").strip()
     if not text.isdecimal():
@@ -74,6 +75,10 @@ def _close_to_others(folder: Path) -> None:
         )
 
 
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 @contextmanager
 def held(folder: Path, role: str) -> Iterator[None]:
     """Hold the folder as the only ``role`` (up, api or proxy) while the block runs.
@@ -84,7 +89,7 @@ def held(folder: Path, role: str) -> Iterator[None]:
         Startup: another process holds it.
     """
     path = folder / f"{role}.lock"
-    with path.open("a+") as file:
+    with open(path, "a+", opener=_for_owner) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

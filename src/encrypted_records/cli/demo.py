@@ -75,7 +75,6 @@ async def show(settings: Settings, example: Example) -> None:
             )
         await _ingest(client, schema.url, example.records)
         await _search(client, schema.url)
-    terminal.say()
     terminal.say("Look around with curl; README.md shows how:")
     terminal.say(f"  account   {address}")
     terminal.say(f"  password  {password}")
@@ -121,11 +120,10 @@ async def _search(client: ProxyClient, schema: str) -> None:
             limit=SHOWN,
         )
     _print(found, fields)
-    with _step("range search: age from 70 to 79, oldest first"):
+    with _step("range search: age from 70 to 79"):
         found = await client.search(
             schema,
             where={"field": "age", "op": "between", "value": [70, 79]},
-            order_by=["-age"],
             fields=fields,
             limit=SHOWN,
         )

@@ -24,6 +24,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encrypted_records.cli import data_folder, parent
@@ -114,10 +115,13 @@ def check_port(host: str, port: int, side: str) -> None:
         raise Startup(message, hint=hint) from None
 
 
-async def serve_both(settings: Settings, when_ready: Callable[[], Awaitable[None]]) -> None:
+async def serve_both(
+    settings: Settings, when_ready: Callable[[], Awaitable[None]], *, log_file: Path | None = None
+) -> None:
     """Run both sides until this process is told to stop.
 
     Args:
+        log_file: where the sides log to instead of stderr.
         when_ready: awaited once both answer; the service stays up when it returns, and is ended
             when it raises.
 
@@ -129,7 +133,7 @@ async def serve_both(settings: Settings, when_ready: Callable[[], Awaitable[None
     with data_folder.held(settings.data_dir, "up"):
         _check_ports(settings)
         stop = _on_signal()
-        async with _children(settings) as sides:
+        async with _children(settings, log_file) as sides:
             work = asyncio.create_task(_when_ready(settings, when_ready))
             told = asyncio.create_task(stop.wait())
             ends = [side.end for side in sides]
@@ -142,7 +146,7 @@ async def serve_both(settings: Settings, when_ready: Callable[[], Awaitable[None
                 work.cancel()
                 told.cancel()
             if not stop.is_set():
-                _blame(sides)
+                _blame(sides, log_file)
 
 
 def _check_ports(settings: Settings) -> None:
@@ -170,13 +174,16 @@ async def _when_ready(settings: Settings, then: Callable[[], Awaitable[None]]) -
     from encrypted_records.client.proxy import ProxyClient  # noqa: PLC0415 - slow to import
 
     try:
-        async with asyncio.timeout(READY_SECONDS), ProxyClient(settings.proxy_url) as client:
-            while not await _answers(client):  # noqa: ASYNC110 - the event is another process's
-                await asyncio.sleep(_POLL_SECONDS)
+        async with asyncio.timeout(READY_SECONDS):
+            # The API first, or the proxy would log every question that it could not pass on.
+            for url in (settings.api_url, settings.proxy_url):
+                async with ProxyClient(url) as client:
+                    while not await _answers(client):  # noqa: ASYNC110 - it happens elsewhere
+                        await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise Startup(
             f"the service was not ready within {READY_SECONDS:.0f} seconds",
-            hint="the log above says what it was waiting for",
+            hint="the log says what it was waiting for",
         ) from None
     await then()
 
@@ -196,28 +203,34 @@ class _Side:
 
 
 @asynccontextmanager
-async def _children(settings: Settings) -> AsyncIterator[list[_Side]]:
+async def _children(settings: Settings, log_file: Path | None) -> AsyncIterator[list[_Side]]:
     """Both sides as child processes; none of them is left when the block is."""
     reading, writing = os.pipe()
+    # stdout is for what we say ourselves: the sides' lines all go to stderr, or to the file.
+    log = 2 if log_file is None else _open_log(log_file)
     sides: list[_Side] = []
     try:
         for command in ("api", "proxy"):
-            sides.append(await _start(command, settings, reading))
+            sides.append(await _start(command, settings, reading, log))
         yield sides
     finally:
         await _end(sides)
-        os.close(reading)
-        os.close(writing)
+        for descriptor in {reading, writing, log} - {2}:
+            os.close(descriptor)
 
 
-async def _start(command: str, settings: Settings, lifeline: int) -> _Side:
+def _open_log(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+async def _start(command: str, settings: Settings, lifeline: int, log: int) -> _Side:
     process = await asyncio.create_subprocess_exec(
         *_command_line(command),
         env=_environment(settings) | {parent.VARIABLE: str(lifeline)},
         pass_fds=(lifeline,),
         stdin=asyncio.subprocess.DEVNULL,
-        # stdout is for what ers up says itself; the children's lines all go to stderr.
-        stdout=2,
+        stdout=log,
+        stderr=log,
         # A session of its own: Ctrl-C reaches only us, and the children end in our order.
         start_new_session=True,
     )
@@ -263,11 +276,11 @@ async def _end(sides: list[_Side]) -> None:
         await side.end
 
 
-def _blame(sides: list[_Side]) -> None:
+def _blame(sides: list[_Side], log_file: Path | None) -> None:
     ended = next(side for side in sides if side.end.done())
     code = ended.end.result()
     how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     raise Startup(
         f"the {ended.name} ended ({how}), so both are stopped",
-        hint="its own message is above",
+        hint=f"its own message is {'above' if log_file is None else f'in {log_file}'}",
     )

@@ -136,7 +136,6 @@ class ProxyClient:
         schema: str,
         *,
         where: Mapping[str, Any] | None = None,
-        order_by: Sequence[str] = (),
         fields: Sequence[str] | None = None,
         limit: int = 100,
         cursor: str | None = None,
@@ -146,15 +145,12 @@ class ProxyClient:
 
         Args:
             where: a predicate as docs/http-api.md describes it; None selects all.
-            order_by: field names, ``-`` before one for descending order.
             fields: the fields to return; None returns all.
             cursor: ``next_cursor`` of the page before.
         """
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
         optional = {"where": where, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
-        if order_by:
-            body["order_by"] = list(order_by)
         answer = await self._post("/api/records/search/", body)
         try:
             return Found(

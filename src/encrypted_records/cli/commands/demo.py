@@ -36,12 +36,14 @@ def demo(settings: Settings, examples: Path) -> None:
             hint="leave --email-url out, and ERS_EMAIL_URL and the config file's email_url too",
         )
     example = Example.load(examples)
+    log_file = settings.data_dir.absolute() / "demo.log"
 
     async def ready() -> None:
         say_where(settings)
+        say(f"  log       {log_file}")
         say()
         await show(settings, example)
         say()
         say("The service goes on running. Stop it with Ctrl-C.")
 
-    asyncio.run(serve_both(settings, ready))
+    asyncio.run(serve_both(settings, ready, log_file=log_file))
