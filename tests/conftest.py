@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
+from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
+
+__all__ = ["postgresql", "postgresql_url"]
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
@@ -16,8 +21,30 @@ def service(
     """A real service, once on each database."""
     database_url = None
     if request.param == "postgresql":
-        database_url = request.getfixturevalue("postgresql_url")
+        new_database: NewDatabase = request.getfixturevalue("postgresql")
+        database_url = new_database()
     with running_service(
         tmp_path_factory.mktemp(request.param) / "data", database_url=database_url
     ) as running:
         yield running
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """The URL of a fresh database for a service of the test's own; None for the embedded one."""
+    if request.param == "sqlite":
+        return None
+    new_database: NewDatabase = request.getfixturevalue("postgresql")
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def database_folder(database: str | None) -> Path | None:
+    """Where PostgreSQL keeps its files, the write-ahead log among them."""
+    if database is None:
+        return None
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    return Path(row[0])

@@ -72,7 +72,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     """One of ours."""
     assert isinstance(error, ErsError)
     if isinstance(error, NotAuthenticated):
-        request.app.state.access.forget(request.headers.get("authorization"))
+        request.app.state.parts.access.forget(request.headers.get("authorization"))
     return problem_answer(problem.of_error(error), error.retry_after)
 
 

@@ -1,0 +1,116 @@
+"""SIGKILL at a random moment of a running ingest leaves every request whole or absent."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Service, gone, running_service
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "batch": {"type": "integer", "minimum": 0, "maximum": 10**6},
+        "name": {"type": "string"},
+    },
+    "required": ["batch", "name"],
+}
+RECORDS = 40
+ROUNDS = 3
+
+
+class Feeder:
+    """Sends batch after batch until the service is gone; knows which were acknowledged."""
+
+    def __init__(self, store: Store, numbers: itertools.count[int]) -> None:
+        self.store = store
+        self.numbers = numbers
+        self.sent: list[int] = []
+        self.acknowledged: list[int] = []
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        for number in self.numbers:
+            self.sent.append(number)
+            try:
+                answer = self.store.send(
+                    [{"batch": number, "name": f"row {row}"} for row in range(RECORDS)]
+                )
+            except (OSError, HTTPException):
+                return
+            if answer.status != 201:
+                return
+            self.acknowledged.append(number)
+
+
+def victims(service: Service, side: str) -> list[int]:
+    """Process ids of the API's side, the proxy's, or of everything."""
+    everything = [service.process.pid, *service.children()]
+    if side == "both":
+        return everything
+    return [
+        pid for pid in everything if _command(pid).endswith(f"encrypted_records.cli.main {side}")
+    ]
+
+
+def _command(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        return ""
+    return b" ".join(words).decode().strip()
+
+
+@pytest.mark.parametrize("side", ["both", "proxy", "api"])
+def test_each_request_is_stored_whole_or_not_at_all(
+    side: str, database: str | None, tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    sys.stdout.write(f"seed {seed}\n")
+    chance = random.Random(seed)
+    numbers = itertools.count()
+    sent: list[int] = []
+    acknowledged: list[int] = []
+    store: Store | None = None
+
+    for _ in range(ROUNDS):
+        with running_service(tmp_path / "data", database_url=database) as service:
+            if store is None:
+                store = new_store(service, DEFINITION)
+            store = Store(service, store.account, store.schema)
+            feeder = Feeder(store, numbers)
+            feeder.thread.start()
+            time.sleep(chance.uniform(0.3, 1.2))
+            pids = [service.process.pid, *service.children()]
+            chosen = victims(service, side)
+            assert chosen
+            for pid in chosen:
+                os.kill(pid, signal.SIGKILL)
+            feeder.thread.join(30)
+            assert not feeder.thread.is_alive()
+            assert gone(pids, within=12), "a side outlived the other"
+            sent += feeder.sent
+            acknowledged += feeder.acknowledged
+
+    assert acknowledged, "nothing was under way when the service was killed"
+    with running_service(tmp_path / "data", database_url=database) as service:
+        assert store is not None
+        store = Store(service, store.account, store.schema)
+        stored: dict[int, list[str]] = {}
+        for record in store.everything():
+            stored.setdefault(record["data"]["batch"], []).append(record["data"]["name"])
+        assert set(acknowledged) <= set(stored) <= set(sent)
+        for number, names in stored.items():
+            assert sorted(names) == sorted(f"row {row}" for row in range(RECORDS)), number
+        # What was interrupted does not stand in the way of what comes after it.
+        assert len(store.ingest([{"batch": 10**6, "name": "after"}])) == 1
