@@ -1,0 +1,130 @@
+"""A schema with its log, rows and pages in memory: what the API would hold, and one reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from encrypted_records.crypto.keys import Keyring, SchemaKey
+from encrypted_records.index import rows as sealed_rows
+from encrypted_records.index.ledger import Ledger
+from encrypted_records.index.merge import merge_minis
+from encrypted_records.index.resolve import Matches, resolve
+from encrypted_records.index.segments import OpenSegment
+from encrypted_records.ingest.seal import seal
+from encrypted_records.model import wire
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import new_id
+from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.records import (
+    CommitUpload,
+    LogEntry,
+    ManifestDelta,
+    Page,
+    PlainRecord,
+    RowRef,
+    SealedRow,
+)
+
+#: A row: its group's place among all groups, and its ordinal there.
+Row = tuple[int, int]
+
+
+def new_key() -> SchemaKey:
+    return Keyring.generate().schema(new_id(), new_id())
+
+
+class World:
+    """Applies commits as an honest API does; everything passes through the wire format."""
+
+    def __init__(self, text: str, key: SchemaKey | None = None) -> None:
+        self.definition = parse_definition(text)
+        self.key = key or new_key()
+        self.ledger = Ledger(self.key, new_id())
+        self.log: list[LogEntry] = []
+        self.pages: dict[bytes, Page] = {}
+        self.rows: dict[tuple[bytes, int], SealedRow] = {}
+
+    def plain(self, records: Iterable[Mapping[str, Any]]) -> list[PlainRecord]:
+        """Records as accepted, each under a new id."""
+        return [
+            PlainRecord(
+                new_id(),
+                1,
+                {
+                    name: self.definition.fields[name].accept(value)
+                    for name, value in record.items()
+                    if value is not None
+                },
+            )
+            for record in records
+        ]
+
+    def delta(self, entries: Sequence[LogEntry], version: int) -> ManifestDelta:
+        return ManifestDelta(
+            self.key.schema, version, self.key.id, self.definition.digest, list(entries)
+        )
+
+    def apply(self, upload: CommitUpload) -> None:
+        (received,) = wire.decode_uploads(b"".join(wire.encode_uploads([upload])))
+        entry = LogEntry(len(self.log) + 1, received.commit)
+        body = wire.encode([self.delta([entry], entry.version)])
+        self.ledger.extend(wire.decode_one(body, ManifestDelta))
+        self.log.append(entry)
+        self.pages |= {page.segment: page for page in received.pages}
+        for batch in received.rows:
+            for ordinal, row in enumerate(batch.rows, batch.first):
+                self.rows[batch.group, ordinal] = row
+
+    def ingest(self, records: Iterable[Mapping[str, Any]]) -> None:
+        self.apply(seal(self.ledger, self.definition, self.plain(records)))
+
+    def kill(self, rows: Iterable[Row]) -> None:
+        uids = self.group_uids()
+        killed = [RowRef(uids[sequence], ordinal) for sequence, ordinal in rows]
+        self.apply(self.ledger.draft(self.definition.digest, killed=killed))
+
+    def merge(self) -> None:
+        """All live segments into one."""
+        view = self.ledger.view()
+        built = merge_minis(self.key, self.definition, self.opened(), view)
+        self.apply(
+            self.ledger.draft(
+                self.definition.digest,
+                segments=[built.segment],
+                replaced=[segment.uid for segment in view.segments],
+                pages=built.pages,
+            )
+        )
+
+    def group_uids(self) -> dict[int, bytes]:
+        return {state.sequence: uid for uid, state in self.ledger.view().groups.items()}
+
+    def opened(self) -> list[OpenSegment]:
+        return [
+            OpenSegment(self.key, self.definition, segment, self.pages[segment.uid])
+            for segment in self.ledger.view().segments
+        ]
+
+    def ask(self, where: Any) -> tuple[set[Row], set[Row]]:
+        """Live rows that certainly and that possibly match."""
+        query = parse_query({"where": where}, self.definition)
+        view = self.ledger.view()
+        certain: set[Row] = set()
+        possible: set[Row] = set()
+        for segment in self.opened():
+            found = resolve(query.where, segment, self.key, self.definition)
+            dead = view.dead_rows(segment.segment)
+            live = Matches(found.certain - dead, found.possible - dead)
+            for uid, base in segment.segment.groups:
+                state = view.groups[uid]
+                here = range(base, base + state.group.count)
+                certain |= {(state.sequence, at - base) for at in live.certain if at in here}
+                possible |= {(state.sequence, at - base) for at in live.possible if at in here}
+        return certain, possible
+
+    def open(self, row: Row) -> PlainRecord:
+        uid = self.group_uids()[row[0]]
+        group = self.ledger.view().groups[uid].group
+        sealed = self.rows[uid, row[1]]
+        return sealed_rows.open_row(self.key, self.definition, group, row[1], sealed)
