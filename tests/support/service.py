@@ -189,7 +189,7 @@ def running_service(
 ) -> Iterator[Service]:
     """``ers up``, ready for requests; nothing of it is left when the block is."""
     api_port, proxy_port = free_ports(2)
-    log_file = data_dir.parent / f"{data_dir.name}.log"
+    log_file = data_dir.parent / f"{data_dir.name}-{api_port}.log"
     environment = clean_environment(
         ERS_DATA_DIR=str(data_dir), ERS_API_PORT=str(api_port), ERS_PROXY_PORT=str(proxy_port)
     )
