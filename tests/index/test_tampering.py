@@ -1,0 +1,237 @@
+"""A row, page or header that was altered or moved is an error, never another answer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from encrypted_records.crypto import sealing
+from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.index import rows
+from encrypted_records.index.segments import OpenSegment, build_mini
+from encrypted_records.model.records import Group, Page, SealedRow, Segment
+from tests.index.world import World
+from tests.reference.msgpack import pack
+
+TEXT = (
+    '{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"},'
+    ' "n": {"type": "integer", "minimum": 0, "maximum": 9}}}'
+)
+#: Where the sealed columns of a page begin and end, for two rows.
+_TEXTS, _NUMBERS = 17 + 4 + 2 * (4 + 64), 17 + 4 + 2 * (4 + 8)
+ENDS = [0, _TEXTS, 2 * _TEXTS, 2 * _TEXTS + _NUMBERS]
+ALTERED = [0, 1, 17, -17, -1]
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Two segments of one shape, and rows whose fields have equal lengths."""
+    world = World(TEXT)
+    world.ingest([{"a": "one", "b": "two", "n": 1}, {"a": "x", "b": "y", "n": 2}])
+    world.ingest([{"a": "uno", "b": "due", "n": 1}, {"a": "v", "b": "w", "n": 2}])
+    return world
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def segment_and_page(world: World, at: int = 0) -> tuple[Segment, Page]:
+    segment = world.ledger.view().segments[at]
+    return segment, world.pages[segment.uid]
+
+
+def read_all(world: World, segment: Segment, page: Page) -> None:
+    opened = OpenSegment(world.key, world.definition, segment, page)
+    for name in world.definition.fields:
+        opened.column(name)
+
+
+def test_untouched_segments_open(world: World) -> None:
+    for at in range(2):
+        read_all(world, *segment_and_page(world, at))
+
+
+@pytest.mark.parametrize("at", ALTERED)
+def test_an_altered_header_does_not_open(world: World, at: int) -> None:
+    segment, page = segment_and_page(world)
+    with pytest.raises(DoesNotOpen):
+        read_all(world, replace(segment, header=flipped(segment.header, at)), page)
+
+
+@pytest.mark.parametrize("column", range(3))
+@pytest.mark.parametrize("at", ALTERED)
+def test_an_altered_page_does_not_open(world: World, column: int, at: int) -> None:
+    segment, page = segment_and_page(world)
+    assert len(page.data) == ENDS[-1]
+    place = ENDS[column] + at if at >= 0 else ENDS[column + 1] + at
+    with pytest.raises(DoesNotOpen):
+        read_all(world, segment, replace(page, data=flipped(page.data, place)))
+
+
+@pytest.mark.parametrize("change", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: b""])
+def test_a_page_of_another_length_does_not_open(world: World, change: object) -> None:
+    segment, page = segment_and_page(world)
+    with pytest.raises(DoesNotOpen, match="length"):
+        read_all(world, segment, replace(page, data=change(page.data)))  # type: ignore[operator]
+
+
+def test_the_page_of_another_segment_does_not_open(world: World) -> None:
+    segment, _ = segment_and_page(world)
+    with pytest.raises(DoesNotOpen):
+        read_all(world, segment, segment_and_page(world, 1)[1])
+
+
+def test_the_header_of_another_segment_does_not_open(world: World) -> None:
+    segment, page = segment_and_page(world)
+    with pytest.raises(DoesNotOpen):
+        read_all(world, replace(segment, header=segment_and_page(world, 1)[0].header), page)
+
+
+def test_the_column_of_another_field_does_not_open(world: World) -> None:
+    segment, page = segment_and_page(world)
+    one, other, rest = (page.data[start:end] for start, end in pairwise(ENDS))
+    with pytest.raises(DoesNotOpen):
+        read_all(world, segment, replace(page, data=other + one + rest))
+
+
+def test_a_segment_of_another_schema_or_keyring_version_does_not_open(world: World) -> None:
+    for other in (World(TEXT), World(TEXT)):
+        with pytest.raises(DoesNotOpen):
+            OpenSegment(other.key, world.definition, *segment_and_page(world))
+
+
+def test_a_segment_that_states_other_groups_or_counts_does_not_open(world: World) -> None:
+    segment, page = segment_and_page(world)
+    (uid, _), *_ = segment.groups
+    changes: list[dict[str, object]] = [
+        {"groups": [(bytes(16), 0)]},
+        {"groups": [(uid, 1)]},
+        {"groups": [(uid, 0), (bytes(16), 2)]},
+        {"count": 1},
+        {"count": 3},
+    ]
+    for change in changes:
+        with pytest.raises(DoesNotOpen, match="states"):
+            OpenSegment(world.key, world.definition, replace(segment, **change), page)
+
+
+def test_a_paged_segment_is_refused_by_name(world: World) -> None:
+    segment, page = segment_and_page(world)
+    with pytest.raises(Unsupported, match="paged"):
+        OpenSegment(world.key, world.definition, replace(segment, form="paged"), page)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [2, "mini", [], ["a"], [], []],
+        [1, "paged", [], ["a"], [], []],
+        [1, "mini", [], ["a"], []],
+        [1, "mini", [], ["a"], [], [], 0],
+        [1, "mini", [], ["unknown"], [], []],
+        7,
+    ],
+    ids=str,
+)
+def test_a_header_of_another_form_is_refused(world: World, header: object) -> None:
+    """Sealed under the right key, as a newer version would."""
+    uid = bytes(range(16))
+    sealed = sealing.seal_header(
+        world.key.meta(uid), pack(header), schema_place=sealing.place(world.key), segment=uid
+    )
+    segment = Segment(uid, "mini", 1, 0, 0, [], 1, sealed)
+    with pytest.raises(DoesNotOpen):
+        OpenSegment(world.key, world.definition, segment, Page(uid, 0, b""))
+
+
+def test_an_empty_mini_opens_to_no_rows(world: World) -> None:
+    """What a merge leaves of segments whose rows are all dead."""
+    world = World(TEXT)
+    world.ingest([{"a": "x"}])
+    world.ingest([{"a": "y"}])
+    world.kill([(0, 0), (1, 0)])
+    world.merge()
+    (opened,) = world.opened()
+    assert opened.count == 0
+    assert world.ask({"field": "a", "op": "is_null", "value": False}) == (set(), set())
+    world.ingest([{"a": "z"}])
+    world.merge()
+    assert world.ask({"field": "a", "op": "ge", "value": ""})[0] == {(2, 0)}
+
+
+@pytest.fixture(scope="module")
+def group(world: World) -> Group:
+    return next(iter(world.ledger.view().groups.values())).group
+
+
+def opened(world: World, group: Group, ordinal: int, row: SealedRow) -> object:
+    return rows.open_row(world.key, world.definition, group, ordinal, row).data
+
+
+def test_a_row_opens_in_its_place_and_in_no_other(world: World, group: Group) -> None:
+    first, second = (world.rows[group.uid, ordinal] for ordinal in range(2))
+    assert opened(world, group, 0, first) == {"a": "one", "b": "two", "n": 1}
+    other_group = replace(group, uid=bytes(16))
+    moved: list[tuple[Group, int, SealedRow]] = [
+        (group, 1, first),
+        (group, 0, second),
+        (other_group, 0, first),
+        (group, 0, replace(first, record_id=second.record_id)),
+        (group, 0, replace(first, version=2)),
+        (group, 0, replace(first, fields=[first.fields[at] for at in (1, 0, 2)])),
+        (group, 0, replace(first, fields=[second.fields[0], *first.fields[1:]])),
+        (group, 0, replace(first, fields=first.fields[:2])),
+        (group, 0, replace(first, fields=[*first.fields, first.fields[0]])),
+        (replace(group, fields=["b", "a", "n"]), 0, first),
+        (replace(group, fields=["a", "b", "unknown"]), 0, first),
+    ]
+    for place in moved:
+        with pytest.raises(DoesNotOpen):
+            opened(world, *place)
+
+
+@pytest.mark.parametrize("field", range(3))
+@pytest.mark.parametrize("at", ALTERED)
+def test_an_altered_field_does_not_open(world: World, group: Group, field: int, at: int) -> None:
+    row = world.rows[group.uid, 0]
+    fields = list(row.fields)
+    fields[field] = flipped(fields[field], at)
+    with pytest.raises(DoesNotOpen):
+        opened(world, group, 0, replace(row, fields=fields))
+
+
+def test_equal_data_sealed_twice_has_no_byte_string_in_common(world: World) -> None:
+    """Uids are fresh, so that nobody sees that two ingests brought the same records."""
+    world = World(TEXT)
+    for _ in range(2):
+        world.ingest([{"a": "x", "b": "x", "n": 5}, {"a": "x"}])
+    sealed = [field for row in world.rows.values() for field in row.fields]
+    assert len(set(sealed)) == len(sealed)
+    one, other = world.ledger.view().segments
+    assert world.pages[one.uid].data != world.pages[other.uid].data
+    assert one.header != other.header
+
+
+def test_built_segments_name_what_they_replace_in_the_header(world: World) -> None:
+    inputs = [bytes(range(16)), bytes(16)]
+    built = build_mini(
+        world.key,
+        world.definition,
+        groups=[],
+        found={},
+        rows=world.opened()[0].rows[:0],
+        inputs=inputs,
+    )
+    plain = sealing.open_header(
+        world.key.meta(built.segment.uid),
+        built.segment.header,
+        schema_place=sealing.place(world.key),
+        segment=built.segment.uid,
+    )
+    assert plain == pack([1, "mini", [], [], [], inputs])
