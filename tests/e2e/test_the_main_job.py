@@ -280,3 +280,17 @@ def test_plaintext_sent_to_an_endpoint_the_proxy_lacks_is_not_forwarded(store: S
     ):
         answer = store.proxy(method, path, {"age": 50})
         assert (answer.status, answer.json()["code"]) == (403, "not_forwarded"), path
+
+
+def test_many_small_ingests_are_merged_and_nothing_is_lost(service: Service) -> None:
+    store = new_store(service, DEFINITION)
+
+    ids = [store.ingest([ROWS[number % len(ROWS)]])[0] for number in range(150)]
+
+    assert store.found() == ids
+    where = {"field": "age", "op": "ge", "value": 40}
+    expected = [one for number, one in enumerate(ids) if ROWS[number]["age"] >= 40]
+    assert store.found(where) == expected
+    assert "merged 65 segments" in service.log
+    store.ingest(ROWS[:1])
+    assert store.search(count=True, limit=0)["count"] == 151

@@ -21,24 +21,26 @@ from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 
 
 def worth_merging(view: View, least: int) -> tuple[Segment, ...]:
-    """The longest run of neighbouring minis that fit into one, if it has ``least`` or more.
+    """The oldest small minis that fit into one, once there are ``least`` small ones or more.
 
-    Segments are taken in the order of the view, smallest runs of small ones first being what
-    ingest leaves behind; a mini already more than half full is left alone.
+    A mini that is more than half full counts as large and is left alone, so that no row is
+    rewritten more often than it takes to fill half a mini.
     """
-    best: list[Segment] = []
-    run: list[Segment] = []
-    size = 0
-    for segment in view.segments:
-        if segment.form != "mini" or segment.count > MAX_MINI_RECORDS // 2:
-            continue
-        if size + segment.count > MAX_MINI_RECORDS:
-            run, size = [], 0
-        run.append(segment)
-        size += segment.count
-        if len(run) > len(best):
-            best = list(run)
-    return tuple(best) if len(best) >= least else ()
+    small = [
+        segment
+        for segment in view.segments
+        if segment.form == "mini" and segment.count <= MAX_MINI_RECORDS // 2
+    ]
+    if len(small) < least:
+        return ()
+    chosen: list[Segment] = []
+    room = MAX_MINI_RECORDS
+    for segment in small:
+        if segment.count > room:
+            break
+        chosen.append(segment)
+        room -= segment.count
+    return tuple(chosen)
 
 
 def merge_minis(

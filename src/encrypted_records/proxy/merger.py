@@ -18,8 +18,8 @@ from encrypted_records.proxy.schemas import Schemas, SchemaState
 
 log = logging.getLogger(__name__)
 
-#: Neighbouring small segments that make a merge worth its cost.
-FAN_IN = 64
+#: Small segments that may be live; the ingest that makes one more merges.
+MAX_SMALL = 64
 
 
 class Merger:
@@ -31,7 +31,7 @@ class Merger:
     async def after_ingest(self, caller: Caller, state: SchemaState) -> None:
         """Merge if it is time. The records are stored already, so failing is only logged."""
         try:
-            while worth_merging(state.ledger.view(), FAN_IN):
+            while worth_merging(state.ledger.view(), MAX_SMALL + 1):
                 await self.merge(caller, state)
         except ErsError as error:
             log.warning("merging failed, a later ingest tries again: %s", error.message)
@@ -46,7 +46,7 @@ class Merger:
             if state.uncertain:
                 await self._schemas.refresh(caller, state)
             ledger, view = state.ledger, state.ledger.view()
-            inputs = worth_merging(view, FAN_IN)
+            inputs = worth_merging(view, MAX_SMALL + 1)
             if not inputs:
                 return
             opened = await self._reader.segments(caller, state, inputs)
