@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.server.api import Account, Api, running_api
-from tests.support.postgres import NewDatabase, postgresql
-
-__all__ = ["postgresql"]
+from tests.support.postgres import NewDatabase
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])

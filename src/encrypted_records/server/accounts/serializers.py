@@ -108,6 +108,7 @@ def find_by_email(data: dict[str, Any], **_: Any) -> User:
 
 
 class UserSerializer(serializers.ModelSerializer[User]):
+    id = serializers.CharField(read_only=True)
     organizations = serializers.SerializerMethodField()
 
     class Meta:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from encrypted_records.model import ids
@@ -14,6 +16,7 @@ from encrypted_records.server.fields import ReferenceField
 from encrypted_records.server.slugs import MAX_SLUG
 
 
+@extend_schema_field(OpenApiTypes.OBJECT)
 class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
     """A definition as the text it was sent as: kept, and given back, to the letter."""
 
@@ -26,6 +29,7 @@ class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
 
 
 class _Common(serializers.ModelSerializer[Any]):
+    id = serializers.CharField(read_only=True)
     name = serializers.CharField(max_length=200)
     slug = serializers.SlugField(max_length=MAX_SLUG, required=False)
     description = serializers.CharField(

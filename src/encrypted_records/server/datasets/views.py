@@ -23,6 +23,7 @@ from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.datasets.serializers import DatasetSerializer, SchemaSerializer
 from encrypted_records.server.fields import identifier
 from encrypted_records.server.formats import RawDefinitionParser
+from encrypted_records.server.openapi import BY_ID
 from encrypted_records.server.records import store
 from encrypted_records.server.slugs import free_slug
 
@@ -116,6 +117,7 @@ class _Collection(viewsets.ModelViewSet[M]):
             ) from None
 
 
+@BY_ID
 class Datasets(_Collection[Dataset]):
     serializer_class = DatasetSerializer
     queryset = Dataset.objects.none()
@@ -155,6 +157,7 @@ class Datasets(_Collection[Dataset]):
         instance.delete()
 
 
+@BY_ID
 class Schemas(_Collection[Schema]):
     serializer_class = SchemaSerializer
     queryset = Schema.objects.none()

@@ -9,16 +9,20 @@ from rest_framework import mixins, serializers, viewsets
 
 from encrypted_records.server import access
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.openapi import BY_ID
 from encrypted_records.server.organizations.models import Organization
 
 
 class OrganizationSerializer(serializers.ModelSerializer[Organization]):
+    id = serializers.CharField(read_only=True)
+
     class Meta:
         model = Organization
         fields = ["id", "url", "name", "slug", "created", "modified"]
         read_only_fields = ["id", "url", "slug", "created", "modified"]
 
 
+@BY_ID
 class Organizations(
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,

@@ -7,7 +7,7 @@ field of its type can have. So nothing that is not ciphertext of our format can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
@@ -21,7 +21,6 @@ from encrypted_records.model.records import (
     CommitUpload,
     Group,
     Page,
-    RowRef,
     SealedRow,
     Segment,
 )
@@ -40,10 +39,6 @@ class Checked:
     digest: bytes
     rows: dict[bytes, list[SealedRow]] = field(repr=False)
     pages: dict[bytes, list[bytes]] = field(repr=False)
-
-    @property
-    def merges(self) -> bool:
-        return bool(self.body.replaced)
 
     def new_rows(self) -> Iterator[SealedRow]:
         for group in self.body.groups:
@@ -98,23 +93,39 @@ def check_sealed(checked: Checked, definition: SchemaDefinition) -> None:
                 )
 
 
-def check_cover(segments: Sequence[Segment], counts: dict[bytes, int]) -> None:
-    """Check that the segments cover exactly the groups of ``counts``, each once, without gaps.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many rows a group has, and how many of them are dead."""
+
+    count: int
+    dead: int = 0
+
+
+def check_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> None:
+    """Check that the segments cover exactly these groups, each once and without gaps.
+
+    A segment may leave rows out, but no more than are dead (docs/SPEC.md, 6.4).
 
     Raises:
         BadInput: ``invalid_commit``.
     """
     covered: set[bytes] = set()
     for segment in segments:
-        base = 0
+        base = dead = 0
         for uid, given in segment.groups:
-            _require(uid in counts, "a segment covers a group that is not its to cover")
+            size = groups.get(uid)
+            if size is None:
+                raise _invalid("a segment covers a group that is not its to cover")
             _require(uid not in covered, "two segments cover one group")
             _require(given == base, "the bases of a segment's groups are not contiguous")
             covered.add(uid)
-            base += counts[uid]
-        _require(base == segment.count, "a segment's count is not that of its groups")
-    _require(len(covered) == len(counts), "a group is covered by no segment")
+            base += size.count
+            dead += size.dead
+        _require(
+            segment.count + segment.purged == base and segment.purged <= dead,
+            "a segment's counts are not those of its groups",
+        )
+    _require(len(covered) == len(groups), "a group is covered by no segment")
 
 
 def _check_lists(body: CommitBody) -> None:
@@ -129,11 +140,6 @@ def _check_lists(body: CommitBody) -> None:
         ([(ref.group, ref.ordinal) for ref in body.killed], "an ended row"),
     ):
         _require(len(set(found)) == len(found), f"{what} is named twice")
-    if body.replaced:
-        _require(not body.groups and not body.killed, "a merge neither adds groups nor ends rows")
-        _require(bool(body.segments), "a merge brings the segments that replace")
-    else:
-        check_cover(body.segments, {group.uid: group.count for group in body.groups})
 
 
 def _rows(groups: Sequence[Group], upload: CommitUpload) -> dict[bytes, list[SealedRow]]:
@@ -174,11 +180,6 @@ def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, lis
                 f"a page of a paged segment is not {PAGE_BYTES} bytes long",
             )
     return pages
-
-
-def refs(killed: Sequence[RowRef], groups: dict[bytes, int]) -> list[tuple[int, int]]:
-    """The rows that a commit ends, by the numbers their groups have here."""
-    return [(groups[ref.group], ref.ordinal) for ref in killed]
 
 
 def _require(holds: bool, rule: str) -> None:

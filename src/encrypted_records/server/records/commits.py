@@ -112,12 +112,15 @@ def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
     _require_current(schema, commit)
     _require_writer_knows(schema, commit)
     version = schema.version + 1
-    _drop_old_segments(schema)
+    _drop_old_pages(schema)
+    freed = _freed_groups(schema, commit)
     killed = _end_rows(schema, commit, version)
     _require_successors(commit, killed)
-    segments_change = _merge(schema, commit) if commit.merges else _add(schema, commit)
+    segments_change = len(commit.body.segments) - len(commit.body.replaced)
     if segments_change > 0 and schema.live_segments + segments_change > MAX_LIVE_SEGMENTS:
         raise MergeFirst(f"the schema would have more than {MAX_LIVE_SEGMENTS} live segments")
+    segments = _add_segments(schema, commit, freed)
+    _add_groups(schema, commit, segments)
     _log(schema, commit, version)
     Schema.objects.filter(pk=schema.pk).update(
         version=version,
@@ -162,11 +165,35 @@ def _digest_at(schema: Schema, version: int) -> bytes:
     return bytes(CommitLog.objects.get(schema=schema, version=version).log_digest)
 
 
-def _drop_old_segments(schema: Schema) -> None:
+def _drop_old_pages(schema: Schema) -> None:
+    """Delete pages that no reader can still want. Their segments' uids stay taken for good."""
     old = IndexSegment.objects.filter(
-        schema=schema, superseded_at__lt=timezone.now() - KEPT_FOR
-    ).values_list("pk", flat=True)
-    store.drop_segments(list(old))
+        schema=schema, superseded_at__lt=timezone.now() - KEPT_FOR, pages__gt=0
+    )
+    numbers = list(old.values_list("pk", flat=True))
+    store.drop_pages(numbers)
+    IndexSegment.objects.filter(pk__in=numbers).update(pages=0)
+
+
+def _freed_groups(schema: Schema, commit: Checked) -> list[RecordGroup]:
+    """The groups of the segments that the commit replaces, with their rows as they are before.
+
+    Raises:
+        Conflict: ``segment_not_live``.
+    """
+    old = IndexSegment.objects.filter(
+        schema=schema, uid__in=commit.body.replaced, superseded_at=None
+    )
+    numbers = list(old.values_list("pk", flat=True))
+    if len(numbers) != len(commit.body.replaced):
+        raise Conflict(
+            "a segment that the commit replaces is not live",
+            code="segment_not_live",
+            hint="somebody merged it before; read the manifest again",
+        )
+    freed = list(RecordGroup.objects.filter(segment_id__in=numbers))
+    old.update(superseded_at=timezone.now())
+    return freed
 
 
 def _end_rows(schema: Schema, commit: Checked, version: int) -> set[tuple[bytes, int]]:
@@ -191,7 +218,7 @@ def _end_rows(schema: Schema, commit: Checked, version: int) -> set[tuple[bytes,
     )
     if any(ref.group not in groups for ref in killed):
         raise gone
-    keys = checks.refs(killed, groups)
+    keys = [(groups[ref.group], ref.ordinal) for ref in killed]
     ended = store.versions_at(keys)
     if len(ended) != len(keys) or store.dead_among(keys):
         raise gone
@@ -212,12 +239,47 @@ def _require_successors(commit: Checked, killed: set[tuple[bytes, int]]) -> None
             )
 
 
-def _add(schema: Schema, commit: Checked) -> int:
-    """Store new groups with their segments; how many more segments are live."""
+def _add_segments(
+    schema: Schema, commit: Checked, freed: Sequence[RecordGroup]
+) -> dict[bytes, int]:
+    """Store segments over the new and the freed groups; the number here of each new uid.
+
+    Raises:
+        BadInput: ``invalid_commit``; they do not cover exactly these groups.
+        Conflict: ``uid_taken``.
+    """
+    found = commit.body.segments
+    sizes = {group.uid: checks.Size(group.count) for group in commit.body.groups}
+    sizes |= {bytes(g.uid): checks.Size(g.count, g.count - g.live) for g in freed}
+    checks.check_cover(found, sizes)
+    if IndexSegment.objects.filter(schema=schema, uid__in=[s.uid for s in found]).exists():
+        raise Conflict("a segment's uid is taken", code="uid_taken")
+    stored = IndexSegment.objects.bulk_create(
+        IndexSegment(schema=schema, uid=s.uid, form=s.form, count=s.count, pages=s.pages)
+        for s in found
+    )
+    numbers = {bytes(segment.uid): segment.pk for segment in stored}
+    store.add_pages(
+        (numbers[uid], number, data)
+        for uid, pages in commit.pages.items()
+        for number, data in enumerate(pages)
+    )
+    freed_numbers = {bytes(group.uid): group.pk for group in freed}
+    for segment in found:
+        moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
+        RecordGroup.objects.filter(pk__in=moved).update(segment_id=numbers[segment.uid])
+    return numbers
+
+
+def _add_groups(schema: Schema, commit: Checked, segments: dict[bytes, int]) -> None:
+    """Store the new groups with their rows.
+
+    Raises:
+        Conflict: ``uid_taken``, ``record_exists``.
+    """
     body = commit.body
     if RecordGroup.objects.filter(schema=schema, uid__in=[g.uid for g in body.groups]).exists():
         raise Conflict("a group's uid is taken", code="uid_taken")
-    segments = _add_segments(schema, commit)
     segment_of = {uid: segment.uid for segment in body.segments for uid, _ in segment.groups}
     groups = RecordGroup.objects.bulk_create(
         RecordGroup(
@@ -241,52 +303,6 @@ def _add(schema: Schema, commit: Checked) -> int:
         raise Conflict(
             "a record with one of these ids has that version already", code="record_exists"
         ) from None
-    return len(segments)
-
-
-def _merge(schema: Schema, commit: Checked) -> int:
-    """Replace live segments by ones over the same groups; how many more segments are live."""
-    body = commit.body
-    replaced = IndexSegment.objects.filter(schema=schema, uid__in=body.replaced, superseded_at=None)
-    old = list(replaced.values_list("pk", flat=True))
-    if len(old) != len(body.replaced):
-        raise Conflict(
-            "a segment that the commit replaces is not live",
-            code="segment_not_live",
-            hint="somebody merged it before; read the manifest again",
-        )
-    groups = {
-        bytes(uid): (pk, count)
-        for pk, uid, count in RecordGroup.objects.filter(segment_id__in=old).values_list(
-            "pk", "uid", "count"
-        )
-    }
-    checks.check_cover(body.segments, {uid: count for uid, (_, count) in groups.items()})
-    segments = _add_segments(schema, commit)
-    for segment in body.segments:
-        covered = [groups[uid][0] for uid, _ in segment.groups]
-        RecordGroup.objects.filter(pk__in=covered).update(segment_id=segments[segment.uid])
-    IndexSegment.objects.filter(pk__in=old).update(superseded_at=timezone.now())
-    return len(segments) - len(old)
-
-
-def _add_segments(schema: Schema, commit: Checked) -> dict[bytes, int]:
-    segments = commit.body.segments
-    if IndexSegment.objects.filter(schema=schema, uid__in=[s.uid for s in segments]).exists():
-        raise Conflict("a segment's uid is taken", code="uid_taken")
-    stored = IndexSegment.objects.bulk_create(
-        IndexSegment(
-            schema=schema, uid=found.uid, form=found.form, count=found.count, pages=found.pages
-        )
-        for found in segments
-    )
-    numbers = {bytes(segment.uid): segment.pk for segment in stored}
-    store.add_pages(
-        (numbers[uid], number, data)
-        for uid, pages in commit.pages.items()
-        for number, data in enumerate(pages)
-    )
-    return numbers
 
 
 def _log(schema: Schema, commit: Checked, version: int) -> None:

@@ -17,7 +17,10 @@ from encrypted_records.server.datasets.models import Schema
 
 
 class IndexSegment(models.Model):
-    """An index segment. It lives until a commit supersedes it, and its pages a little longer."""
+    """An index segment. It lives until a commit supersedes it, and its pages a little longer.
+
+    The row stays, with no pages, so that no later segment takes its uid.
+    """
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="segments")
     uid = models.BinaryField(max_length=16)

@@ -32,7 +32,7 @@ from encrypted_records.server.records.models import CommitLog, IndexSegment, Rec
 MAX_PAGE_REFS = 4096
 MAX_ROW_REFS = 1000
 #: Log entries gathered into one ManifestDelta before the next begins, in bytes.
-DELTA_BYTES = 8 << 20
+DELTA_BYTES = 32 << 20
 _PAGES_AT_ONCE = 64
 _ROWS_AT_ONCE = 250
 

@@ -169,11 +169,9 @@ def live_row_of(record_id: bytes) -> StoredSealedRow | None:
     return None if row is None else _row(row)
 
 
-def drop_segments(segments: Sequence[int]) -> None:
-    """Delete superseded segments and their pages."""
+def drop_pages(segments: Sequence[int]) -> None:
     for segment in segments:
         _run("DELETE FROM index_page WHERE segment_id = %s", segment)
-        _run("DELETE FROM index_segment WHERE id = %s", segment)
 
 
 #: Children before parents.

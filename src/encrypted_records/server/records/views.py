@@ -97,7 +97,13 @@ class Rows(APIView):
 
 class Records(APIView):
     @extend_schema(
-        parameters=[OpenApiParameter("schema", str, required=True)], responses=OpenApiTypes.OBJECT
+        operation_id="records_list",
+        parameters=[
+            OpenApiParameter("schema", str, required=True),
+            OpenApiParameter("limit", int),
+            OpenApiParameter("offset", int),
+        ],
+        responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
         """Live records of one schema, sealed, in the order they were stored."""

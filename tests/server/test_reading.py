@@ -1,0 +1,216 @@
+"""Reading back: the log, pages, rows, and sealed records as JSON."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+import pytest
+
+from encrypted_records.model import ids, wire
+from encrypted_records.model.records import (
+    CommitUpload,
+    Page,
+    PageRef,
+    RowBatch,
+    RowRef,
+    StoredRow,
+)
+from tests.server.api import Account, Answer
+from tests.server.writer import (
+    FRAMES,
+    Writer,
+    body_of,
+    group_of,
+    pages_of,
+    person,
+    segment_over,
+)
+
+
+@pytest.fixture
+def writer(ada: Account) -> Writer:
+    return Writer(ada, ada.new_schema())
+
+
+def ask(account: Account, schema_url: str, what: str, refs: list[PageRef] | list[RowRef]) -> Answer:
+    return account.call("POST", f"{schema_url}{what}/", wire.encode(refs), **FRAMES)
+
+
+def group_uid(upload: CommitUpload) -> bytes:
+    return body_of(upload).groups[0].uid
+
+
+def test_the_manifest_begins_after_the_version_named(writer: Writer) -> None:
+    [empty] = writer.manifest()
+    assert (empty.version, empty.key_id, empty.entries) == (0, None, [])
+    uploads = [writer.adding([person()]) for _ in range(1)]
+    writer.send(uploads[0])
+    uploads.append(writer.adding([person()]))
+    writer.send(uploads[1])
+    [delta] = writer.manifest(1)
+    assert [entry.commit for entry in delta.entries] == [uploads[1].commit]
+    assert [delta.entries for delta in writer.manifest(2)] == [[]]
+
+
+def test_a_log_that_ends_before_what_was_seen_is_a_conflict(writer: Writer) -> None:
+    path = f"{writer.schema['url']}manifest/"
+    ahead = writer.account.call("GET", f"{path}?since=1")
+    assert (ahead.status, ahead.code) == (409, "log_conflict")
+    for since in ("x", "-1", "1.0", "9" * 30):
+        assert writer.account.call("GET", f"{path}?since={since}").status == 400
+
+
+def test_pages_come_back_in_the_order_asked(writer: Writer) -> None:
+    rows = [person()]
+    group = group_of(rows)
+    segment = segment_over([(group.uid, 1)], "paged", pages=150)
+    pages = pages_of(segment)
+    writer.send(
+        writer.make(
+            groups=[group], segments=[segment], rows=[RowBatch(group.uid, 0, rows)], pages=pages
+        )
+    )
+    wanted = [*range(149, -1, -1), 7, 7]
+    refs = [PageRef(segment.uid, number) for number in wanted]
+    answer = ask(writer.account, writer.schema["url"], "pages", refs)
+    assert answer.status == 200
+    assert wire.decode_all(answer.body, Page) == [pages[number] for number in wanted]
+
+
+def test_an_unknown_page_is_gone(writer: Writer) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    known = body_of(upload).segments[0].uid
+    for ref in (PageRef(os.urandom(16), 0), PageRef(known, 1)):
+        answer = ask(writer.account, writer.schema["url"], "pages", [PageRef(known, 0), ref])
+        assert (answer.status, answer.code) == (404, "segment_gone")
+
+
+def test_pages_of_a_replaced_segment_stay_readable_for_a_while(writer: Writer) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    [old] = body_of(upload).segments
+    writer.send(writer.merging([old], [1]))
+    answer = ask(writer.account, writer.schema["url"], "pages", [PageRef(old.uid, 0)])
+    assert wire.decode_all(answer.body, Page) == list(upload.pages)
+
+
+def test_rows_come_back_in_the_order_asked_dead_ones_too(writer: Writer) -> None:
+    rows = [person() for _ in range(600)]
+    upload = writer.adding(rows)
+    writer.send(upload)
+    uid = group_uid(upload)
+    writer.send(writer.make(killed=[RowRef(uid, 5)]))
+    wanted = [599, 5, *range(0, 500, 3), 5]
+    answer = ask(writer.account, writer.schema["url"], "rows", [RowRef(uid, at) for at in wanted])
+    found = wire.decode_all(answer.body, StoredRow)
+    assert found == [StoredRow(uid, at, rows[at]) for at in wanted]
+
+
+def test_an_unknown_row_is_gone(writer: Writer) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    for ref in (RowRef(os.urandom(16), 0), RowRef(group_uid(upload), 1)):
+        answer = ask(writer.account, writer.schema["url"], "rows", [ref])
+        assert (answer.status, answer.code) == (404, "row_gone")
+
+
+def test_one_request_asks_for_a_bounded_number(writer: Writer) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    url = writer.schema["url"]
+    refs = [RowRef(group_uid(upload), 0)]
+    assert ask(writer.account, url, "rows", refs * 1000).status == 200
+    assert ask(writer.account, url, "rows", refs * 1001).code == "too_large"
+    pages = [PageRef(body_of(upload).segments[0].uid, 0)]
+    assert ask(writer.account, url, "pages", pages * 4096).status == 200
+    assert ask(writer.account, url, "pages", pages * 4097).code == "too_large"
+    assert ask(writer.account, url, "rows", []).code == "malformed_frame"
+    assert ask(writer.account, url, "rows", pages).code == "malformed_frame"
+
+
+def test_a_record_is_returned_sealed(writer: Writer) -> None:
+    row = person()
+    upload = writer.adding([person(), row])
+    writer.send(upload)
+    identifier = ids.to_text(row.record_id)
+    assert writer.account.call("GET", f"/api/records/{identifier}/").json() == {
+        "id": identifier,
+        "url": f"/api/records/{identifier}/",
+        "schema": writer.schema["url"],
+        "version": 1,
+        "group": group_uid(upload).hex(),
+        "ordinal": 1,
+        "key_id": writer.key_id.hex(),
+        "key_version": 1,
+        "fields": {
+            "name": base64.b64encode(row.fields[0]).decode(),
+            "age": base64.b64encode(row.fields[1]).decode(),
+        },
+    }
+
+
+def test_records_are_listed_live_and_in_the_order_stored(writer: Writer) -> None:
+    batches = [[person() for _ in range(size)] for size in (3, 1, 4)]
+    uploads = []
+    for rows in batches:
+        uploads.append(writer.adding(rows))
+        writer.send(uploads[-1])
+    changed = person(batches[0][1].record_id, 2)
+    dead = [RowRef(group_uid(uploads[0]), 1), RowRef(group_uid(uploads[1]), 0)]
+    writer.send(writer.adding([changed], killed=dead))
+    expected = [
+        *(ids.to_text(batches[0][at].record_id) for at in (0, 2)),
+        *(ids.to_text(row.record_id) for row in batches[2]),
+        ids.to_text(changed.record_id),
+    ]
+    for reference in (writer.schema["id"], writer.schema["url"]):
+        whole = writer.account.call("GET", f"/api/records/?schema={reference}").json()
+        assert whole["count"] == 7
+        assert [record["id"] for record in whole["results"]] == expected
+    seen: list[str] = []
+    following = f"/api/records/?schema={writer.schema['id']}&limit=3"
+    while following:
+        page = writer.account.call("GET", following).json()
+        seen += [record["id"] for record in page["results"]]
+        following = page["next"]
+    assert seen == expected
+    gone = ids.to_text(batches[1][0].record_id)
+    assert writer.account.call("GET", f"/api/records/{gone}/").status == 404
+    now = writer.account.call("GET", f"/api/records/{ids.to_text(changed.record_id)}/").json()
+    assert now["version"] == 2
+
+
+def test_a_listing_names_its_schema(ada: Account) -> None:
+    refused = ada.call("GET", "/api/records/")
+    assert (refused.status, refused.flaws()) == (400, {"schema": "required"})
+    assert ada.call("GET", "/api/records/?schema=x").status == 400
+
+
+def test_records_of_another_organization_do_not_exist(writer: Writer, bob: Account) -> None:
+    row = person()
+    upload = writer.adding([row])
+    writer.send(upload)
+    url = writer.schema["url"]
+    record = f"/api/records/{ids.to_text(row.record_id)}/"
+    page = [PageRef(body_of(upload).segments[0].uid, 0)]
+    answers = [
+        bob.call("GET", f"{url}manifest/"),
+        ask(bob, url, "pages", page),
+        ask(bob, url, "rows", [RowRef(group_uid(upload), 0)]),
+        bob.call("GET", f"/api/records/?schema={writer.schema['id']}"),
+        bob.call("GET", record),
+    ]
+    assert [(answer.status, answer.code) for answer in answers] == [(404, "not_found")] * 5
+    mine = bob.new_schema()["url"]
+    assert ask(bob, mine, "pages", page).code == "segment_gone"
+    assert ask(bob, mine, "rows", [RowRef(group_uid(upload), 0)]).code == "row_gone"
+    assert writer.account.call("GET", record).status == 200
+
+
+def test_unknown_and_impossible_ids_are_not_found(ada: Account) -> None:
+    for identifier in ("2" * 22, "z" * 22, "x", "%00", "2" * 21 + "l"):
+        for path in ("records", "schemas", "datasets", "organizations", "users"):
+            answer = ada.call("GET", f"/api/{path}/{identifier}/")
+            assert (answer.status, answer.code) == (404, "not_found"), (path, identifier)

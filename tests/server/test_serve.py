@@ -1,0 +1,157 @@
+"""Starting and ending: what stands in the way is said in one line, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.server.api import PASSWORD, Api, free_port, running_api, start, wait_until_up
+from tests.support.postgres import NewDatabase
+
+
+def refusal(folder: Path, **options: object) -> str:
+    """What an API that cannot start says."""
+    process = start(folder, **{"port": free_port()} | options)  # type: ignore[arg-type]  # options of start
+    assert process.wait(30) == 1
+    lines = (folder / "log").read_text().strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with listening() as port:
+        said = refusal(tmp_path, port=port)
+    assert said.startswith(f"cannot_start: cannot listen on 127.0.0.1 port {port}")
+
+
+def test_a_second_api_on_the_same_port_is_refused(api: Api, tmp_path: Path) -> None:
+    assert "address already in use" in refusal(tmp_path, port=api.port)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file stands here")
+    assert "cannot be written" in refusal(tmp_path)
+
+
+def test_a_database_out_of_reach_is_refused(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    assert "the database does not answer" in refusal(tmp_path, database_url=url)
+
+
+def test_a_database_of_another_kind_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, database_url="mysql://u@127.0.0.1/x").startswith("invalid_setting")
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with running_api(tmp_path):
+        pass
+    with sqlite3.connect(tmp_path / "data" / "api" / "db.sqlite3") as database:
+        database.execute(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('records', '9999_from_the_future', '2030-01-01')"
+        )
+    (tmp_path / "log").unlink()
+    assert "newer version" in refusal(tmp_path)
+
+
+def test_two_apis_may_start_at_once_on_one_new_database(
+    tmp_path: Path, postgresql: NewDatabase
+) -> None:
+    url = postgresql()
+    ports, processes = [free_port(), free_port()], []
+    try:
+        for number, port in enumerate(ports):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            processes.append(start(folder, port=port, database_url=url))
+        for port, process in zip(ports, processes, strict=True):
+            wait_until_up(port, process)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+
+
+def test_what_is_made_is_for_its_owner_alone(api: Api) -> None:
+    made = [api.data_dir, *api.data_dir.rglob("*")]
+    assert api.data_dir / "api" / "secret.key" in made
+    assert [path for path in made if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+def test_accounts_and_sessions_survive_a_restart(tmp_path: Path) -> None:
+    with running_api(tmp_path) as first:
+        account = first.new_account()
+    with running_api(tmp_path) as second:
+        headers = {"Authorization": f"Bearer {account.token}"}
+        assert second.call("GET", "/api/users/self/", headers=headers).status == 200
+        assert second.token_pair(account.email, PASSWORD).status == 200
+
+
+def test_sigterm_ends_it_soon_and_frees_the_port(tmp_path: Path) -> None:
+    with running_api(tmp_path) as api:
+        began = time.monotonic()
+        api.process.send_signal(signal.SIGTERM)
+        assert api.process.wait(10) == 0
+        assert time.monotonic() - began < 5
+        wait_until_free(api.port)
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    with running_api(tmp_path) as api:
+        workers = children(api.process.pid)
+        assert workers
+        api.process.kill()
+        api.process.wait(10)
+        wait_until_free(api.port)
+        assert [pid for pid in workers if alive(pid)] == []
+
+
+def test_logs_can_be_json(tmp_path: Path) -> None:
+    with running_api(tmp_path, log_format="json") as api:
+        api.call("GET", "/api/status/", headers={"X-Request-ID": "as-json"})
+    lines = [json.loads(line) for line in api.log.read_text().splitlines()]
+    line = next(line for line in lines if line["request_id"] == "as-json")
+    assert (line["method"], line["path"], line["status"]) == ("GET", "/api/status/", 200)
+
+
+def children(pid: int) -> list[int]:
+    return [int(name) for name in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def wait_until_free(port: int) -> None:
+    deadline = time.monotonic() + 5
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                assert time.monotonic() < deadline, "the port stays taken"
+                time.sleep(0.05)
+            else:
+                return

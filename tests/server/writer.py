@@ -1,0 +1,199 @@
+"""A writer of commits that have the right shape and no meaning: the API cannot tell.
+
+It keeps the chain of its own commits and the log's digest, as a proxy would.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from encrypted_records.model import ids, wire
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.records import (
+    PAGE_BYTES,
+    Commit,
+    CommitBody,
+    CommitUpload,
+    Group,
+    ManifestDelta,
+    Page,
+    Receipt,
+    RowBatch,
+    RowRef,
+    SealedRow,
+    Segment,
+)
+from tests.server.api import Account, Answer, id_bytes
+
+FRAMES = {"Content-Type": wire.MEDIA_TYPE}
+ZERO = bytes(32)
+
+
+def sealed_string(padded: int = 16) -> bytes:
+    return b"\x01" + os.urandom(1 + padded + 16)
+
+
+def sealed_number() -> bytes:
+    return b"\x01" + os.urandom(9 + 16)
+
+
+def sealed_page(form: str = "mini") -> bytes:
+    return b"\x01" + os.urandom(PAGE_BYTES - 1 if form == "paged" else 99)
+
+
+def person(record_id: bytes | None = None, version: int = 1) -> SealedRow:
+    """A row of the schema ``tests.server.api.PERSON``."""
+    return SealedRow(record_id or ids.new_id(), version, [sealed_string(), sealed_number()])
+
+
+def group_of(rows: Sequence[SealedRow], fields: Sequence[str] = ("name", "age")) -> Group:
+    return Group(os.urandom(16), 1, len(rows), list(fields))
+
+
+def segment_over(
+    groups: Iterable[tuple[bytes, int]],
+    form: Literal["mini", "paged"] = "mini",
+    pages: int = 1,
+    purged: int = 0,
+) -> Segment:
+    """A segment over groups (uid, count), without ``purged`` of their rows."""
+    bases, total = [], 0
+    for uid, size in groups:
+        bases.append((uid, total))
+        total += size
+    return Segment(
+        uid=os.urandom(16),
+        form=form,
+        key_version=1,
+        count=total - purged,
+        purged=purged,
+        groups=bases,
+        pages=pages,
+        header=os.urandom(64),
+    )
+
+
+def pages_of(segment: Segment) -> list[Page]:
+    return [Page(segment.uid, number, sealed_page(segment.form)) for number in range(segment.pages)]
+
+
+class Writer:
+    """One writer's view of one schema. ``make`` does not send; ``send`` remembers what held."""
+
+    def __init__(self, account: Account, schema: Any, *, key_id: bytes | None = None) -> None:
+        self.account = account
+        self.schema = schema
+        self.uid = os.urandom(16)
+        self.key_id = key_id or os.urandom(8)
+        self.counter = 0
+        self.previous = ZERO
+        self.seen = 0
+        self.seen_digest = ZERO
+        definition = msgspec.json.encode(schema["schema"])
+        self.definition = parse_definition(definition).digest
+
+    def make(
+        self,
+        *,
+        groups: Sequence[Group] = (),
+        segments: Sequence[Segment] = (),
+        rows: Sequence[RowBatch] = (),
+        pages: Sequence[Page] = (),
+        killed: Sequence[RowRef] = (),
+        replaced: Sequence[bytes] = (),
+        **changes: Any,
+    ) -> CommitUpload:
+        """A commit; ``changes`` replace members of its body."""
+        body = CommitBody(
+            format=1,
+            id=ids.new_id(),
+            schema=id_bytes(self.schema),
+            key_id=self.key_id,
+            definition=self.definition,
+            writer=self.uid,
+            counter=self.counter + 1,
+            previous=self.previous,
+            seen=self.seen,
+            seen_digest=self.seen_digest,
+            groups=list(groups),
+            segments=list(segments),
+            killed=list(killed),
+            replaced=list(replaced),
+            content=wire.content_digest(rows, pages),
+        )
+        encoded = wire.encode_commit_body(msgspec.structs.replace(body, **changes))
+        return CommitUpload(Commit(encoded, os.urandom(32)), tuple(rows), tuple(pages))
+
+    def adding(
+        self,
+        rows: Sequence[SealedRow],
+        *,
+        fields: Sequence[str] = ("name", "age"),
+        killed: Sequence[RowRef] = (),
+        **changes: Any,
+    ) -> CommitUpload:
+        """A commit that adds one group of rows under a mini segment."""
+        group = group_of(rows, fields)
+        segment = segment_over([(group.uid, len(rows))])
+        return self.make(
+            groups=[group],
+            segments=[segment],
+            rows=[RowBatch(group.uid, 0, list(rows))],
+            pages=pages_of(segment),
+            killed=killed,
+            **changes,
+        )
+
+    def merging(
+        self, replaced: Sequence[Segment], sizes: Sequence[int], **more: Any
+    ) -> CommitUpload:
+        """A commit that replaces segments over groups of those sizes by one."""
+        uids = [uid for segment in replaced for uid, _ in segment.groups]
+        merged = more.pop("merged", None) or segment_over(zip(uids, sizes, strict=True))
+        pages = more.pop("pages", None) or pages_of(merged)
+        names = [segment.uid for segment in replaced]
+        return self.make(segments=[merged], pages=pages, replaced=names, **more)
+
+    def post(self, *uploads: CommitUpload) -> Answer:
+        body = b"".join(wire.encode_uploads(uploads))
+        return self.account.call("POST", "/api/commits/", body, **FRAMES)
+
+    def send(self, upload: CommitUpload) -> Receipt:
+        """Post a commit that must be applied, and go on from there."""
+        answer = self.post(upload)
+        assert answer.status == 201, answer.body
+        self.follow(upload)
+        return wire.decode_one(answer.body, Receipt)
+
+    def follow(self, upload: CommitUpload) -> None:
+        self.counter += 1
+        self.previous = wire.commit_digest(upload.commit)
+        self.catch_up()
+
+    def catch_up(self) -> list[ManifestDelta]:
+        """Read and verify the log that this writer has not seen."""
+        deltas = self.manifest(self.seen)
+        for delta in deltas:
+            for entry in delta.entries:
+                assert entry.version == self.seen + 1
+                self.seen = entry.version
+                self.seen_digest = wire.next_log_digest(self.seen_digest, entry.commit)
+        return deltas
+
+    def manifest(self, since: int = 0) -> list[ManifestDelta]:
+        answer = self.account.call("GET", f"{self.schema['url']}manifest/?since={since}")
+        assert answer.status == 200, answer.body
+        assert answer.headers["Content-Type"] == wire.MEDIA_TYPE
+        return wire.decode_all(answer.body, ManifestDelta)
+
+    def refused(self, upload: CommitUpload) -> tuple[int, str]:
+        answer = self.post(upload)
+        return answer.status, answer.code
+
+
+def body_of(upload: CommitUpload) -> CommitBody:
+    return wire.decode_commit_body(upload.commit)
