@@ -3,7 +3,7 @@
 Usage: stub_side.py {api|proxy} BEHAVIOUR. It answers the status on the port that ``ers up`` gave
 it. Behaviours: ``good``; ``stubborn`` ignores SIGTERM; ``worker`` leaves a process that ignores
 SIGTERM behind; ``dies`` ends with exit code 7 once it has been asked twice; ``mute`` never
-answers.
+answers; ``refuses`` says why it cannot start.
 """
 
 import os
@@ -36,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 end_with_parent()
+if behaviour == "refuses":
+    sys.exit("error: no database")
 if behaviour == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if behaviour == "worker":

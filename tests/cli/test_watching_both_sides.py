@@ -129,6 +129,21 @@ def test_a_killed_side_is_named_with_its_signal(behave: Behave) -> None:
         serve(behave(), kill_one)
 
 
+def test_a_side_that_cannot_start_and_says_why_is_not_talked_over(
+    behave: Behave, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert asyncio.run(up.serve_both(behave(api="refuses"), nothing)) == 1
+    assert capfd.readouterr().err == "error: no database\n"
+
+
+def test_where_its_words_went_to_a_file_the_file_is_named(behave: Behave, tmp_path: Path) -> None:
+    log_file = tmp_path / "log"
+    with pytest.raises(Startup, match="the API ended") as ended:
+        asyncio.run(up.serve_both(behave(api="refuses"), nothing, log_file=log_file))
+    assert str(log_file) in ended.value.hint
+    assert log_file.read_text() == "error: no database\n"
+
+
 def test_it_is_not_ready_before_the_status_answers_200(
     behave: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:

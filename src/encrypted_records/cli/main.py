@@ -36,7 +36,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     try:
-        ers.main(arguments, prog_name="ers", standalone_mode=False)
+        code = ers.main(arguments, prog_name="ers", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         terminal.say(error.format_message())
         return terminal.MISUSED
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         return terminal.report(error)
     except Exception as error:
         return terminal.report_bug(error)
-    return terminal.DONE
+    return code if isinstance(code, int) else terminal.DONE
 
 
 if __name__ == "__main__":

@@ -29,16 +29,33 @@ PORT = click.IntRange(1, 65535)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class HttpUrl(click.ParamType[str]):
-    """``http(s)://host[:port]``, returned without a final slash."""
+class Url(click.ParamType[str]):
+    """A URL of one of ``schemes``. What is wrong with one is said without repeating it: it may
+    hold a password."""
 
     name = "url"
 
+    def __init__(self, *schemes: str) -> None:
+        self.schemes = schemes
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        parts = urlsplit(value.rstrip("/"))
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+        if value.partition("://")[0] not in self.schemes or "://" not in value:
+            self.fail(f"expected {' or '.join(f'{one}://' for one in self.schemes)}", param, ctx)
+        return value
+
+
+class Origin(Url):
+    """``http(s)://host[:port]``, returned without a final slash."""
+
+    def __init__(self) -> None:
+        super().__init__("http", "https")
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = super().convert(value, param, ctx).rstrip("/")
+        parts = urlsplit(found)
+        if not parts.hostname or parts.path or parts.query:
             self.fail("expected http://host:port, with no path", param, ctx)
-        return value.rstrip("/")
+        return found
 
 
 class Folder(click.ParamType[Path]):
@@ -82,13 +99,13 @@ class Settings:
     proxy_port: int = field(default=8080, metadata=_row("Port of the proxy.", PORT))
     base_url: str = field(
         default=f"http://{LOCAL}:8000",
-        metadata=_row("The API that this proxy works for.", HttpUrl()),
+        metadata=_row("The API that this proxy works for.", Origin()),
     )
     database_url: str | None = field(
         default=None,
         metadata=_row(
             "postgresql://user:password@host/name. Better set by its variable: ps shows flags.",
-            click.STRING,
+            Url("postgresql", "postgres", "sqlite"),
             "SQLite in the data folder",
         ),
     )
@@ -96,14 +113,22 @@ class Settings:
         default=None,
         metadata=_row(
             "smtp://user:password@host:port, for mail by SMTP. Better set by its variable.",
-            click.STRING,
+            Url("smtp", "smtp+tls", "smtp+ssl"),
             "one file per message in mail/ of the data folder",
         ),
     )
     public_url: str | None = field(
         default=None,
         metadata=_row(
-            "Address that links in messages lead to.", HttpUrl(), "this service's own address"
+            "Address that links in messages lead to.", Origin(), "this service's own address"
+        ),
+    )
+    allowed_hosts: str | None = field(
+        default=None,
+        metadata=_row(
+            "Names, separated by commas, that both sides answer to besides those they listen on.",
+            click.STRING,
+            "none",
         ),
     )
     log_format: str = field(

@@ -47,6 +47,8 @@ def run_api(settings: Settings) -> None:
     """Run the API in this process until it is told to stop."""
     with _alone(settings, "api"):
         check_port(settings.api_host, settings.api_port, "api")
+        # Django's settings read this one from the environment alone.
+        os.environ[variable("allowed_hosts")] = settings.allowed_hosts or ""
         from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
 
         serve.run(
@@ -75,6 +77,11 @@ def run_proxy(settings: Settings) -> None:
                 port=settings.proxy_port,
                 base_url=settings.base_url,
                 log_format=settings.log_format,
+                allowed_hosts=tuple(
+                    name.strip()
+                    for name in (settings.allowed_hosts or "").split(",")
+                    if name.strip()
+                ),
             )
         )
 
@@ -117,8 +124,11 @@ def check_port(host: str, port: int, side: str) -> None:
 
 async def serve_both(
     settings: Settings, when_ready: Callable[[], Awaitable[None]], *, log_file: Path | None = None
-) -> None:
+) -> int:
     """Run both sides until this process is told to stop.
+
+    Returns:
+        The exit code: 0, or that of a side which could not start and has said why on stderr.
 
     Args:
         log_file: where the sides log to instead of stderr.
@@ -145,8 +155,10 @@ async def serve_both(
             finally:
                 work.cancel()
                 told.cancel()
-            if not stop.is_set():
-                _blame(sides, log_file)
+            if stop.is_set():
+                return 0
+            ready = work.done() and not work.cancelled()
+            return _blame(sides, log_file, spoken=not ready and log_file is None)
 
 
 def _check_ports(settings: Settings) -> None:
@@ -276,9 +288,12 @@ async def _end(sides: list[_Side]) -> None:
         await side.end
 
 
-def _blame(sides: list[_Side], log_file: Path | None) -> None:
+def _blame(sides: list[_Side], log_file: Path | None, *, spoken: bool) -> int:
+    """Say which side ended, unless it has ``spoken``: then its exit code is all there is to add."""
     ended = next(side for side in sides if side.end.done())
     code = ended.end.result()
+    if spoken and code > 0:
+        return code
     how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     raise Startup(
         f"the {ended.name} ended ({how}), so both are stopped",

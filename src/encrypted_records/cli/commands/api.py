@@ -16,6 +16,7 @@ from encrypted_records.cli.up import run_api
     "database_url",
     "email_url",
     "public_url",
+    "allowed_hosts",
     "log_format",
 )
 def api(settings: Settings) -> None:

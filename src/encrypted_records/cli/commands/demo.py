@@ -23,7 +23,7 @@ from encrypted_records.errors import InvalidSetting
     show_default=True,
     help="Folder with census.csv and census.schema.json.",
 )
-def demo(settings: Settings, examples: Path) -> None:
+def demo(settings: Settings, examples: Path) -> int:
     """Start API and proxy, make a demo account, store a thousand real records and search them.
 
     The service then goes on running until Ctrl-C or SIGTERM.
@@ -46,4 +46,4 @@ def demo(settings: Settings, examples: Path) -> None:
         say()
         say("The service goes on running. Stop it with Ctrl-C.")
 
-    asyncio.run(serve_both(settings, ready, log_file=log_file))
+    return asyncio.run(serve_both(settings, ready, log_file=log_file))

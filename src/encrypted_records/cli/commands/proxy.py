@@ -9,7 +9,7 @@ from encrypted_records.cli.up import run_proxy
 
 
 @click.command(short_help="Run the proxy alone, for an API elsewhere.")
-@takes_settings("data_dir", "base_url", "proxy_host", "proxy_port", "log_format")
+@takes_settings("data_dir", "base_url", "proxy_host", "proxy_port", "allowed_hosts", "log_format")
 def proxy(settings: Settings) -> None:
     """Run the proxy alone, in the foreground, for an API that runs elsewhere.
 

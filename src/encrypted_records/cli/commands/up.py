@@ -21,20 +21,21 @@ SETTINGS_OF_BOTH = (
     "database_url",
     "email_url",
     "public_url",
+    "allowed_hosts",
     "log_format",
 )
 
 
 @click.command(short_help="Start API and proxy together.")
 @takes_settings(*SETTINGS_OF_BOTH)
-def up(settings: Settings) -> None:
+def up(settings: Settings) -> int:
     """Start API and proxy together, in the foreground, until Ctrl-C or SIGTERM."""
 
     async def ready() -> None:
         say_where(settings)
         say("  stop      Ctrl-C")
 
-    asyncio.run(serve_both(settings, ready))
+    return asyncio.run(serve_both(settings, ready))
 
 
 def say_where(settings: Settings) -> None:
