@@ -10,16 +10,19 @@ import re
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from encrypted_records.model import ids
 
@@ -109,6 +112,17 @@ class Api:
     port: int
     data_dir: Path
     log: Path
+    database_url: str | None = None
+
+    def execute(self, statement: str) -> None:
+        """Change the database behind the API's back."""
+        if self.database_url is None:
+            with closing(sqlite3.connect(self.data_dir / "api" / "db.sqlite3")) as database:
+                database.execute(statement)
+                database.commit()
+        else:
+            with psycopg.connect(self.database_url, autocommit=True) as connection:
+                connection.execute(statement.encode())
 
     def call(
         self,
@@ -244,7 +258,7 @@ def running_api(
     process = start(folder, port=port, database_url=database_url, log_format=log_format)
     try:
         wait_until_up(port, process)
-        yield Api(process, port, folder / "data", folder / "log")
+        yield Api(process, port, folder / "data", folder / "log", database_url)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

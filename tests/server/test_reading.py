@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from encrypted_records.errors import Malformed
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
     CommitUpload,
@@ -16,7 +17,7 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
-from tests.server.api import Account, Answer
+from tests.server.api import Account, Answer, Api
 from tests.server.writer import (
     FRAMES,
     Writer,
@@ -94,6 +95,45 @@ def test_pages_of_a_replaced_segment_stay_readable_for_a_while(writer: Writer) -
     writer.send(writer.merging([old], [1]))
     answer = ask(writer.account, writer.schema["url"], "pages", [PageRef(old.uid, 0)])
     assert wire.decode_all(answer.body, Page) == list(upload.pages)
+
+
+def test_pages_of_a_replaced_segment_go_in_the_end_and_its_uid_stays_taken(
+    writer: Writer, api: Api
+) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    [old] = body_of(upload).segments
+    merge = writer.merging([old], [1])
+    writer.send(merge)
+    api.execute(
+        "UPDATE index_segment SET superseded_at = '2020-01-01 00:00:00+00:00'"
+        " WHERE superseded_at IS NOT NULL"
+    )
+    [new] = body_of(merge).segments
+    again = writer.merging([new], [1], merged=old, pages=upload.pages)
+    assert writer.refused(again) == (409, "uid_taken")
+    writer.send(writer.adding([person()]))
+    answer = ask(writer.account, writer.schema["url"], "pages", [PageRef(old.uid, 0)])
+    assert (answer.status, answer.code) == (404, "segment_gone")
+    assert writer.refused(writer.merging([new], [1], merged=old, pages=upload.pages)) == (
+        409,
+        "uid_taken",
+    )
+
+
+def test_an_answer_that_breaks_off_cannot_be_taken_for_a_whole_one(
+    writer: Writer, api: Api
+) -> None:
+    upload = writer.adding([person(), person()])
+    writer.send(upload)
+    api.execute(
+        "DELETE FROM record_row WHERE ordinal = 1 AND group_id = (SELECT max(id) FROM record_group)"
+    )
+    refs = [RowRef(group_uid(upload), 0), RowRef(group_uid(upload), 1)]
+    answer = ask(writer.account, writer.schema["url"], "rows", refs)
+    assert answer.status == 200
+    with pytest.raises(Malformed):
+        wire.decode_all(answer.body, StoredRow)
 
 
 def test_rows_come_back_in_the_order_asked_dead_ones_too(writer: Writer) -> None:

@@ -1,8 +1,8 @@
 """Handing out what is stored: the log, pages and rows as frames, records as sealed JSON.
 
 Frames stream: what can be refused is refused before the first byte, from the small tables alone.
-Should something asked for vanish in between, the connection breaks, which no client can mistake
-for an answer.
+Should something asked for vanish in between, the generators raise, and :mod:`.views` spoils the
+answer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,10 @@ from encrypted_records.server.records import commits, reading, store
 from encrypted_records.server.records.models import RecordGroup
 
 FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
+#: Ends an answer that failed after it began. The server would close it like a whole one, and no
+#: frame begins like this, so every reader refuses it.
+BROKEN = b"\x00"
+_log = logging.getLogger(__name__)
 FRAMES_BODY = {wire.MEDIA_TYPE: OpenApiTypes.BINARY}
 
 
@@ -45,7 +50,15 @@ def _frames(request: Request) -> bytes:
 
 
 def _stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:
-    return StreamingHttpResponse(wire.encode_parts(items), content_type=wire.MEDIA_TYPE)
+    return StreamingHttpResponse(_whole_or_broken(items), content_type=wire.MEDIA_TYPE)
+
+
+def _whole_or_broken(items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
+    try:
+        yield from wire.encode_parts(items)
+    except Exception as error:  # the status is sent; only the body can still say that it failed
+        _log.error("an answer broke off", exc_info=error)
+        yield BROKEN
 
 
 class Commits(APIView):
