@@ -1,0 +1,109 @@
+"""JSON is read exactly or refused; what is refused is never repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.errors import Malformed
+from encrypted_records.model import strict_json
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("-0", 0),
+        ("1.0", Decimal("1.0")),
+        ("1e0", Decimal(1)),
+        ("0.1", Decimal("0.1")),
+        ("9007199254740993", 2**53 + 1),
+        ("1e-400", Decimal("1e-400")),
+        ("1" * 400, int("1" * 400)),
+        (b"\xef\xbb\xbf[]", []),
+        (b'"\xc3\xa9"', "\u00e9"),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ('{"a": {"a": 1}}', {"a": {"a": 1}}),
+    ],
+)
+def test_values_are_exact(text: str | bytes, value: Any) -> None:
+    found = strict_json.loads(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1,]",
+        "[1 2]",
+        "NaN",
+        "[Infinity]",
+        '{"a": -Infinity}',
+        '{"a": 1, "a": 2}',
+        '{"a": 1, "\\u0061": 2}',
+        '[{"b": {"a": 1, "a": 1}}]',
+        "1" * 401,
+        "0." + "1" * 400,
+        "1e99999999999999999999",
+        "[1e-99999999999999999999]",
+        "01",
+        "+1",
+        ".5",
+        "1.",
+        "0x10",
+        "'a'",
+        '"\n"',
+        '"\\x"',
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        '{"\\ud800": 1}',
+        b"\xff",
+        b'"\xed\xa0\x80"',
+        b"\xfe\xff\x00[\x00]",
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_what_is_not_strict_json_is_malformed(text: str | bytes) -> None:
+    with pytest.raises(Malformed):
+        strict_json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": secret}',
+        '["secret", secret',
+        '"\\secret"',
+        '{"secret" 1}',
+        '"secret\x01"',
+        "[1] secret",
+    ],
+)
+def test_the_message_names_the_place_and_never_the_content(text: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        strict_json.loads(text)
+    assert "secret" not in caught.value.message
+    assert "line 1, column" in caught.value.message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
+def test_what_json_writes_is_read_back(value: Any) -> None:
+    text = json.dumps(value)
+    assert strict_json.loads(text) == json.loads(text)
+
+
+@given(st.one_of(st.binary(max_size=40), st.text('{}[]",:019.eE-+\\ud8 ntf', max_size=40)))
+def test_any_input_is_read_or_malformed(text: str | bytes) -> None:
+    with contextlib.suppress(Malformed):
+        strict_json.loads(text)
