@@ -37,11 +37,23 @@ def test_segments_more_than_half_full_are_left_alone() -> None:
     assert chosen(view(full - 1, full - 1, full), 2) == [0, 1]
 
 
-def test_what_is_merged_fits_into_one_mini() -> None:
-    counts = [2000, 2000, 97, 1, 1, 1]
-    picked = chosen(view(*counts), 2)
-    assert picked == [2, 3, 4, 5]
-    assert sum(counts[at] for at in picked) <= MAX_MINI_RECORDS
+def test_the_oldest_are_merged_as_far_as_they_fit_into_one_mini() -> None:
+    assert chosen(view(2000, 2000, 96, 1, 1), 2) == [0, 1, 2]
+    assert chosen(view(2000, 2000, 97, 1, 1), 2) == [0, 1]
+
+
+def test_merging_all_that_is_worth_it_comes_to_an_end() -> None:
+    """Two small ones always fit, so every merge leaves one segment less."""
+    counts = [2048, 2048, 2048, 1, 100, 100, 4096] * 3
+    for _ in range(len(counts)):
+        picked = chosen(view(*counts), 4)
+        if not picked:
+            break
+        assert len(picked) >= 2
+        merged = sum(counts[at] for at in picked)
+        assert merged <= MAX_MINI_RECORDS
+        counts = [count for at, count in enumerate(counts) if at not in picked] + [merged]
+    assert sum(count <= MAX_MINI_RECORDS // 2 for count in counts) < 4
 
 
 def test_paged_segments_are_left_alone() -> None:
