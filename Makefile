@@ -1,10 +1,11 @@
 # Every target is quick when there is nothing to do. Needed: python3 (3.11 or newer), pip, git.
 #
-#   make run     start API and proxy           DATA_DIR=  API_PORT=  PROXY_PORT=
-#   make demo    the same, with an account and a thousand records in it
-#   make test    run all tests
-#   make check   lint, format, types, import rules
-#   make clean   remove the environment; data stays
+#   make run          start API and proxy        DATA_DIR=  API_PORT=  PROXY_PORT=
+#   make demo         the same, with an account and a thousand records in it
+#   make test         run all tests
+#   make check        lint, format, types, import rules
+#   make environment  make .venv with all that tests need
+#   make clean        remove the environment; data stays
 
 PYTHON ?= python3
 DATA_DIR ?= .data
@@ -18,7 +19,7 @@ FOR_TEST := $(VENV)/.for-test
 
 PORTS := $(if $(API_PORT),--api-port $(API_PORT)) $(if $(PROXY_PORT),--proxy-port $(PROXY_PORT))
 
-.PHONY: run demo test check clean
+.PHONY: run demo test check environment clean
 .DEFAULT_GOAL := run
 
 run: $(FOR_RUN)
@@ -35,6 +36,8 @@ check: $(FOR_TEST)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+environment: $(FOR_TEST)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
