@@ -111,14 +111,17 @@ def _set_environment(settings: ApiSettings) -> None:
         "ERS_LOG_FORMAT": settings.log_format,
         "API_SUPERVISOR_PID": str(os.getpid()),
     }
-    os.environ.update({name: value for name, value in given.items() if value is not None})
+    for name, value in given.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 def _prepare_database() -> None:
     """Bring the database to this version, and leave no connection behind for workers to inherit."""
     import django  # noqa: PLC0415 - reads the settings, which read the environment set above
     from django.core.management import call_command  # noqa: PLC0415
-    from django.db import OperationalError, connections  # noqa: PLC0415
+    from django.db import DatabaseError, connections  # noqa: PLC0415
 
     django.setup()
     try:
@@ -127,10 +130,10 @@ def _prepare_database() -> None:
             call_command("migrate", verbosity=0, interactive=False)
             call_command("clearsessions", verbosity=0)
             call_command("flushexpiredtokens", verbosity=0)
-    except OperationalError:
+    except DatabaseError:
         raise Startup(
-            "the database does not answer, or refuses the connection",
-            hint="check that it runs and that ERS_DATABASE_URL names it",
+            "the database does not answer, or refuses what the API needs",
+            hint="check that it runs, that ERS_DATABASE_URL names it, and that its user owns it",
         ) from None
     finally:
         connections.close_all()

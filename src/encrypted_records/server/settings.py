@@ -17,7 +17,7 @@ import secrets
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import environ
 
@@ -109,6 +109,8 @@ def _database() -> dict[str, Any]:
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
             }
         case "postgresql":
+            # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
+            found["HOST"] = unquote(found.get("HOST", ""))
             found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})
         case _:
             raise InvalidSetting(
@@ -123,8 +125,19 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 
 # --- mail ---------------------------------------------------------------------------------
 
-_email_url = env.str("ERS_EMAIL_URL", default="")
-_email = env.email_url_config(_email_url) if _email_url else {}
+
+def _email_settings() -> dict[str, Any]:
+    url = env.str("ERS_EMAIL_URL", default="")
+    try:
+        return dict(env.email_url_config(url)) if url else {}
+    except (KeyError, ValueError, environ.ImproperlyConfigured):
+        raise InvalidSetting(
+            "the e-mail URL is of no kind this service can send by",
+            hint="use smtp://, smtp+tls:// or smtp+ssl:// with user:password@host:port",
+        ) from None
+
+
+_email = _email_settings()
 #: What the courier's thread delivers with; see accounts.mail.
 MAIL_DELIVERY = _email.pop("EMAIL_BACKEND", "encrypted_records.server.accounts.mail.FolderBackend")
 vars().update(_email)
