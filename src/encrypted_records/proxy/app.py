@@ -28,7 +28,7 @@ from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, pages, records
+from encrypted_records.proxy.routes import forward, pages, records, schemas
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -71,9 +71,9 @@ def create_app(settings: ProxySettings) -> Starlette:
     transport = Transport(settings.base_url)
     api = Api(transport)
     access = Access(api)
-    schemas = Schemas(api, keyrings, heads)
+    known_schemas = Schemas(api, keyrings, heads)
     reader = Reader(api, SegmentCache())
-    merger = Merger(api, schemas, reader)
+    merger = Merger(api, known_schemas, reader)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -82,7 +82,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         heads.close()
 
     app = Starlette(
-        routes=[*records.routes, *forward.routes, *pages.routes],
+        routes=[*records.routes, *schemas.routes, *forward.routes, *pages.routes],
         middleware=[Middleware(Guard, names=names)],
         exception_handlers={
             ErsError: answers.on_error,
@@ -94,9 +94,9 @@ def create_app(settings: ProxySettings) -> Starlette:
     app.state.parts = Parts(
         api=api,
         access=access,
-        schemas=schemas,
-        runner=Runner(api, schemas, merger, own_origins=names.origins),
-        search=Search(schemas, reader),
+        schemas=known_schemas,
+        runner=Runner(api, known_schemas, merger, own_origins=names.origins),
+        search=Search(known_schemas, reader),
         own_origins=names.origins,
     )
     return app

@@ -12,6 +12,11 @@ from encrypted_records.model import strict_json
 MAX_BODY_BYTES = 16 << 20
 
 
+def media_type(request: Request) -> str:
+    """The Content-Type without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
     """The whole body.
 
@@ -35,8 +40,7 @@ async def read_json(request: Request) -> bytes:
         Unsupported: it says something else.
         TooLarge: as :func:`read_body`.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if media_type(request) != "application/json":
         raise Unsupported(
             "this endpoint takes JSON",
             code="unsupported_media_type",

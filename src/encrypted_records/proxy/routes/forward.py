@@ -21,7 +21,15 @@ from encrypted_records.proxy.answers import answer
 from encrypted_records.proxy.parts import parts_of
 
 _METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
-_OWN = ("/api/records/", "/api/jobs/", "/api/files/", "/api/ws/", "/api/commits/")
+_OWN = (
+    "/api/records/",
+    "/api/jobs/",
+    "/api/files/",
+    "/api/ws/",
+    "/api/commits/",
+    "/api/schemas/infer/",
+    "/api/schemas/estimate/",
+)
 _HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer"
     " transfer-encoding upgrade".split()
