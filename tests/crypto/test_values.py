@@ -1,0 +1,99 @@
+"""Values survive their encodings, and index keys are in the order of the values."""
+
+from __future__ import annotations
+
+import unicodedata
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.keys import TailKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.definition_parser import parse_definition
+from tests.index.strategies import accepted, definition_texts, texts
+from tests.reference import Refused
+from tests.reference import definitions as plain
+from tests.reference import fields as ref
+
+TAIL = TailKey(bytes(32))
+TEXT = FieldSpec("s", "string")
+
+
+def nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+@given(definition_texts(), st.data())
+def test_both_implementations_encode_a_value_alike_and_read_it_back(
+    text: str, data: st.DataObject
+) -> None:
+    for name, spec in parse_definition(text).fields.items():
+        field = plain.load(text).fields[name]
+        sent = data.draw(st.one_of(accepted(field), st.none()))
+        value = spec.accept(sent)
+        encoded = values.encode(spec, value)
+        assert encoded == ref.plaintext(field, sent)
+        assert values.decode(spec, encoded) == value == ref.value_of(field, encoded)
+        assert type(values.decode(spec, encoded)) is type(value)
+
+
+@given(definition_texts(), st.binary(max_size=70), st.sampled_from([0, 1, 2, 3, 4]))
+def test_any_bytes_are_a_value_or_do_not_open_for_both_alike(
+    text: str, body: bytes, kind: int
+) -> None:
+    for name, spec in parse_definition(text).fields.items():
+        field = plain.load(text).fields[name]
+        for plaintext in (body, bytes((kind,)) + body[:8], bytes((kind,)) + ref.pad(body)):
+            try:
+                found: Any = values.decode(spec, plaintext)
+            except DoesNotOpen:
+                with pytest.raises(Refused):
+                    ref.value_of(field, plaintext)
+            else:
+                assert values.encode(spec, found) == plaintext
+                assert ref.value_of(field, plaintext) == found
+
+
+@given(texts, texts)
+def test_order_bytes_have_the_order_of_the_strings(one: str, other: str) -> None:
+    a, b = values.order_bytes(one), values.order_bytes(other)
+    assert (a < b, a == b) == (nfc(one) < nfc(other), nfc(one) == nfc(other))
+    assert b.startswith(a) == nfc(other).startswith(nfc(one))
+    assert 0 not in a
+
+
+@given(texts, texts)
+def test_index_keys_decide_all_that_48_bytes_can_decide(one: str, other: str) -> None:
+    a, b = values.order_bytes(one), values.order_bytes(other)
+    first, second = (values.string_key(key, TAIL).ljust(64, b"\x00") for key in (a, b))
+    assert (first == second) == (nfc(one) == nfc(other))
+    if a[:48] != b[:48] or not (values.is_long(a) and values.is_long(b)):
+        assert (first < second) == (nfc(one) < nfc(other))
+    assert len(first) == 64
+
+
+def test_a_number_of_more_than_28_digits_is_kept_to_the_last_digit() -> None:
+    text = '{"type": "object", "properties": {"f": {"type": "number", "precision": 2, %s}}}'
+    bounds = f'"minimum": {10**30}, "maximum": {10**30 + 1000}'
+    spec = parse_definition(text % bounds).fields["f"]
+    value = spec.accept(Decimal(f"{10**30 + 500}.25"))
+    assert values.to_offset(spec, value) == 50025
+    assert values.decode(spec, values.encode(spec, value)) == value
+
+
+@pytest.mark.parametrize("text", ["", "a", "\x80", "\x00", "a\x00", "\x80\x00", "x" * 15, "x" * 16])
+def test_padding_is_told_from_text(text: str) -> None:
+    assert values.decode(TEXT, values.encode(TEXT, text)) == text
+
+
+def test_the_refusal_of_a_plaintext_does_not_repeat_it() -> None:
+    for plaintext in (b"\x03secret" + b"\x00" * 10, b"\x03secret\xff\x80" + b"\x00" * 8):
+        with pytest.raises(DoesNotOpen) as caught:
+            values.decode(TEXT, plaintext)
+        assert "secret" not in str(caught.value)
+        assert caught.value.__context__ is None
