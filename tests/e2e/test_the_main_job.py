@@ -294,3 +294,38 @@ def test_many_small_ingests_are_merged_and_nothing_is_lost(service: Service) -> 
     assert "merged 65 segments" in service.log
     store.ingest(ROWS[:1])
     assert store.search(count=True, limit=0)["count"] == 151
+
+
+def test_a_field_added_later_is_absent_in_older_records_and_searchable_at_once(
+    service: Service,
+) -> None:
+    text = {"type": "string"}
+    store = new_store(service, {"type": "object", "properties": {"name": text}})
+    (old,) = store.ingest([{"name": "old"}])
+
+    wider = {"type": "object", "properties": {"name": text, "city": text}}
+    changed = store.proxy("PATCH", store.schema, {"schema": wider})
+    (new,) = store.ingest([{"name": "new", "city": "Oslo"}])
+
+    assert changed.status == 200, changed.body
+    assert store.found({"field": "city", "op": "is_null"}) == [old]
+    assert store.found({"field": "city", "op": "eq", "value": "Oslo"}) == [new]
+    assert store.found({"field": "city", "op": "ne", "value": "Oslo"}) == [old]
+    assert store.found() == [old, new]
+
+
+def test_a_change_that_needs_other_keys_is_refused_while_there_are_records(
+    service: Service,
+) -> None:
+    def with_maximum(maximum: int) -> dict[str, Any]:
+        field = {"type": "integer", "minimum": 0, "maximum": maximum}
+        return {"type": "object", "properties": {"age": field}}
+
+    store = new_store(service, with_maximum(120))
+    assert store.proxy("PATCH", store.schema, {"schema": with_maximum(130)}).status == 200
+    (one,) = store.ingest([{"age": 130}])
+
+    refused = store.proxy("PATCH", store.schema, {"schema": with_maximum(140)})
+
+    assert (refused.status, refused.json()["code"]) == (409, "needs_reencryption")
+    assert store.found({"field": "age", "op": "gt", "value": 120}) == [one]

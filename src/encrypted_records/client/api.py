@@ -87,10 +87,14 @@ class Api:
         record: SealedRecord = answer.typed(SealedRecord)
         return record
 
-    async def manifest(self, schema: bytes, since: int, auth: str) -> ManifestDelta:
+    async def manifest(self, schema: bytes, since: int, auth: str) -> list[ManifestDelta]:
+        """The log after version ``since``: one delta, or several that follow on."""
         path = f"{reference('schemas', schema)}manifest/"
         answer = await self.transport.request("GET", path, params={"since": str(since)}, auth=auth)
-        return _one(answer, ManifestDelta)
+        deltas = _all(answer, ManifestDelta)
+        if not deltas:
+            raise ApiFailed("the API's answer holds no manifest")
+        return deltas
 
     async def pages(self, schema: bytes, wanted: Sequence[PageRef], auth: str) -> list[Page]:
         """The pages, in the order asked for."""
@@ -150,10 +154,3 @@ def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:
         return wire.decode_all(answer.body, kind)
     except ErsError:
         raise ApiFailed("the API's answer is not in the format of this version") from None
-
-
-def _one(answer: Response, kind: type[wire.T]) -> wire.T:
-    found = _all(answer, kind)
-    if len(found) != 1:
-        raise ApiFailed("the API's answer is not in the format of this version")
-    return found[0]

@@ -16,6 +16,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from encrypted_records import logs
 from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, Malformed
 from encrypted_records.model import problem
 
@@ -121,6 +122,8 @@ class Transport:
         """
         # Bodies are mostly ciphertext; compressing them would only cost time.
         sent = {"Accept-Encoding": "identity", **(headers or {})}
+        if logs.request_id.get() != logs.NO_REQUEST:
+            sent.setdefault("X-Request-ID", logs.request_id.get())
         credentials = auth or self.auth
         if credentials is not None:
             sent["Authorization"] = credentials

@@ -16,7 +16,7 @@ from msgspec import Meta
 from encrypted_records.model.definition import Value
 
 MAX_GROUP_RECORDS = 1 << 20
-#: Up to this many records a segment is one blob per column, with no pages.
+#: Up to this many records a segment is a mini: one page, with all of its columns.
 MAX_MINI_RECORDS = 4096
 PAGE_BYTES = 16 * 1024
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from typing import Any
 
 import msgspec
@@ -89,9 +88,8 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
 
 
 async def on_bug(_request: Request, error: Exception) -> Response:
-    """Ours to mend. An exception's text may quote a record, so only its type and place are kept."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log.error("unexpected %s\n%s", type(error).__name__, frames)
+    """Ours to mend. The log keeps type and place of it: the text may quote a record."""
+    log.error("unexpected %s", type(error).__name__, exc_info=error)
     return problem_answer(
         problem.document(500, "internal_error", "something unexpected happened in the proxy")
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import logging.config
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,13 +14,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
+from encrypted_records import logs
 from encrypted_records.client.api import Api
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError, Startup
 from encrypted_records.proxy import answers
 from encrypted_records.proxy.access import Access
 from encrypted_records.proxy.cache import SegmentCache
-from encrypted_records.proxy.guard import Guard, OwnNames, request_id
+from encrypted_records.proxy.guard import Guard, OwnNames
 from encrypted_records.proxy.heads import Heads
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
@@ -136,29 +135,9 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-class _Line(logging.Formatter):
-    """Log lines carry the request id; as text or as JSON objects."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._as_json = as_json
-
-    def format(self, record: logging.LogRecord) -> str:
-        if not self._as_json:
-            return f"{super().format(record)} [{request_id.get()}]"
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            "request_id": request_id.get(),
-        }
-        return json.dumps(line)
-
-
-def _log_to_stderr(log_format: str) -> None:
+def _log_to_stderr(form: str) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_Line(as_json=log_format == "json"))
+    handler.setFormatter(logs.formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # uvicorn logs exceptions with their text, which answers.on_bug keeps out of the log.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -8,23 +8,19 @@ requests across sites is stopped by the Origin check. Neither ever consults the 
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 import time
 from collections.abc import Iterable
-from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from encrypted_records import logs
 from encrypted_records.errors import ErsError, NotAllowed
 from encrypted_records.model import problem
 from encrypted_records.proxy.answers import problem_answer
 
-log = logging.getLogger("encrypted_records.proxy.access_log")
+log = logging.getLogger("encrypted_records.proxy.request")
 
-request_id: ContextVar[str] = ContextVar("request_id", default="-")
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -69,10 +65,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        identifier = given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+        identifier = logs.take_id(headers.get("x-request-id", ""))
         scope["request_id"] = identifier
-        token = request_id.set(identifier)
+        token = logs.request_id.set(identifier)
         started = time.perf_counter()
         status = 0
 
@@ -92,8 +87,15 @@ class Guard:
         finally:
             # Never the query string: a careless client may have put a value into it.
             milliseconds = (time.perf_counter() - started) * 1000
-            log.info("%s %s %d %.1f ms", scope["method"], scope["path"], status, milliseconds)
-            request_id.reset(token)
+            facts = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "milliseconds": round(milliseconds, 1),
+            }
+            # repr: a path is the caller's, and must not break the line
+            log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
+            logs.request_id.reset(token)
 
     def _refusal(self, method: str, headers: Headers) -> ErsError | None:
         if not self._names.includes(headers.get("host", "")):

@@ -69,17 +69,21 @@ class Runner:
             states = {schema: await self._schemas.known(caller, schema) for schema in wanted}
             try:
                 created = await self._store(caller, states, wanted)
+            except InvalidRecords:
+                # By a definition that may have changed since: only the present one may refuse.
+                if not await self._catch_up(caller, states):
+                    raise
             except Conflict as error:
                 stale = isinstance(error, StaleDefinition)
                 if attempt == ATTEMPTS or not (stale or error.reason in _LOST_RACES):
                     raise
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
-                await self._catch_up(caller, list(states.values()))
+                await self._catch_up(caller, states)
             else:
                 for state in states.values():
                     await self._merger.after_ingest(caller, state)
                 return [created[record.row] for record in raw]
-        raise AssertionError("the last attempt returns or raises")
+        raise Conflict("the schema keeps changing", hint="try again")
 
     def _by_schema(self, raw: Sequence[RawRecord]) -> dict[bytes, list[RawRecord]]:
         wanted: dict[bytes, list[RawRecord]] = {}
@@ -141,10 +145,13 @@ class Runner:
             state.uncertain = True
             log.warning("a stored commit is not yet in the ledger: %s", error.message)
 
-    async def _catch_up(self, caller: Caller, states: Sequence[SchemaState]) -> None:
-        for state in states:
+    async def _catch_up(self, caller: Caller, states: Mapping[bytes, SchemaState]) -> bool:
+        """Bring all states to the API's newest version; whether a definition changed."""
+        before = [state.definition.digest for state in states.values()]
+        for state in states.values():
             async with state.lock:
                 await self._schemas.refresh(caller, state)
+        return before != [state.definition.digest for state in states.values()]
 
 
 def _validated(

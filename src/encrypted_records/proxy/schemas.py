@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.client.api import Api
@@ -86,14 +87,17 @@ class Schemas:
 
     async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
         organization, definition = await self._read(caller, schema)
-        delta = await self._api.manifest(schema, 0, caller.auth)
+        deltas = await self._api.manifest(schema, 0, caller.auth)
         keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
-        if delta.key_id is None:
+        key_id = deltas[-1].key_id
+        if key_id is None:
             key = keyring.schema(organization, schema)
         else:
-            key = keyring.schema_of(organization, schema, delta.key_id)
+            key = keyring.schema_of(organization, schema, key_id)
         state = SchemaState(schema, definition, Ledger(key, self._writer))
-        await self._take(caller, state, delta)
+        # A long log takes a while to verify, and nobody else sees this ledger yet.
+        await asyncio.to_thread(_extend, state.ledger, deltas)
+        await self._check(caller, state, deltas[-1])
         return state
 
     async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, SchemaDefinition]:
@@ -109,34 +113,38 @@ class Schemas:
     async def refresh(self, caller: Caller, state: SchemaState) -> None:
         """Bring ``state``, whose lock the caller holds, to the API's newest version."""
         try:
-            delta = await self._api.manifest(state.id, state.ledger.version, caller.auth)
+            deltas = await self._api.manifest(state.id, state.ledger.version, caller.auth)
         except Conflict:
             raise LogBroken("the API's log is shorter than what this proxy has seen") from None
-        await self._take(caller, state, delta)
+        await self._take(caller, state, deltas)
         state.uncertain = False
 
-    async def _take(self, caller: Caller, state: SchemaState, delta: ManifestDelta) -> None:
+    async def _take(
+        self, caller: Caller, state: SchemaState, deltas: Sequence[ManifestDelta]
+    ) -> None:
         ledger = state.ledger
-        if delta.key_id not in (None, ledger.key.id):
+        newest = deltas[-1]
+        if newest.key_id not in (None, ledger.key.id):
             if ledger.version:
                 raise LogBroken("the schema's key is another than before")
             # The first commit came from elsewhere, under another version of the keyring.
             keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
-            key = keyring.schema_of(ledger.key.organization, state.id, delta.key_id or b"")
+            key = keyring.schema_of(ledger.key.organization, state.id, newest.key_id or b"")
             ledger = state.ledger = Ledger(key, self._writer)
-        before = ledger.version
-        ledger.extend(delta)
+        # Not in a thread: questions take views of this ledger meanwhile.
+        _extend(ledger, deltas)
+        await self._check(caller, state, newest)
+
+    async def _check(self, caller: Caller, state: SchemaState, newest: ManifestDelta) -> None:
+        """Hold the log against what was seen before, remember it, and follow the definition."""
+        ledger = state.ledger
         seen = await asyncio.to_thread(self._heads.get, state.id)
         if seen is not None and not ledger.knows(seen):
             raise LogBroken("the API's log lacks commits that this proxy has seen")
-        if ledger.version > before:
+        if ledger.version and ledger.head != seen:
             await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
-        if delta.definition != state.definition.digest:
+        if newest.definition != state.definition.digest:
             _, state.definition = await self._read(caller, state.id)
-
-    async def reread_definition(self, caller: Caller, state: SchemaState) -> None:
-        """Read the definition again, after the API said it had changed."""
-        _, state.definition = await self._read(caller, state.id)
 
     async def settle(
         self, caller: Caller, state: SchemaState, upload: CommitUpload, receipt: Receipt
@@ -150,3 +158,8 @@ class Schemas:
         definition = state.definition.digest
         ledger.extend(ManifestDelta(state.id, receipt.version, ledger.key.id, definition, [entry]))
         await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
+
+
+def _extend(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> None:
+    for delta in deltas:
+        ledger.extend(delta)

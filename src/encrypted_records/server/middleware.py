@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-import uuid
 from collections.abc import Callable
 
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from encrypted_records import logs
 from encrypted_records.errors import BadInput, ErsError, TooLarge
-from encrypted_records.server import logs, problems
+from encrypted_records.server import problems
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
@@ -20,7 +19,6 @@ MAX_BODY_BYTES = 2 << 20
 #: Paths that take more.
 MAX_BODY_BYTES_OF = {"/api/commits/": 64 << 20}
 
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger("encrypted_records.request")
 
 
@@ -34,8 +32,7 @@ class RequestLog:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        sent = request.headers.get("X-Request-ID", "")
-        name = sent if _SANE_ID.fullmatch(sent) else uuid.uuid4().hex
+        name = logs.take_id(request.headers.get("X-Request-ID", ""))
         token = logs.request_id.set(name)
         began = time.perf_counter()
         try:

@@ -240,7 +240,7 @@ SPECTACULAR_SETTINGS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"ours": {"()": "encrypted_records.server.logs.formatter", "form": LOG_FORMAT}},
+    "formatters": {"ours": {"()": "encrypted_records.logs.formatter", "form": LOG_FORMAT}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "ours"}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {

@@ -1,4 +1,4 @@
-"""Log lines: where they get their request id, and what never enters one.
+"""Log lines of both sides: where they get their request id, and what never enters one.
 
 A line is made of our own words, names of exceptions and places in code. An exception's message is
 left out, since those of databases and parsers quote what they were given.
@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import traceback
+import uuid
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
 
 from encrypted_records.errors import ErsError
 
-#: The id of the request this thread is answering.
-request_id: ContextVar[str] = ContextVar("request_id", default="-")
+#: What stands for the id outside of requests.
+NO_REQUEST = "-"
+#: The id of the request that this thread or task is answering; outgoing requests carry it on.
+request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -58,6 +64,11 @@ class JsonFormatter(TextFormatter):
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
         return json.dumps(found)
+
+
+def take_id(sent: str) -> str:
+    """The request id that a caller has sent, where it is sane; else a fresh one."""
+    return sent if _SANE_ID.fullmatch(sent) else uuid.uuid4().hex
 
 
 def formatter(form: str) -> logging.Formatter:
