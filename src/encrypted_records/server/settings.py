@@ -57,6 +57,7 @@ CSRF_TRUSTED_ORIGINS = [
 ]
 APPEND_SLASH = False
 USE_TZ = True
+TIME_ZONE = "UTC"
 USE_I18N = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -1,0 +1,37 @@
+"""Every path of the proxy and every code it answers with is in the documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from starlette.routing import Mount, Route
+
+from encrypted_records.proxy.routes import pages, records, schemas
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "encrypted_records"
+ROOMS = ("proxy", "ingest", "index", "crypto", "client", "model")
+
+
+def test_every_endpoint_is_described() -> None:
+    described = (ROOT / "docs/http-api.md").read_text()
+    for route in [*records.routes, *schemas.routes, *pages.routes]:
+        if isinstance(route, Mount):
+            continue
+        assert isinstance(route, Route)
+        written = route.path.replace("{id}", "<id>")
+        methods = route.methods - {"HEAD"} if route.methods else {"GET"}
+        assert any(f"{method} {written}" in described for method in methods), route.path
+
+
+def test_every_code_has_a_paragraph_or_a_line() -> None:
+    text = "\n".join(path.read_text() for room in ROOMS for path in (SOURCE / room).rglob("*.py"))
+    used = set(re.findall(r'\bcode="([a-z_]+)"', text))
+    used |= set(re.findall(r'(?:ValueRefused|Flaw|_flaw|flaw)\(\s*"([a-z_]+)"', text))
+    used |= set(re.findall(r'document\(\s*\d+, "([a-z_]+)"', text))
+    explained = (ROOT / "docs/errors.md").read_text()
+    known = set(re.findall(r"^## ([a-z_]+)$", explained, re.MULTILINE))
+    known |= set(re.findall(r"`([a-z_]+)`", explained.partition("# Codes of single places")[2]))
+    assert used
+    assert used - known == set()
