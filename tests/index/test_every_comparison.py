@@ -6,7 +6,7 @@ The generated questions of the neighbouring tests nest and mix; these leave no p
 from __future__ import annotations
 
 import itertools
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -101,7 +101,8 @@ def test_every_number_compares_with_every_other_and_with_what_lies_outside(
     sent = [Decimal(value) for value in values]
     world, records = filled(text, sent)
     field = plain.load(text).fields["f"]
-    beside = [field["minimum"] - 1, field["maximum"] + 1, *OUTSIDE]
+    # Just outside the bounds lie points to which values within them are rounded.
+    beside = [*_around(field["minimum"]), *_around(field["maximum"]), *OUTSIDE]
     asked: list[dict[str, Any]] = [
         {"field": "f", "op": op, "value": operand}
         for op in NUMBER_OPS
@@ -114,3 +115,8 @@ def test_every_number_compares_with_every_other_and_with_what_lies_outside(
     for where in asked:
         certain, possible = world.ask(where)
         assert certain == possible == expected(where, records, text), where
+
+
+def _around(bound: Decimal) -> list[Decimal]:
+    with localcontext(prec=60):
+        return [bound + step for step in (-1, Decimal("-0.01"), Decimal("0.01"), 1)]

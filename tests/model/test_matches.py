@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from encrypted_records.model.definition import Value
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches, parse_query
 from tests import oracle
-from tests.index.strategies import Case, cases
+from tests.index.strategies import TEXTS, Case, cases
 
 
 @given(cases())
@@ -26,6 +27,18 @@ def test_a_predicate_means_what_the_oracle_says(case: Case) -> None:
             assert matches(asked, data, definition) == expected
             present = {name: value for name, value in data.items() if value is not None}
             assert matches(asked, present, definition) == expected
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge", "prefix"])
+def test_every_text_compares_with_every_other_as_the_oracle_says(op: str) -> None:
+    text = '{"type": "object", "properties": {"s": {"type": "string"}}}'
+    definition, fields = parse_definition(text), {"s": {"type": "string"}}
+    for operand in TEXTS:
+        where = {"field": "s", "op": op, "value": operand}
+        asked = parse_query({"where": where}, definition).where
+        for stored in TEXTS:
+            expected = oracle.holds(where, {"s": stored}, fields)
+            assert matches(asked, {"s": stored}, definition) == expected
 
 
 def test_an_absent_field_is_in_no_comparison_and_ne_is_the_negation_of_eq() -> None:

@@ -183,6 +183,13 @@ def test_clamping_is_exact_within_and_one_step_outside_beyond(data: st.DataObjec
             assert found == exact if inside else _same_side(rules, found, exact)
 
 
+def test_clamping_just_outside_a_bound_is_still_exact() -> None:
+    """0.15 is kept as 0.2, so that an operand of 0.16 lies between two kept values."""
+    rules = NumberRules(Decimal("-0.15"), Decimal("0.15"), precision=1)
+    assert [rules.clamp(Decimal("0.16"), one) for one in (ROUND_FLOOR, ROUND_CEILING)] == [1, 2]
+    assert [rules.clamp(Decimal("-0.16"), one) for one in (ROUND_FLOOR, ROUND_CEILING)] == [-2, -1]
+
+
 def _same_side(rules: NumberRules, found: int, exact: int) -> bool:
     return (found < rules.lowest) == (exact < rules.lowest) and (found > rules.highest) == (
         exact > rules.highest

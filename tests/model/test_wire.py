@@ -159,6 +159,12 @@ def test_a_frame_of_an_unknown_kind_is_refused(kind: int) -> None:
     assert refusal(frame(kind, pack([UID, 0]))) == "malformed_frame"
 
 
+def test_a_whole_struct_in_a_frame_that_announces_more_is_refused() -> None:
+    payload = pack([UID, 0])
+    body = wire.MAGIC + b"\x05" + (len(payload) + 1).to_bytes(4, "big") + payload
+    assert refusal(body) == "malformed_frame"
+
+
 def test_a_length_beyond_the_limit_is_refused_before_anything_is_read() -> None:
     body = wire.MAGIC + b"\x03" + (wire.MAX_FRAME_BYTES + 1).to_bytes(4, "big")
     assert refusal(body + bytes(100)) == "malformed_frame"
