@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 import re
 from decimal import (
+    ROUND_CEILING,
+    ROUND_FLOOR,
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    localcontext,
+)
     ROUND_HALF_EVEN,
     Context,
     Decimal,
@@ -175,8 +182,8 @@ def test_clamping_is_exact_within_and_one_step_outside_beyond(data: st.DataObjec
         operand = data.draw(bounds(plain.load(text).fields[name]))
         scaled = Fraction(operand) * 10**rules.precision
         for rounding, exact in (
-            ("ROUND_FLOOR", scaled.__floor__()),
-            ("ROUND_CEILING", scaled.__ceil__()),
+            (ROUND_FLOOR, scaled.__floor__()),
+            (ROUND_CEILING, scaled.__ceil__()),
         ):
             found = rules.clamp(operand, rounding)
             inside = rules.lowest <= exact <= rules.highest
