@@ -12,11 +12,6 @@ from decimal import (
     Decimal,
     localcontext,
 )
-    ROUND_HALF_EVEN,
-    Context,
-    Decimal,
-    localcontext,
-)
 from fractions import Fraction
 from typing import Any
 
