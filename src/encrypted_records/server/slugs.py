@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 
 from django.db.models import Model, QuerySet
@@ -21,6 +22,11 @@ def free_slug(siblings: QuerySet[Model], name: str, fallback: str) -> str:
     base = slug_of(name, fallback)
     taken = set(siblings.filter(slug__startswith=base).values_list("slug", flat=True))
     return next(slug for slug in _candidates(base) if slug not in taken)
+
+
+def random_slug(_siblings: QuerySet[Model], name: str, fallback: str) -> str:
+    """``name`` with a random ending, which nobody else will make at the same moment."""
+    return f"{slug_of(name, fallback)}-{secrets.token_hex(4)}"
 
 
 def _candidates(base: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ from encrypted_records.server.fields import identifier
 from encrypted_records.server.formats import RawDefinitionParser
 from encrypted_records.server.openapi import BY_ID
 from encrypted_records.server.records import store
-from encrypted_records.server.slugs import free_slug
+from encrypted_records.server.slugs import free_slug, random_slug
 
 M = TypeVar("M", bound=Model)
 _SLUG_ATTEMPTS = 5
@@ -95,7 +95,9 @@ class _Collection(viewsets.ModelViewSet[M]):
             self._try(lambda: serializer.save(**extra))
             return
         for attempt in range(_SLUG_ATTEMPTS):
-            extra["slug"] = free_slug(self.siblings(data), data["name"], self.fallback_slug)
+            # Who loses more than one race stops counting along with the others.
+            make = free_slug if attempt <= 1 else random_slug
+            extra["slug"] = make(self.siblings(data), data["name"], self.fallback_slug)
             try:
                 self._try(lambda: serializer.save(**extra))
             except Conflict:  # somebody took it this moment
