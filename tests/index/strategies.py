@@ -90,7 +90,12 @@ def accepted_numbers(field: plain.Field) -> st.SearchStrategy[Decimal]:
         finer = dict(field, precision=plain.precision(field) + 1)
         halves = st.integers(*plain.grid(finer)).map(lambda point: plain.from_point(finer, point))
         chosen.append(halves)
-    return st.one_of(chosen).filter(lambda number: low <= number <= high)
+
+    def stays_within(number: Decimal) -> bool:
+        kept = plain.from_point(field, plain.to_point(field, number))
+        return low <= number <= high and low <= kept <= high
+
+    return st.one_of(chosen).filter(stays_within)
 
 
 def accepted(field: plain.Field) -> st.SearchStrategy[Any]:

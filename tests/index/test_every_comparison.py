@@ -82,7 +82,7 @@ NUMBERS = [
         [-(2**63), -1, 0, 1, 2**63 - 1],
     ),
     (
-        '{"type": "number", "minimum": -0.35, "maximum": 0.35, "precision": 1}',
+        '{"type": "number", "minimum": -0.4, "maximum": 0.4, "precision": 1}',
         [Decimal(at).scaleb(-2) for at in range(-35, 36, 5)],
     ),
     (

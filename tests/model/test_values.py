@@ -284,3 +284,31 @@ def test_a_refusal_never_repeats_the_value(sent: str) -> None:
                 refusals += 1
                 assert sent.lstrip("-") not in refused.detail + str(refused) + repr(refused)
     assert refusals > 5
+
+
+@pytest.mark.parametrize(
+    ("more", "bad", "code"),
+    [
+        ("", "0.05", "minimum"),
+        ("", "9.95", "maximum"),
+        (', "exclusiveMinimum": 1', "1.04", "exclusive_minimum"),
+        (', "exclusiveMaximum": 2', "1.96", "exclusive_maximum"),
+        (', "multipleOf": 0.25', "0.75", "multiple_of"),
+    ],
+)
+def test_a_value_that_rounding_would_take_out_of_its_rules_is_refused(
+    more: str, bad: str, code: str
+) -> None:
+    """Otherwise what comes back of a record could not be stored again."""
+    spec = field(f'{{"type": "number", "minimum": 0.05, "maximum": 9.95, "precision": 1{more}}}')
+    with pytest.raises(ValueRefused, match="once rounded") as caught:
+        spec.accept(Decimal(bad))
+    assert caught.value.code == code
+
+
+@given(st.data())
+def test_what_a_record_gives_back_it_also_takes(data: st.DataObject) -> None:
+    text = data.draw(definition_texts())
+    for name, spec in parse_definition(text).fields.items():
+        kept = spec.accept(data.draw(accepted(plain.load(text).fields[name])))
+        assert spec.accept(kept) == kept

@@ -94,10 +94,10 @@ def _allowed(field: Field) -> set[str] | None:
 
 
 def grid(field: Field) -> tuple[int, int]:
-    """The lowest and the highest point, computed with fractions."""
+    """The lowest and the highest point within the bounds, computed with fractions."""
     scale = 10 ** precision(field)
     low, high = Fraction(field["minimum"]) * scale, Fraction(field["maximum"]) * scale
-    return low.__floor__(), high.__ceil__()
+    return low.__ceil__(), high.__floor__()
 
 
 def to_point(field: Field, value: Decimal) -> int:

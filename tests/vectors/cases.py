@@ -212,8 +212,8 @@ _GOOD: list[tuple[str, str | None]] = [
     ("signed", "9223372036854775807"),
     ("signed", "-1"),
     ("one", "7"),
-    ("tenths", "-5.1"),
-    ("tenths", "5.1"),
+    ("tenths", "-5.0"),
+    ("tenths", "5.0"),
     ("tenths", "0"),
     ("far", "1000000000000000000000000000500.25"),
     ("fine", "0.000000000000000001"),
@@ -225,6 +225,7 @@ _GOOD: list[tuple[str, str | None]] = [
     ("text", "\x80"),
 ]
 _BAD: list[tuple[str, str, str]] = [
+    ("beyond a bound between two grid points", "tenths", "02" + "00" * 7 + "65"),
     ("empty", "age", ""),
     ("a type byte of another type", "age", "02" + "00" * 8),
     ("an unknown type byte", "age", "04" + "00" * 8),

@@ -5,8 +5,8 @@ on one value alone. The API uses :func:`parse_definition` to accept a definition
 the ingest pipeline use :meth:`FieldSpec.accept` to check values; nothing else knows them.
 
 A number is handled as a point on its field's *grid*: value * 10**precision, an integer. An
-integer field is a grid of precision 0. The grid runs from floor(minimum) to ceil(maximum), so a
-value inside the bounds still has a point after rounding.
+integer field is a grid of precision 0. Rounding never leaves the bounds: a value that would is
+refused, so whatever comes out of a record can go into one.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ class NumberRules:
 
     @cached_property
     def lowest(self) -> int:
-        """The grid point of the lower bound."""
-        return self._scaled(self.minimum, ROUND_FLOOR)
+        """The lowest grid point within the bounds."""
+        return self._scaled(self.minimum, ROUND_CEILING)
 
     @cached_property
     def highest(self) -> int:
-        """The grid point of the upper bound."""
-        return self._scaled(self.maximum, ROUND_CEILING)
+        """The highest grid point within the bounds."""
+        return self._scaled(self.maximum, ROUND_FLOOR)
 
     @property
     def bounds_only(self) -> NumberRules:
@@ -200,11 +200,17 @@ class FieldSpec:
         if self.allowed is not None and value not in self.allowed:
             raise ValueRefused("enum", "not one of the values the field allows")
         point = rules.to_grid(value)
-        if self.type == "number":
-            return rules.from_grid(point)
-        if point != value:
-            raise ValueRefused("type", "expected an integer, found a fraction")
-        return point
+        if self.type == "integer":
+            if point != value:
+                raise ValueRefused("type", "expected an integer, found a fraction")
+            return point
+        kept = rules.from_grid(point)
+        try:
+            rules.check(kept)
+        except ValueRefused as refused:
+            detail = f"once rounded to the field's precision, {refused.detail}"
+            raise ValueRefused(refused.code, detail) from None
+        return kept
 
     @property
     def binding(self) -> bytes:

@@ -248,6 +248,8 @@ class _Reader:
             self.flaw("bounds", "above maximum", *path, "minimum")
             return None
         rules = NumberRules(minimum, maximum, precision, above, below, step)
+        if rules.lowest > rules.highest:
+            self.flaw("bounds", "no number of that precision lies within them", *path, "minimum")
         if rules.highest - rules.lowest >= 2**64:
             self.flaw(
                 "domain",
@@ -290,10 +292,12 @@ class _Reader:
             except ValueRefused as refused:
                 self.flaw("keyword", f"a value is no value of the field: {refused}", *path, keyword)
                 continue
-            if value is not None:
-                # Values are compared as sent, before rounding, as JSON Schema does.
-                exact = value if isinstance(value, str) else as_decimal(raw)
-                accepted[keyword].add(exact if exact is not None else "")
+            exact = value if isinstance(value, str | None) else as_decimal(raw)
+            if exact is not None and exact != value:
+                detail = "a value has more decimals than the field's precision keeps"
+                self.flaw("keyword", detail, *path, keyword)
+            elif exact is not None:
+                accepted[keyword].add(exact)
         allowed = set.intersection(*accepted.values())
         return FieldSpec(spec.name, spec.type, spec.number, spec.string, frozenset(allowed))
 
