@@ -6,11 +6,12 @@ is enough.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
+
+import re2
 
 from encrypted_records.errors import Flaw, InvalidDefinition, Malformed
 from encrypted_records.model import strict_json
@@ -26,6 +27,7 @@ from encrypted_records.model.definition import (
     StringRules,
     ValueRefused,
     as_decimal,
+    compile_pattern,
 )
 
 MAX_DEFINITION_BYTES = 1 << 20
@@ -188,14 +190,12 @@ class _Reader:
 
     def string_rules(self, body: dict[str, Any], *path: str) -> StringRules:
         pattern = body.get("pattern")
-        if pattern is None and "pattern" in body:
-            self.flaw("keyword", "not a regular expression", *path, "pattern")
-        if pattern is not None:
+        if "pattern" in body:
             try:
-                re.compile(pattern)
-            except (re.error, TypeError, RecursionError, OverflowError):
-                self.flaw("keyword", "not a regular expression", *path, "pattern")
-                pattern = None
+                compile_pattern(body["pattern"])
+            except (re2.error, TypeError, UnicodeEncodeError):
+                detail = "not a regular expression in RE2's syntax, which has no look-around"
+                self.flaw("keyword", detail, *path, "pattern")
         shortest = self.count(body, "minLength", *path)
         longest = self.count(body, "maxLength", *path)
         if shortest is not None and longest is not None and shortest > longest:
