@@ -329,3 +329,18 @@ def test_a_change_that_needs_other_keys_is_refused_while_there_are_records(
 
     assert (refused.status, refused.json()["code"]) == (409, "needs_reencryption")
     assert store.found({"field": "age", "op": "gt", "value": 120}) == [one]
+
+
+def test_references_may_be_absolute_urls_of_either_host(store: Store) -> None:
+    for host in (store.service.proxy_url, store.service.base_url):
+        made = call(
+            "POST",
+            f"{host}/api/datasets/",
+            {"name": "By URL", "organization": host + store.account.organization},
+            auth=store.account.auth,
+        )
+        assert made.status == 201, made.body
+        assert made.json()["organization"] == store.account.organization
+        assert made.json()["url"].startswith("/api/datasets/")
+    foreign = {"name": "x", "organization": f"http://evil.example{store.account.organization}"}
+    assert store.proxy("POST", "/api/datasets/", foreign).status == 400

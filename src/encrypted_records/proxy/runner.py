@@ -19,6 +19,7 @@ from encrypted_records.errors import (
     ErsError,
     Flaw,
     InvalidRecords,
+    NotFound,
     StaleDefinition,
     Unavailable,
 )
@@ -73,6 +74,13 @@ class Runner:
                 # By a definition that may have changed since: only the present one may refuse.
                 if not await self._catch_up(caller, states):
                     raise
+            except NotFound:
+                self._schemas.forget(caller, wanted)
+                raise Conflict(
+                    "a schema was deleted while its records were on their way",
+                    code="schema_deleted",
+                    hint="nothing was stored; store the records under another schema",
+                ) from None
             except Conflict as error:
                 stale = isinstance(error, StaleDefinition)
                 if attempt == ATTEMPTS or not (stale or error.reason in _LOST_RACES):

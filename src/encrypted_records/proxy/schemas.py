@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.client.api import Api
@@ -109,6 +109,11 @@ class Schemas:
             return organization, parse_definition(bytes(resource.schema))
         except BadInput:
             raise ApiFailed("the API's answer holds no schema of this version") from None
+
+    def forget(self, caller: Caller, schemas: Iterable[bytes]) -> None:
+        """Ask the API anew about these schemas when they are needed next."""
+        for schema in schemas:
+            self._states.pop((caller.user, schema), None)
 
     async def refresh(self, caller: Caller, state: SchemaState) -> None:
         """Bring ``state``, whose lock the caller holds, to the API's newest version."""
