@@ -102,7 +102,7 @@ class Guard:
             return NotAllowed(
                 "this proxy does not go by the name in the Host header",
                 code="unknown_host",
-                hint="use the address that `ers up` printed, or allow the name: --allowed-host",
+                hint="use the address that `ers up` printed, or allow the name: --allowed-hosts",
             )
         origin = headers.get("origin")
         if (
