@@ -147,26 +147,49 @@ def test_a_sealed_field_opens_nowhere_but_in_its_place(entry: dict[str, Any]) ->
     assert code_of(caught.value) == entry["error"]
 
 
-def unwrapped(entry: dict[str, Any]) -> dict[str, str]:
-    keyring = recovery.unwrap(
-        *(bytes.fromhex(entry[name]) for name in ("file", "machine_key", "owner"))
-    )
-    return {str(version): root.export().hex() for version, root in keyring.roots.items()}
+BAD_KEYRINGS = KEYRING["machine_key"]["bad"] + KEYRING["passphrase"]["bad"]
+
+
+def wrapper_of(entry: dict[str, Any]) -> recovery.Wrapper:
+    if "machine_key" in entry:
+        return recovery.MachineKey(bytes.fromhex(entry["machine_key"]))
+    return recovery.Passphrase(entry["passphrase"])
+
+
+def unwrapped(entry: dict[str, Any], wrapper: recovery.Wrapper) -> dict[str, Any]:
+    file, owner = (bytes.fromhex(entry[name]) for name in ("file", "owner"))
+    keyring = recovery.unwrap(file, wrapper, owner)
+    return {
+        str(version): {"created": root.created, "root": root.export().hex()}
+        for version, root in keyring.roots.items()
+    }
 
 
 def test_a_keyring_file_is_written_and_read_as_specified(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = KEYRING["good"]
-    assert unwrapped(good) == good["roots"]
-    machine_key, owner, nonce = (
-        bytes.fromhex(good[name]) for name in ("machine_key", "owner", "nonce")
-    )
-    keyring = recovery.unwrap(bytes.fromhex(good["file"]), machine_key, owner)
-    monkeypatch.setattr("os.urandom", lambda _: nonce)
-    assert recovery.wrap(keyring, machine_key, owner).hex() == good["file"]
+    good = KEYRING["machine_key"]["good"]
+    wrapper, owner = wrapper_of(good), bytes.fromhex(good["owner"])
+    assert unwrapped(good, wrapper) == KEYRING["roots"]
+    keyring = recovery.unwrap(bytes.fromhex(good["file"]), wrapper, owner)
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(good["nonce"]))
+    assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
 
 
-@pytest.mark.parametrize("entry", KEYRING["bad"], ids=lambda entry: entry["why"])
+def test_a_keyring_file_with_a_passphrase_is_written_and_read_as_specified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = KEYRING["passphrase"]["good"]
+    owner = bytes.fromhex(good["owner"])
+    random = {len(good[name]) // 2: bytes.fromhex(good[name]) for name in ("nonce", "salt")}
+    monkeypatch.setattr("os.urandom", lambda size: random[size])
+    for spelling in (good["passphrase"], good["same_passphrase"]):
+        wrapper = recovery.Passphrase(spelling, cost=recovery.Cost(**good["cost"]))
+        assert unwrapped(good, wrapper) == KEYRING["roots"]
+        keyring = recovery.unwrap(bytes.fromhex(good["file"]), wrapper, owner)
+        assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
+
+
+@pytest.mark.parametrize("entry", BAD_KEYRINGS, ids=lambda entry: entry["why"])
 def test_a_keyring_file_that_is_not_sound_is_refused_by_name(entry: dict[str, Any]) -> None:
     with pytest.raises(ErsError) as caught:
-        unwrapped(entry)
+        unwrapped(entry, wrapper_of(entry))
     assert code_of(caught.value) == entry["error"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference import Refused, definitions, keys, log, segments
+from tests.reference import Refused, definitions, keyring, keys, segments
 from tests.reference import fields as ref
 from tests.reference.loading import raw, vectors
 
@@ -55,17 +55,31 @@ def test_a_sealed_field_opens_nowhere_else(entry: dict[str, Any]) -> None:
     assert caught.value.code == entry["error"]
 
 
-@pytest.mark.parametrize("entry", KEYRING["bad"], ids=lambda entry: entry["why"])
+def unwrapped(entry: dict[str, Any]) -> keyring.Roots:
+    file, owner = (bytes.fromhex(entry[name]) for name in ("file", "owner"))
+    if "passphrase" in entry:
+        return keyring.unwrap(file, entry["passphrase"], owner)
+    return keyring.unwrap(file, bytes.fromhex(entry["machine_key"]), owner)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    KEYRING["machine_key"]["bad"] + KEYRING["passphrase"]["bad"],
+    ids=lambda entry: entry["why"],
+)
 def test_an_unsound_keyring_file_is_refused(entry: dict[str, Any]) -> None:
     with pytest.raises(Refused) as caught:
-        log.unwrap(*(bytes.fromhex(entry[name]) for name in ("file", "machine_key", "owner")))
+        unwrapped(entry)
     assert caught.value.code == entry["error"]
 
 
-def test_a_sound_keyring_file_opens() -> None:
-    good = KEYRING["good"]
-    found = log.unwrap(*(bytes.fromhex(good[name]) for name in ("file", "machine_key", "owner")))
-    assert {str(kv): root.hex() for kv, root in found.items()} == good["roots"]
+@pytest.mark.parametrize("wrapping", ["machine_key", "passphrase"])
+def test_a_sound_keyring_file_opens(wrapping: str) -> None:
+    found = {
+        str(kv): {"created": created, "root": root.hex()}
+        for kv, (created, root) in unwrapped(KEYRING[wrapping]["good"]).items()
+    }
+    assert found == KEYRING["roots"]
 
 
 @pytest.mark.parametrize("part", ["header", "page"])

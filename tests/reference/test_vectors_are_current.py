@@ -11,7 +11,16 @@ from tests.reference.loading import VECTORS
 from tests.vectors import make
 
 HERE = Path(__file__).parent
-_REFERENCE = ("definitions", "fields", "keys", "log", "msgpack", "segments", "__init__")
+_REFERENCE = (
+    "definitions",
+    "fields",
+    "keyring",
+    "keys",
+    "log",
+    "msgpack",
+    "segments",
+    "__init__",
+)
 MADE = {name: make.text(content) for name, content in make.build().items()}
 
 

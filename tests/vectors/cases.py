@@ -6,7 +6,7 @@ import hashlib
 from decimal import Decimal
 from typing import Any
 
-from tests.reference import Refused, keys, log
+from tests.reference import Refused, keys
 from tests.reference import definitions as defs
 from tests.reference import fields as ref
 
@@ -273,32 +273,3 @@ def values() -> dict[str, Any]:
             bad.append({"why": why, "field": name, "plain": plain, "error": refused.code})
     assert len(bad) == len(_BAD), "every bad plaintext is refused"
     return {"fields": _FIELDS, "good": good, "bad": bad}
-
-
-def keyring() -> dict[str, Any]:
-    machine_key = hashlib.sha256(b"machine key").digest()
-    owner, other = RECORDS[0], RECORDS[1]
-    roots = {1: ROOT, 2: hashlib.sha256(b"second root").digest()}
-    nonce = bytes(range(12))
-    file = log.wrap(roots, machine_key, owner, nonce)
-    sound = {"file": file.hex(), "machine_key": machine_key.hex(), "owner": owner.hex()}
-    altered = file[:-1] + bytes((file[-1] ^ 1,))
-    wrong: list[tuple[str, dict[str, str], str]] = [
-        ("damaged", {"file": altered.hex()}, "does_not_open"),
-        ("damaged nonce", {"file": (file[:12] + b"\xff" + file[13:]).hex()}, "does_not_open"),
-        ("cut short", {"file": file[:-36].hex()}, "does_not_open"),
-        ("nothing but a head", {"file": file[:24].hex()}, "does_not_open"),
-        ("of another user", {"owner": other.hex()}, "does_not_open"),
-        ("of another machine", {"machine_key": ROOT.hex()}, "does_not_open"),
-        ("of no version", {"file": log.wrap({}, machine_key, owner, nonce).hex()}, "does_not_open"),
-        ("newer version", {"file": (file[:10] + b"\x02" + file[11:]).hex()}, "unsupported"),
-        ("newer wrapping", {"file": (file[:11] + b"\x02" + file[12:]).hex()}, "unsupported"),
-        ("another file", {"file": (b"X" + file[1:]).hex()}, "unsupported"),
-        ("cut within the head", {"file": file[:23].hex()}, "unsupported"),
-        ("empty", {"file": ""}, "unsupported"),
-    ]
-    return {
-        "good": sound
-        | {"nonce": nonce.hex(), "roots": {str(kv): root.hex() for kv, root in roots.items()}},
-        "bad": [{"why": why, **sound, **change, "error": code} for why, change, code in wrong],
-    }

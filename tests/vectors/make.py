@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import cases, sealed_cases
+from tests.vectors import cases, keyring_cases, sealed_cases
 
 HERE = Path(__file__).parent
 
@@ -24,7 +24,7 @@ def build() -> dict[str, Any]:
         "padding.json": cases.padding(),
         "order_bytes.json": cases.order_bytes(),
         "values.json": cases.values(),
-        "keyring.json": cases.keyring(),
+        "keyring.json": keyring_cases.keyring(),
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
     }

@@ -56,6 +56,12 @@ INDEX_KEY_BYTES = INDEX_KEY_PREFIX + INDEX_KEY_TAIL
 KEYRING_MAGIC = b"ERSKEYRING"
 KEYRING_VERSION = 1
 WRAP_MACHINE_KEY = 1
+WRAP_PASSPHRASE = 2
+SALT_BYTES = 16
+#: What a reader derives a key with; more would let a hostile file exhaust the machine.
+ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
+ARGON2_PASSES = range(1, 16 + 1)
+ARGON2_LANES = range(1, 16 + 1)
 
 
 def info(*parts: bytes) -> bytes:

@@ -166,11 +166,15 @@ class SchemaKey(_Secret):
 
 
 class RootKey(_Secret):
-    """One version of a keyring."""
+    """One version of a keyring, in it since ``created`` (seconds since 1970; 0: not known)."""
+
+    def __init__(self, secret: bytes, *, created: int = 0) -> None:
+        super().__init__(secret)
+        self.created = created
 
     @classmethod
-    def generate(cls) -> RootKey:
-        return cls(os.urandom(fmt.KEY_BYTES))
+    def generate(cls, *, created: int = 0) -> RootKey:
+        return cls(os.urandom(fmt.KEY_BYTES), created=created)
 
     def export(self) -> bytes:
         """The 32 bytes. Whoever calls this answers for where they go."""
@@ -193,8 +197,8 @@ class Keyring:
     roots: Mapping[int, RootKey]
 
     @classmethod
-    def generate(cls) -> Keyring:
-        return cls({1: RootKey.generate()})
+    def generate(cls, *, created: int = 0) -> Keyring:
+        return cls({1: RootKey.generate(created=created)})
 
     def __repr__(self) -> str:
         return f"<Keyring of {len(self.roots)} version(s)>"

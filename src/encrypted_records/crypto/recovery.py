@@ -1,58 +1,179 @@
 """Keyring <-> the bytes of a keyring file (docs/SPEC.md, section 8).
 
-The file is the magic, a format version, how it is wrapped, a nonce, and AES-256-GCM over the
-root keys; everything before the ciphertext is associated data, with the owner's user id.
+The file is a head that says how it is wrapped, and AES-256-GCM over the root keys. The whole head
+is associated data, with the owner's user id: no parameter of it can be altered unnoticed.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import unicodedata
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring, RootKey
-from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
 
-_HEAD = struct.Struct(f">{len(fmt.KEYRING_MAGIC)}sBB{fmt.NONCE_BYTES}s")
-_ENTRY = struct.Struct(f">I{fmt.KEY_BYTES}s")
+_HEAD = struct.Struct(f">{len(fmt.KEYRING_MAGIC)}sBB")
+_COST = struct.Struct(">III")
+_ENTRY = struct.Struct(f">IQ{fmt.KEY_BYTES}s")
+_PARAMETER_BYTES = {fmt.WRAP_MACHINE_KEY: 0, fmt.WRAP_PASSPHRASE: _COST.size + fmt.SALT_BYTES}
 
 
-def wrap(keyring: Keyring, machine_key: bytes, owner: bytes) -> bytes:
-    """The keyring file of the user ``owner`` (16 bytes), sealed under a 32-byte machine key.
+class Cost(NamedTuple):
+    """What Argon2id is made to spend on a passphrase."""
 
-    The nonce is random: a machine key wraps a few files, far below 2**32 messages.
+    memory_kib: int
+    passes: int
+    lanes: int
+
+
+#: The second recommended option of RFC 9106, for when memory is not plentiful.
+COST = Cost(65_536, 3, 4)
+
+
+class MachineKey:
+    """32 random bytes that lie beside the keyrings which they seal."""
+
+    wrapping: Final = fmt.WRAP_MACHINE_KEY
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != fmt.KEY_BYTES:
+            raise ValueError("a machine key has 32 bytes")
+        self._secret: Final = secret
+
+    def parameters(self) -> bytes:
+        return b""
+
+    def key(self, parameters: bytes) -> AESGCM:
+        assert not parameters
+        return AESGCM(self._secret)
+
+
+class Passphrase:
+    """Something to be remembered, from which Argon2id makes the key.
+
+    Args:
+        cost: for files that are written; one that is read says its own.
+
+    Raises:
+        BadInput: empty, or no Unicode text.
     """
-    nonce = os.urandom(fmt.NONCE_BYTES)
-    head = _HEAD.pack(fmt.KEYRING_MAGIC, fmt.KEYRING_VERSION, fmt.WRAP_MACHINE_KEY, nonce)
-    plain = b"".join(
-        _ENTRY.pack(version, root.export()) for version, root in sorted(keyring.roots.items())
-    )
-    return head + AESGCM(machine_key).encrypt(nonce, plain, head + owner)
+
+    wrapping: Final = fmt.WRAP_PASSPHRASE
+
+    def __init__(self, text: str, *, cost: Cost = COST) -> None:
+        try:
+            self._secret: Final = unicodedata.normalize("NFC", text).encode()
+        except UnicodeEncodeError:
+            raise BadInput("the passphrase is no UTF-8") from None
+        if not self._secret:
+            raise BadInput("the passphrase is empty")
+        self._cost = cost
+
+    def parameters(self) -> bytes:
+        # A fresh salt makes a fresh key: no key of a passphrase ever meets two nonces.
+        return _COST.pack(*self._cost) + os.urandom(fmt.SALT_BYTES)
+
+    def key(self, parameters: bytes) -> AESGCM:
+        """The key under these parameters; a third of a second at the usual cost.
+
+        Raises:
+            Unsupported: they ask for too much, or for less than is of use.
+        """
+        cost = Cost._make(_COST.unpack_from(parameters))
+        if (
+            cost.memory_kib not in fmt.ARGON2_MEMORY_KIB
+            or cost.passes not in fmt.ARGON2_PASSES
+            or cost.lanes not in fmt.ARGON2_LANES
+        ):
+            raise Unsupported(
+                "the keyring file's Argon2id parameters are out of bounds",
+                hint="restore the keyring file from a backup",
+            )
+        derive = Argon2id(
+            salt=parameters[_COST.size :],
+            length=fmt.KEY_BYTES,
+            iterations=cost.passes,
+            lanes=cost.lanes,
+            memory_cost=cost.memory_kib,
+        )
+        return AESGCM(derive.derive(self._secret))
 
 
-def unwrap(file: bytes, machine_key: bytes, owner: bytes) -> Keyring:
-    """Undo :func:`wrap`.
+Wrapper = MachineKey | Passphrase
+
+
+def wrapping_of(file: bytes) -> int:
+    """How a keyring file is wrapped: ``WRAP_MACHINE_KEY`` or ``WRAP_PASSPHRASE``.
 
     Raises:
         Unsupported: no keyring file, or of a version or wrapping this code does not know.
-        DoesNotOpen: damaged, of another user, or wrapped under another machine key.
     """
     if len(file) < _HEAD.size or not file.startswith(fmt.KEYRING_MAGIC):
-        raise Unsupported("that is no keyring file")
-    _, version, wrapping, nonce = _HEAD.unpack_from(file)
-    if (version, wrapping) != (fmt.KEYRING_VERSION, fmt.WRAP_MACHINE_KEY):
+        raise Unsupported("that is no keyring file", hint="restore it from a backup")
+    _, version, wrapping = _HEAD.unpack_from(file)
+    if version != fmt.KEYRING_VERSION or wrapping not in _PARAMETER_BYTES:
         raise Unsupported("the keyring file is of a newer version", hint="upgrade this program")
-    head, sealed = file[: _HEAD.size], file[_HEAD.size :]
+    return int(wrapping)
+
+
+def wrap(keyring: Keyring, wrapper: Wrapper, owner: bytes) -> bytes:
+    """The keyring file of the user ``owner`` (16 bytes).
+
+    The nonce is random: a machine key wraps a few files, far below 2**32 messages.
+    """
+    parameters, nonce = wrapper.parameters(), os.urandom(fmt.NONCE_BYTES)
+    start = _HEAD.pack(fmt.KEYRING_MAGIC, fmt.KEYRING_VERSION, wrapper.wrapping)
+    head = start + parameters + nonce
+    plain = b"".join(
+        _ENTRY.pack(version, root.created, root.export())
+        for version, root in sorted(keyring.roots.items())
+    )
+    return head + wrapper.key(parameters).encrypt(nonce, plain, head + owner)
+
+
+def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
+    """Undo :func:`wrap`; ``wrapper`` is of the kind that :func:`wrapping_of` names.
+
+    Raises:
+        Unsupported: as :func:`wrapping_of`, or with absurd parameters.
+        DoesNotOpen: damaged, of another user, or wrapped under another key or passphrase.
+    """
+    wrapping = wrapping_of(file)
+    end = _HEAD.size + _PARAMETER_BYTES[wrapping]
+    parameters, nonce = file[_HEAD.size : end], file[end : end + fmt.NONCE_BYTES]
+    head, sealed = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
+    if len(nonce) < fmt.NONCE_BYTES:
+        raise Unsupported("that is no keyring file", hint="restore it from a backup")
+    if wrapping != wrapper.wrapping:
+        raise _does_not_open(wrapper)
     try:
-        plain = AESGCM(machine_key).decrypt(nonce, sealed, head + owner)
+        plain = wrapper.key(parameters).decrypt(nonce, sealed, head + owner)
     except InvalidTag:
-        plain = b""
+        raise _does_not_open(wrapper) from None
     if not plain or len(plain) % _ENTRY.size:
-        raise DoesNotOpen(
+        raise _does_not_open(wrapper)
+    return Keyring(
+        {
+            version: RootKey(secret, created=created)
+            for version, created, secret in _ENTRY.iter_unpack(plain)
+        }
+    )
+
+
+def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
+    if isinstance(wrapper, MachineKey):
+        return DoesNotOpen(
             "the keyring file does not open under this machine's key",
             hint="restore the keyring file and the machine key from the same backup",
         )
-    return Keyring({version: RootKey(secret) for version, secret in _ENTRY.iter_unpack(plain)})
+    return DoesNotOpen(
+        "the keyring file does not open under this passphrase",
+        hint="use the passphrase it was sealed with, or restore the file from a backup",
+    )

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import time
 from pathlib import Path
 
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.crypto.recovery import unwrap, wrap
+from encrypted_records.crypto.recovery import MachineKey, unwrap, wrap
 from encrypted_records.errors import Closed, DoesNotOpen, Startup, Unsupported
 from encrypted_records.model import ids
 
@@ -31,7 +32,7 @@ class Keyrings:
         """
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._machine_key = _machine_key(folder / "machine.key", self._folder)
+        self._machine_key = MachineKey(_machine_key(folder / "machine.key", self._folder))
         self._open: dict[bytes, Keyring] = {}
 
     def of(self, user: bytes) -> Keyring:
@@ -49,7 +50,7 @@ class Keyrings:
     def _load_or_make(self, user: bytes) -> Keyring:
         path = self._folder / f"{ids.to_text(user)}.keyring"
         if not path.exists():
-            made = Keyring.generate()
+            made = Keyring.generate(created=int(time.time()))
             if write_once(path, wrap(made, self._machine_key, user)):
                 log.info("made a keyring: %s", path.name)
         try:

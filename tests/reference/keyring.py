@@ -1,0 +1,72 @@
+"""Section 8: the keyring file."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from argon2.low_level import Type, hash_secret_raw
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tests.reference import Refused, does_not_open
+from tests.reference.definitions import u32
+
+_MAGIC = b"ERSKEYRING"
+
+#: version number to when it was made and its root key
+Roots = dict[int, tuple[int, bytes]]
+
+
+def parameters(memory: int, passes: int, lanes: int, salt: bytes) -> bytes:
+    return u32(memory) + u32(passes) + u32(lanes) + salt
+
+
+def passphrase_key(passphrase: str, chosen: bytes) -> bytes:
+    memory, passes, lanes = (int.from_bytes(chosen[at : at + 4], "big") for at in (0, 4, 8))
+    if not (8192 <= memory <= 1048576 and 1 <= passes <= 16 and 1 <= lanes <= 16):
+        raise Refused("unsupported")
+    secret = unicodedata.normalize("NFC", passphrase).encode()
+    return hash_secret_raw(secret, chosen[12:], passes, memory, lanes, 32, Type.ID)
+
+
+def _seal(head: bytes, key: bytes, roots: Roots, owner: bytes) -> bytes:
+    plain = b""
+    for kv in sorted(roots):
+        created, root = roots[kv]
+        plain += u32(kv) + created.to_bytes(8, "big") + root
+    return head + AESGCM(key).encrypt(head[-12:], plain, head + owner)
+
+
+def wrap(roots: Roots, machine_key: bytes, owner: bytes, nonce: bytes) -> bytes:
+    return _seal(_MAGIC + b"\x01\x01" + nonce, machine_key, roots, owner)
+
+
+def wrap_with_passphrase(
+    roots: Roots, passphrase: str, owner: bytes, nonce: bytes, chosen: bytes
+) -> bytes:
+    head = _MAGIC + b"\x01\x02" + chosen + nonce
+    return _seal(head, passphrase_key(passphrase, chosen), roots, owner)
+
+
+def unwrap(file: bytes, secret: bytes | str, owner: bytes) -> Roots:
+    """``secret`` is a machine key, or a passphrase."""
+    if file[:10] != _MAGIC or file[10:12] not in (b"\x01\x01", b"\x01\x02"):
+        raise Refused("unsupported")
+    size = 24 if file[11] == 1 else 52
+    head, sealed = file[:size], file[size:]
+    if len(head) < size:
+        raise Refused("unsupported")
+    if (file[11] == 2) != isinstance(secret, str):
+        raise does_not_open()
+    key = secret if isinstance(secret, bytes) else passphrase_key(secret, head[12:40])
+    try:
+        plain = AESGCM(key).decrypt(head[-12:], sealed, head + owner)
+    except InvalidTag:
+        raise does_not_open() from None
+    if not plain or len(plain) % 44:
+        raise does_not_open()
+    entries = [plain[at : at + 44] for at in range(0, len(plain), 44)]
+    return {
+        int.from_bytes(one[:4], "big"): (int.from_bytes(one[4:12], "big"), one[12:])
+        for one in entries
+    }

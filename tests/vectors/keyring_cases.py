@@ -1,0 +1,95 @@
+"""The inputs of the vectors about keyring files, sound and unsound."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tests.reference import keyring as ref
+from tests.vectors.cases import RECORDS, ROOT
+
+MACHINE_KEY = hashlib.sha256(b"machine key").digest()
+OWNER, OTHER = RECORDS[0], RECORDS[1]
+NONCE = bytes(range(12))
+SALT = bytes(range(16))
+ROOTS = {1: (1_765_432_100, ROOT), 2: (2**33, hashlib.sha256(b"second root").digest())}
+#: One passphrase, spelled with and without composed characters.
+PASSPHRASE, SAME, ANOTHER = "na\u00efve caf\u00e9 1", "nai\u0308ve cafe\u0301 1", "naive cafe 1"
+#: The least that a reader takes: vectors are derived in every run of the tests.
+COST = (8192, 1, 2)
+
+
+def keyring() -> dict[str, Any]:
+    roots = {str(kv): {"created": made, "root": root.hex()} for kv, (made, root) in ROOTS.items()}
+    return {"roots": roots, "machine_key": _machine_key(), "passphrase": _passphrase()}
+
+
+def _machine_key() -> dict[str, Any]:
+    file = ref.wrap(ROOTS, MACHINE_KEY, OWNER, NONCE)
+    sound = {"file": file.hex(), "machine_key": MACHINE_KEY.hex(), "owner": OWNER.hex()}
+    none = ref.wrap({}, MACHINE_KEY, OWNER, NONCE)
+    wrong: list[tuple[str, dict[str, str], str]] = [
+        ("damaged", {"file": _flipped(file, -1)}, "does_not_open"),
+        ("damaged nonce", {"file": _flipped(file, 12)}, "does_not_open"),
+        ("cut short", {"file": file[:-44].hex()}, "does_not_open"),
+        ("nothing but a head", {"file": file[:24].hex()}, "does_not_open"),
+        ("of another user", {"owner": OTHER.hex()}, "does_not_open"),
+        ("of another machine", {"machine_key": ROOT.hex()}, "does_not_open"),
+        ("of no version", {"file": none.hex()}, "does_not_open"),
+        ("newer version", {"file": (file[:10] + b"\x02" + file[11:]).hex()}, "unsupported"),
+        ("newer wrapping", {"file": (file[:11] + b"\x03" + file[12:]).hex()}, "unsupported"),
+        ("another file", {"file": (b"X" + file[1:]).hex()}, "unsupported"),
+        ("cut within the head", {"file": file[:23].hex()}, "unsupported"),
+        ("empty", {"file": ""}, "unsupported"),
+    ]
+    return {"good": sound | {"nonce": NONCE.hex()}, "bad": _bad(sound, wrong)}
+
+
+def _passphrase() -> dict[str, Any]:
+    chosen = ref.parameters(*COST, SALT)
+    file = ref.wrap_with_passphrase(ROOTS, PASSPHRASE, OWNER, NONCE, chosen)
+    assert file == ref.wrap_with_passphrase(ROOTS, SAME, OWNER, NONCE, chosen)
+    sound = {"file": file.hex(), "passphrase": PASSPHRASE, "owner": OWNER.hex()}
+    none = ref.wrap_with_passphrase({}, PASSPHRASE, OWNER, NONCE, chosen)
+    wrong: list[tuple[str, dict[str, str], str]] = [
+        ("of another passphrase", {"passphrase": ANOTHER}, "does_not_open"),
+        ("a final newline", {"passphrase": PASSPHRASE + "\n"}, "does_not_open"),
+        ("of another user, by passphrase", {"owner": OTHER.hex()}, "does_not_open"),
+        ("altered memory", {"file": _with(file, (8193, 1, 2))}, "does_not_open"),
+        ("altered passes", {"file": _with(file, (8192, 2, 2))}, "does_not_open"),
+        ("altered lanes", {"file": _with(file, (8192, 1, 1))}, "does_not_open"),
+        ("altered salt", {"file": _flipped(file, 24)}, "does_not_open"),
+        ("altered nonce", {"file": _flipped(file, 40)}, "does_not_open"),
+        ("altered tag", {"file": _flipped(file, -1)}, "does_not_open"),
+        ("nothing but a head, by passphrase", {"file": file[:52].hex()}, "does_not_open"),
+        ("of no version, by passphrase", {"file": none.hex()}, "does_not_open"),
+        ("less memory than is of use", {"file": _with(file, (8191, 1, 2))}, "unsupported"),
+        ("no memory", {"file": _with(file, (0, 1, 2))}, "unsupported"),
+        ("too much memory", {"file": _with(file, (1048577, 1, 2))}, "unsupported"),
+        ("four tebibytes", {"file": _with(file, (2**32 - 1, 1, 2))}, "unsupported"),
+        ("no pass", {"file": _with(file, (8192, 0, 2))}, "unsupported"),
+        ("too many passes", {"file": _with(file, (8192, 17, 2))}, "unsupported"),
+        ("no lane", {"file": _with(file, (8192, 1, 0))}, "unsupported"),
+        ("too many lanes", {"file": _with(file, (8192, 1, 17))}, "unsupported"),
+        ("cut within the parameters", {"file": file[:39].hex()}, "unsupported"),
+        ("cut within the nonce", {"file": file[:51].hex()}, "unsupported"),
+    ]
+    given = {"same_passphrase": SAME, "nonce": NONCE.hex(), "salt": SALT.hex()}
+    cost = dict(zip(("memory_kib", "passes", "lanes"), COST, strict=True))
+    return {"good": sound | given | {"cost": cost}, "bad": _bad(sound, wrong)}
+
+
+def _flipped(file: bytes, at: int) -> str:
+    changed = bytearray(file)
+    changed[at] ^= 1
+    return changed.hex()
+
+
+def _with(file: bytes, cost: tuple[int, int, int]) -> str:
+    return (file[:12] + ref.parameters(*cost, file[24:40]) + file[40:]).hex()
+
+
+def _bad(
+    sound: dict[str, str], wrong: list[tuple[str, dict[str, str], str]]
+) -> list[dict[str, str]]:
+    return [{"why": why, **sound, **change, "error": code} for why, change, code in wrong]
