@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,13 +87,42 @@ def test_registering_an_address_again_is_answered_alike_and_tells_its_holder(
     assert api.token_pair(ada.email, NEW_PASSWORD).status == 401
 
 
-def test_an_unverified_address_gets_its_link_once_more(api: Api) -> None:
+def test_of_several_registrations_the_one_whose_link_is_used_becomes_the_account(
+    api: Api,
+) -> None:
+    """Else whoever registers somebody's address first would own the account they confirm."""
     address = api.new_address()
-    api.register(address)
-    api.register(address)
-    signed = api.signed(address, count=2)
-    assert api.call("POST", "/api/accounts/verify-registration/", signed).status == 200
-    assert api.token_pair(address, PASSWORD).status == 200
+    api.register(address, PASSWORD, organization_name="Not mine")
+    first = api.signed(address)
+    api.register(address, NEW_PASSWORD, organization_name="Mine")
+    second = api.signed(address, count=2)
+
+    assert api.call("POST", "/api/accounts/verify-registration/", second).status == 200
+    assert api.call("POST", "/api/accounts/verify-registration/", first).code == "invalid_link"
+
+    assert api.token_pair(address, NEW_PASSWORD).status == 200
+    assert api.token_pair(address, PASSWORD).status == 401
+    organizations = api.call("GET", "/api/organizations/", headers=basic(address, NEW_PASSWORD))
+    assert [one["name"] for one in organizations.json()["results"]] == ["Mine"]
+
+
+def test_of_two_links_used_at_once_one_works(api: Api) -> None:
+    address = api.new_address()
+    links = []
+    for number, password in enumerate((PASSWORD, NEW_PASSWORD), 1):
+        api.register(address, password)
+        links.append(api.signed(address, count=number))
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(
+            pool.map(
+                lambda signed: api.call("POST", "/api/accounts/verify-registration/", signed), links
+            )
+        )
+
+    assert sorted(answer.status for answer in answers) == [200, 400]
+    tokens = [api.token_pair(address, password).status for password in (PASSWORD, NEW_PASSWORD)]
+    assert sorted(tokens) == [200, 401]
 
 
 def test_the_case_of_an_address_does_not_matter(api: Api, ada: Account) -> None:

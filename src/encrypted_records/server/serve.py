@@ -130,6 +130,7 @@ def _prepare_database() -> None:
             call_command("migrate", verbosity=0, interactive=False)
             call_command("clearsessions", verbosity=0)
             call_command("flushexpiredtokens", verbosity=0)
+            _drop_expired_registrations()
     except DatabaseError:
         raise Startup(
             "the database does not answer, or refuses what the API needs",
@@ -137,6 +138,12 @@ def _prepare_database() -> None:
         ) from None
     finally:
         connections.close_all()
+
+
+def _drop_expired_registrations() -> None:
+    from encrypted_records.server.accounts import registration  # noqa: PLC0415
+
+    registration.drop_expired()
 
 
 @contextmanager

@@ -152,6 +152,8 @@ DEFAULT_FROM_EMAIL = (
 
 # --- accounts -----------------------------------------------------------------------------
 
+# The address is unique among those that were verified, which are the only ones that log in.
+SILENCED_SYSTEM_CHECKS = ["auth.E003", "rest_registration.E010", "rest_registration.E013"]
 AUTH_USER_MODEL = "accounts.User"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
 _VALIDATORS = "django.contrib.auth.password_validation"

@@ -1,4 +1,9 @@
-"""A user: an e-mail address and a password. The address is one whatever its case."""
+"""A user: an e-mail address and a password.
+
+An address belongs to whoever proves to read its mail. Until somebody has, any number of
+registrations may wait for the same address, each with its own password; the link that is used
+decides which of them becomes the account. An address is one whatever its case.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.db import models
-from django.db.models import QuerySet, Value
+from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Lower
 from django.utils import timezone
 
@@ -28,12 +33,12 @@ class UserManager(BaseUserManager["User"]):
     def get_by_natural_key(self, username: str | None) -> User:
         if not username or "\0" in username:  # PostgreSQL has no text with that character
             raise User.DoesNotExist
-        return self.with_email(username).get()
+        return self.with_email(username).get(verified__isnull=False)
 
 
 class User(AbstractBaseUser):
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
-    email = models.EmailField(max_length=254, unique=True)
+    email = models.EmailField(max_length=254)
     first_name = models.CharField(max_length=150, blank=True, default="")
     last_name = models.CharField(max_length=150, blank=True, default="")
     #: when the link in the first message was used; nobody logs in before
@@ -50,7 +55,11 @@ class User(AbstractBaseUser):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(Lower("email"), name="user_email_unique_in_any_case")
+            models.UniqueConstraint(
+                Lower("email"),
+                condition=Q(verified__isnull=False),
+                name="verified_email_unique_in_any_case",
+            )
         ]
 
     @property

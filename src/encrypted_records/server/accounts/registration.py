@@ -3,6 +3,10 @@
 Whether an address has an account shows in no answer and in no duration: both ways hash a
 password and queue a message. Signed links work once: the first needs an address that was never
 verified, the second is signed over the password hash it replaces.
+
+Each registration is a user of its own, with its own link. Were the second one for an address
+given the first one's, whoever registers somebody else's address beforehand would own the account
+that its holder then confirms.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ from typing import Any
 
 from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_registration import verification_notifications
 from rest_registration.exceptions import SignatureError, UserNotFound
+from rest_registration.settings import registration_settings
 from rest_registration.signers.register import RegisterSigner
 from rest_registration.signers.reset_password import ResetPasswordSigner
 from rest_registration.utils.signers import URLParamsSigner
@@ -23,44 +29,67 @@ from rest_registration.utils.verification import verify_signer_or_bad_request
 from encrypted_records.errors import BadInput
 from encrypted_records.server.accounts import mail
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.organizations.models import found_organization
+from encrypted_records.server.organizations.models import Organization, found_organization
 
 
 def register(request: Request, email: str, password: str, organization_name: str) -> None:
     """Make a user who owns a new organization, and send the link that makes both usable.
 
-    Where the address has an account, its holder is told instead; an address that was never
-    verified gets its link once more, since the first message may have been lost.
+    Where the address has an account, its holder is told instead.
     """
-    holder = User.objects.with_email(email).first()
-    if holder is None:
-        try:
-            with transaction.atomic():
-                holder = User.objects.create_user(email, password)
-                found_organization(organization_name, holder.pk)
-        except IntegrityError:  # somebody registered the same address this moment
-            holder = User.objects.with_email(email).get()
-    else:
+    holder = User.objects.with_email(email).filter(verified__isnull=False).first()
+    if holder is not None:
         make_password(password)
-    if holder.verified is None:
-        verification_notifications.send_register_verification_email_notification(request, holder)
-    else:
         mail.send_already_registered(holder)
+        return
+    with transaction.atomic():
+        user = User.objects.create_user(email, password)
+        found_organization(organization_name, user.pk)
+    verification_notifications.send_register_verification_email_notification(request, user)
 
 
 def verify(signed: dict[str, Any]) -> None:
-    """Make the account usable that a registration link names.
+    """Make the account usable that a registration link names, and drop others for its address.
 
     Raises:
-        BadInput: the link is forged, too old, or was used before.
+        BadInput: the link is forged, too old, or was used before, or another registration of the
+            address was confirmed already.
     """
+    try:
+        with transaction.atomic():
+            _lock_address(signed["user_id"])
+            user = _signed_user(signed, RegisterSigner)
+            if user.verified is not None:
+                raise _invalid_link()
+            user.verified = timezone.now()
+            user.is_active = True
+            user.save(update_fields=["verified", "is_active"])
+            _drop(User.objects.with_email(user.email).filter(verified=None))
+    except IntegrityError:  # another registration, made since the lock, was confirmed as well
+        raise _invalid_link() from None
+
+
+def _lock_address(user_id: str) -> None:
+    """Lock all registrations of a user's address, in one order: each link ends the others."""
+    try:
+        user = User.objects.filter(pk=user_id).first()
+    except ValueError:
+        return
+    if user is not None:
+        list(User.objects.with_email(user.email).order_by("pk").select_for_update())
+
+
+def drop_expired() -> None:
+    """Drop registrations whose links have expired."""
+    limit = timezone.now() - registration_settings.REGISTER_VERIFICATION_PERIOD
     with transaction.atomic():
-        user = _signed_user(signed, RegisterSigner)
-        if user.verified is not None:
-            raise _invalid_link()
-        user.verified = timezone.now()
-        user.is_active = True
-        user.save(update_fields=["verified", "is_active"])
+        _drop(User.objects.filter(verified=None, date_joined__lt=limit))
+
+
+def _drop(unverified: QuerySet[User]) -> None:
+    """Delete users who were never verified, with the organizations that they founded."""
+    Organization.objects.filter(memberships__user__in=unverified).delete()
+    unverified.delete()
 
 
 def reset_password(signed: dict[str, Any], password: str) -> None:

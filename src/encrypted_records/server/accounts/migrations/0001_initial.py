@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
                         serialize=False,
                     ),
                 ),
-                ("email", models.EmailField(max_length=254, unique=True)),
+                ("email", models.EmailField(max_length=254)),
                 ("first_name", models.CharField(blank=True, default="", max_length=150)),
                 ("last_name", models.CharField(blank=True, default="", max_length=150)),
                 ("verified", models.DateTimeField(editable=False, null=True)),
@@ -44,7 +44,8 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         django.db.models.functions.text.Lower("email"),
-                        name="user_email_unique_in_any_case",
+                        condition=models.Q(("verified__isnull", False)),
+                        name="verified_email_unique_in_any_case",
                     )
                 ],
             },
