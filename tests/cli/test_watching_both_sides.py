@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,18 @@ def test_every_usual_signal_ends_it_without_an_error(behave: Behave, number: int
     async def kill() -> None:
         os.kill(os.getpid(), number)
 
-    serve(behave(), kill)
+    # The tests themselves may run under nohup.
+    with hang_up_handled_by(signal.SIG_DFL):
+        serve(behave(), kill)
+
+
+@contextmanager
+def hang_up_handled_by(handler: signal.Handlers) -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_under_nohup_a_closed_terminal_changes_nothing(behave: Behave) -> None:
@@ -87,11 +99,8 @@ def test_under_nohup_a_closed_terminal_changes_nothing(behave: Behave) -> None:
         await stop()
 
     survived: list[bool] = []
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with hang_up_handled_by(signal.SIG_IGN):
         serve(behave(), hang_up_then_stop)
-    finally:
-        signal.signal(signal.SIGHUP, before)
     assert survived
 
 
