@@ -201,3 +201,26 @@ def test_secrets_reach_the_sides_by_environment_and_not_by_argument(
         await stop()
 
     serve(settings, look_and_stop)
+
+
+def test_the_passphrase_of_the_keyrings_reaches_the_proxy_and_not_the_api(
+    behave: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERS_KEYRING_PASSPHRASE", "hunter2")
+    monkeypatch.setenv("ERS_KEYRING_PASSPHRASE_FILE", "/run/hunter3")
+    knows: dict[str, bool] = {}
+
+    def look() -> None:
+        for pid in descendants(os.getpid()):
+            side = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2].decode()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            assert (b"hunter2" in environment) == (b"hunter3" in environment)
+            knows[side] = b"hunter2" in environment
+
+    async def look_and_stop() -> None:
+        look()
+        await stop()
+
+    serve(behave(), look_and_stop)
+
+    assert knows == {"api": False, "proxy": True}

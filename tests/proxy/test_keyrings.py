@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.crypto.format import WRAP_PASSPHRASE
+from encrypted_records.crypto.recovery import Cost, Passphrase, unwrap, wrapping_of
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
+from encrypted_records.proxy import durable
 from encrypted_records.proxy.keyrings import Keyrings
 
 USER, SCHEMA, ORGANIZATION = new_id(), new_id(), new_id()
@@ -102,3 +105,138 @@ def test_a_damaged_machine_key_stops_the_start(tmp_path: Path) -> None:
 
     with pytest.raises(Startup, match="is damaged"):
         Keyrings(tmp_path)
+
+
+def quick(text: str = "correct horse") -> Passphrase:
+    return Passphrase(text, cost=Cost(8192, 1, 1))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "keyrings").iterdir()}
+
+
+def test_with_a_passphrase_there_is_no_machine_key(tmp_path: Path) -> None:
+    made = key_id(Keyrings(tmp_path, quick()))
+
+    assert key_id(Keyrings(tmp_path, quick())) == made
+    assert not (tmp_path / "machine.key").exists()
+    assert wrapping_of(keyring_file(tmp_path).read_bytes()) == WRAP_PASSPHRASE
+
+
+@pytest.mark.parametrize("passphrase", [None, quick("another one")], ids=["none", "another"])
+def test_without_its_passphrase_a_keyring_is_locked_and_left_alone(
+    tmp_path: Path, passphrase: Passphrase | None
+) -> None:
+    Keyrings(tmp_path, quick()).of(USER)
+    path = keyring_file(tmp_path)
+    before = path.read_bytes()
+
+    with pytest.raises(Closed) as caught:
+        Keyrings(tmp_path, passphrase).of(USER)
+
+    assert caught.value.reason == "keyring_locked"
+    assert path.name in caught.value.message
+    assert "passphrase" in caught.value.hint
+    assert path.read_bytes() == before
+    assert key_id(Keyrings(tmp_path, quick()))
+
+
+def test_a_passphrase_takes_over_from_the_machine_key_and_the_keys_stay(tmp_path: Path) -> None:
+    before = key_id(Keyrings(tmp_path))
+
+    assert key_id(Keyrings(tmp_path, quick())) == before
+    (tmp_path / "machine.key").unlink()
+    assert key_id(Keyrings(tmp_path, quick())) == before
+
+
+def test_the_file_before_is_kept_but_no_longer_under_the_machine_key(tmp_path: Path) -> None:
+    keyring = Keyrings(tmp_path).of(USER)
+    path = keyring_file(tmp_path)
+    Keyrings(tmp_path, quick()).of(USER)
+
+    kept = path.with_name(f"{path.name}.previous")
+    assert names(tmp_path) == {path.name, kept.name}
+    for one in (path, kept):
+        assert wrapping_of(one.read_bytes()) == WRAP_PASSPHRASE
+        opened = unwrap(one.read_bytes(), quick(), USER)
+        assert opened.roots[1].export() == keyring.roots[1].export()
+        assert opened.roots[1].created == keyring.roots[1].created > 0
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+
+
+def test_a_machine_key_that_was_kept_by_an_interrupted_change_is_not_left_lying(
+    tmp_path: Path,
+) -> None:
+    before = key_id(Keyrings(tmp_path))
+    path = keyring_file(tmp_path)
+    under_machine_key = path.read_bytes()
+    Keyrings(tmp_path, quick()).of(USER)
+    kept = path.with_name(f"{path.name}.previous")
+    kept.write_bytes(under_machine_key)
+
+    assert key_id(Keyrings(tmp_path, quick())) == before
+    assert wrapping_of(kept.read_bytes()) == WRAP_PASSPHRASE
+
+
+def test_a_change_that_was_interrupted_leaves_a_keyring_that_opens(tmp_path: Path) -> None:
+    before = key_id(Keyrings(tmp_path))
+    path = keyring_file(tmp_path)
+    path.with_name(f".{path.name}.0011223344556677").write_bytes(b"ERSKEYRING half of a f")
+    path.with_name(f"{path.name}.previous").hardlink_to(path)
+
+    assert key_id(Keyrings(tmp_path)) == before
+    assert key_id(Keyrings(tmp_path, quick())) == before
+
+
+def test_what_cannot_be_written_leaves_the_keyring_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = key_id(Keyrings(tmp_path))
+    file = keyring_file(tmp_path).read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            Keyrings(tmp_path, quick()).of(USER)
+
+    assert all(not name.startswith(".") for name in names(tmp_path))
+    path = next((tmp_path / "keyrings").glob("*.keyring"))
+    assert path.read_bytes() == file
+    assert key_id(Keyrings(tmp_path, quick())) == before
+
+
+def test_a_keyring_that_vanished_is_not_made_anew_while_an_older_one_is_kept(
+    tmp_path: Path,
+) -> None:
+    Keyrings(tmp_path).of(USER)
+    path = keyring_file(tmp_path)
+    path.rename(path.with_name(f"{path.name}.previous"))
+
+    with pytest.raises(Closed, match=r"\.previous") as caught:
+        Keyrings(tmp_path).of(USER)
+
+    assert caught.value.reason == "keyring_damaged"
+    assert not path.exists()
+
+
+def test_nothing_that_was_kept_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0")
+    for number in (1, 2, 3):
+        durable.replace_and_keep(path, b"%d" % number)
+
+    assert path.read_bytes() == b"3"
+    assert [one.read_bytes() for one in durable.kept_of(path)] == [b"0", b"1", b"2"]
+
+
+def test_asking_for_a_keyring_does_not_make_one(tmp_path: Path) -> None:
+    keyrings = Keyrings(tmp_path)
+
+    assert keyrings.existing(USER) is None
+    assert names(tmp_path) == set()
+    made = keyrings.of(USER)
+    assert Keyrings(tmp_path).existing(USER) is not None
+    assert keyrings.existing(USER) is made

@@ -41,6 +41,8 @@ HEAD_START_SECONDS = 2.5
 #: Seconds until the service must be ready; migrations of a large database may take their time.
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
+#: What unlocks keys: the API must not have it, not even unread in its environment.
+_OF_THE_PROXY_ALONE = ("ERS_KEYRING_PASSPHRASE", "ERS_KEYRING_PASSPHRASE_FILE")
 
 
 def run_api(settings: Settings) -> None:
@@ -238,7 +240,7 @@ def _open_log(path: Path) -> int:
 async def _start(command: str, settings: Settings, lifeline: int, log: int) -> _Side:
     process = await asyncio.create_subprocess_exec(
         *_command_line(command),
-        env=_environment(settings) | {parent.VARIABLE: str(lifeline)},
+        env=_environment(settings, command) | {parent.VARIABLE: str(lifeline)},
         pass_fds=(lifeline,),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
@@ -255,8 +257,8 @@ def _command_line(command: str) -> list[str]:
     return [sys.executable, "-m", "encrypted_records.cli.main", command]
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    """The children's environment: ours, with every setting decided."""
+def _environment(settings: Settings, command: str) -> dict[str, str]:
+    """A child's environment: ours as far as it concerns the child, with every setting decided."""
     decided = dataclasses.replace(
         settings,
         data_dir=settings.data_dir.absolute(),
@@ -267,7 +269,11 @@ def _environment(settings: Settings) -> dict[str, str]:
         variable(name): "" if value is None else str(value)
         for name, value in dataclasses.asdict(decided).items()
     }
-    return {**os.environ, **chosen, "ERS_CONFIG": os.devnull}
+    ours = dict(os.environ)
+    if command == "api":
+        for name in _OF_THE_PROXY_ALONE:
+            ours.pop(name, None)
+    return {**ours, **chosen, "ERS_CONFIG": os.devnull}
 
 
 async def _end(sides: list[_Side]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from encrypted_records.proxy.routes import forward, pages, records, schemas
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
+from encrypted_records.proxy.unlocking import passphrase_from
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +56,12 @@ def create_app(settings: ProxySettings) -> Starlette:
     """The ASGI application.
 
     Raises:
-        Startup: the proxy's folder cannot be used, or its keys cannot.
+        Startup: the proxy's folder cannot be used, or its keys or their passphrase cannot.
     """
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keyrings = Keyrings(folder)
+        keyrings = Keyrings(folder, passphrase_from(os.environ))
         heads = Heads(folder / "heads.sqlite3")
     except OSError as error:
         raise Startup(

@@ -1,104 +1,168 @@
-"""Users' keyrings on this machine: made at first use, stored sealed, never replaced.
+"""Users' keyrings on this machine: made at first use, stored sealed, never silently replaced.
 
-Files are written whole: to a temporary name, synced, then linked to their own name, which fails
-where that name is taken. A keyring file that does not open is an error that names it. Making a
-new keyring in its place would leave its owner with records that nobody can read.
+A keyring file that does not open is an error that names it. Making a new keyring in its place
+would leave its owner with records that nobody can read. For the same reason whatever takes the
+place of a keyring file leaves the old one beside it.
+
+New files are sealed with the passphrase where one is configured, else with the machine key. Files
+under the machine key are sealed anew, the kept ones too, once there is a passphrase: as long as
+one of them remains, whoever reads the folder needs no passphrase.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import secrets
+import threading
 import time
 from pathlib import Path
 
+from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.crypto.recovery import MachineKey, unwrap, wrap
-from encrypted_records.errors import Closed, DoesNotOpen, Startup, Unsupported
+from encrypted_records.crypto.recovery import MachineKey, Passphrase, unwrap, wrap, wrapping_of
+from encrypted_records.errors import Closed, DoesNotOpen, ErsError, Startup, Unsupported
 from encrypted_records.model import ids
+from encrypted_records.proxy import durable
+from encrypted_records.proxy.unlocking import machine_key
 
 log = logging.getLogger(__name__)
 
-_KEY_BYTES = 32
-
 
 class Keyrings:
-    def __init__(self, folder: Path) -> None:
-        """Keep keyrings in ``folder``, and beside them the machine key that seals them.
+    """Safe to use from several threads; opening a keyring may take a third of a second."""
+
+    def __init__(self, folder: Path, passphrase: Passphrase | None = None) -> None:
+        """Keep keyrings in ``folder``, and beside them the machine key that may seal them.
 
         Raises:
-            Startup: the machine key cannot be read or made, or is damaged.
+            Startup: the machine key is needed and cannot be read or made, or is damaged.
         """
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._machine_key = MachineKey(_machine_key(folder / "machine.key", self._folder))
+        self._passphrase = passphrase
+        self._machine_key = self._needed_machine_key(folder / "machine.key")
         self._open: dict[bytes, Keyring] = {}
+        # One at a time: Argon2id takes much memory, and files are read before they are replaced.
+        self._lock = threading.Lock()
 
     def of(self, user: bytes) -> Keyring:
         """The user's keyring, made now if there is none.
 
         Raises:
-            Closed: the file is damaged, of another machine, or of a newer version.
+            Closed: the file is damaged, of another machine, of a newer version, or locked.
         """
         keyring = self._open.get(user)
-        if keyring is None:
-            keyring = self._load_or_make(user)
-            self._open[user] = keyring
+        if keyring is not None:
+            return keyring
+        with self._lock:
+            return self._opened(user) or self._made(user)
+
+    def existing(self, user: bytes) -> Keyring | None:
+        """The user's keyring, or None where there is none.
+
+        Raises:
+            Closed: as :meth:`of`.
+        """
+        with self._lock:
+            return self._opened(user)
+
+    def _opened(self, user: bytes) -> Keyring | None:
+        if user in self._open:
+            return self._open[user]
+        path = self._path(user)
+        try:
+            file = path.read_bytes()
+        except FileNotFoundError:
+            kept = durable.kept_of(path)
+            if kept:
+                raise _damaged(
+                    path, f"it is missing, but there is {kept[-1].name}", "put the file back"
+                ) from None
+            return None
+        keyring = self._unwrap(path, file, user)
+        if self._passphrase is not None:
+            if _under_machine_key(file):
+                durable.replace_and_keep(path, wrap(keyring, self._passphrase, user))
+                self._unwrap(path, path.read_bytes(), user)
+                log.info("keyring %s is now sealed with the passphrase", path.name)
+            self._seal_kept(path, self._passphrase, user)
+        self._open[user] = keyring
         return keyring
 
-    def _load_or_make(self, user: bytes) -> Keyring:
-        path = self._folder / f"{ids.to_text(user)}.keyring"
-        if not path.exists():
-            made = Keyring.generate(created=int(time.time()))
-            if write_once(path, wrap(made, self._machine_key, user)):
-                log.info("made a keyring: %s", path.name)
+    def _made(self, user: bytes) -> Keyring:
+        path = self._path(user)
+        made = Keyring.generate(created=int(time.time()))
+        if durable.write_once(path, wrap(made, self._wrapper, user)):
+            log.info("made a keyring: %s", path.name)
+        # Read back: another process may have been first.
+        keyring = self._open[user] = self._unwrap(path, path.read_bytes(), user)
+        return keyring
+
+    def _seal_kept(self, path: Path, passphrase: Passphrase, user: bytes) -> None:
+        for kept in durable.kept_of(path):
+            file = kept.read_bytes()
+            if not _under_machine_key(file):
+                continue
+            try:
+                keyring = self._unwrap(kept, file, user)
+            except ErsError:
+                log.warning("%s does not open and is left as it is", kept.name)
+            else:
+                durable.replace(kept, wrap(keyring, passphrase, user))
+
+    def _unwrap(self, path: Path, file: bytes, user: bytes) -> Keyring:
         try:
-            return unwrap(path.read_bytes(), self._machine_key, user)
+            if wrapping_of(file) == fmt.WRAP_MACHINE_KEY:
+                if self._machine_key is None:
+                    raise DoesNotOpen(
+                        "the machine key that it is sealed under is not here",
+                        hint="restore machine.key from the same backup",
+                    )
+                return unwrap(file, self._machine_key, user)
+            if self._passphrase is None:
+                raise Closed(
+                    f"keyring {path.name} is sealed with a passphrase, and none is configured",
+                    code="keyring_locked",
+                    hint="set ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE and start the"
+                    " proxy again",
+                )
+            try:
+                return unwrap(file, self._passphrase, user)
+            except DoesNotOpen as error:
+                raise Closed(
+                    f"keyring {path.name}: {error.message}", code="keyring_locked", hint=error.hint
+                ) from None
         except (DoesNotOpen, Unsupported) as error:
-            raise Closed(
-                f"keyring {path.name}: {error.message}", code="keyring_damaged", hint=error.hint
-            ) from None
+            raise _damaged(path, error.message, error.hint) from None
 
+    @property
+    def _wrapper(self) -> Passphrase | MachineKey:
+        wrapper = self._passphrase or self._machine_key
+        assert wrapper is not None
+        return wrapper
 
-def _machine_key(path: Path, keyrings: Path) -> bytes:
-    if not path.exists():
-        if any(keyrings.iterdir()):
+    def _path(self, user: bytes) -> Path:
+        return self._folder / f"{ids.to_text(user)}.keyring"
+
+    def _needed_machine_key(self, path: Path) -> MachineKey | None:
+        """The machine key; None where a passphrase is configured and the key does not exist."""
+        depends = any(
+            _under_machine_key(keyring.read_bytes()) for keyring in self._folder.glob("*.keyring")
+        )
+        if depends and not path.exists():
             raise Startup(
                 f"the machine key {path} is missing, but there are keyrings sealed under it",
                 hint="restore it from the same backup as the keyrings",
             )
-        if write_once(path, secrets.token_bytes(_KEY_BYTES)):
-            log.warning(
-                "keyrings are sealed under %s: whoever can read this folder can read the records",
-                path,
-            )
-    key = path.read_bytes()
-    if len(key) != _KEY_BYTES:
-        raise Startup(
-            f"the machine key {path} is damaged", hint="restore it from a backup of this folder"
-        )
-    return key
+        return machine_key(path, may_make=self._passphrase is None)
 
 
-def write_once(path: Path, content: bytes) -> bool:
-    """Create ``path`` (0600) durably unless it exists; whether it was this call that did."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _under_machine_key(file: bytes) -> bool:
+    """Also true of a file that cannot be read: what sealed it is not known."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-    finally:
-        temporary.unlink()
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return True
+        return wrapping_of(file) == fmt.WRAP_MACHINE_KEY
+    except Unsupported:
+        return True
+
+
+def _damaged(path: Path, message: str, hint: str) -> Closed:
+    return Closed(f"keyring {path.name}: {message}", code="keyring_damaged", hint=hint)
