@@ -157,11 +157,10 @@ class Keyrings:
 
 
 def _under_machine_key(file: bytes) -> bool:
-    """Also true of a file that cannot be read: what sealed it is not known."""
     try:
         return wrapping_of(file) == fmt.WRAP_MACHINE_KEY
     except Unsupported:
-        return True
+        return False
 
 
 def _damaged(path: Path, message: str, hint: str) -> Closed:

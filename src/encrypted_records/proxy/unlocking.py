@@ -1,0 +1,75 @@
+"""The secrets that wrap keyrings: a passphrase from the environment, else a key of this machine.
+
+Neither is a flag: arguments show in the process list.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from encrypted_records.crypto.recovery import MachineKey, Passphrase
+from encrypted_records.errors import BadInput, Startup
+from encrypted_records.proxy.durable import write_once
+
+log = logging.getLogger(__name__)
+
+_KEY_BYTES = 32
+_MAX_PASSPHRASE_BYTES = 4096
+
+
+def passphrase_from(environment: Mapping[str, str]) -> Passphrase | None:
+    """The configured passphrase: of ``ERS_KEYRING_PASSPHRASE_FILE``, else the variable without
+    ``_FILE``; None where neither says anything. A newline at the end of the file is not part of it.
+
+    Raises:
+        Startup: the file cannot be read, or what was found is no passphrase.
+    """
+    name = "ERS_KEYRING_PASSPHRASE_FILE"
+    file = environment.get(name)
+    try:
+        if file:
+            return Passphrase(_read(Path(file)))
+        name = "ERS_KEYRING_PASSPHRASE"
+        text = environment.get(name)
+        return Passphrase(text) if text else None
+    except OSError as error:
+        why = (error.strerror or "it fails").lower()
+    except UnicodeDecodeError:
+        why = "it is no UTF-8"
+    except BadInput as error:
+        why = error.message
+    raise Startup(f"cannot use {name}: {why}", hint=f"correct {name}, or unset it") from None
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        text = file.read(_MAX_PASSPHRASE_BYTES + 1)
+    if len(text) > _MAX_PASSPHRASE_BYTES:
+        raise BadInput(f"more than {_MAX_PASSPHRASE_BYTES} bytes are no passphrase")
+    return text.decode().removesuffix("\n").removesuffix("\r")
+
+
+def machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
+    """The machine key in ``path``, made now where there is none and ``may_make``.
+
+    Raises:
+        Startup: it is damaged.
+    """
+    if not path.exists():
+        if not may_make:
+            return None
+        if write_once(path, secrets.token_bytes(_KEY_BYTES)):
+            log.warning(
+                "keyrings are sealed under %s: whoever can read this folder can read the records."
+                " Set ERS_KEYRING_PASSPHRASE_FILE to seal them with a passphrase",
+                path,
+            )
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise Startup(
+            f"the machine key {path} is damaged", hint="restore it from a backup of this folder"
+        )
+    return MachineKey(key)
