@@ -1,0 +1,154 @@
+"""The pages behind the links in messages, used as a browser would, without one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from html import unescape
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.support.service import Account, Answer, Service, call
+
+PASSWORD = "violet harbour 49 lantern"
+
+
+def register(service: Service) -> tuple[str, str]:
+    """A fresh address, and the link that its message holds."""
+    address = f"{secrets.token_hex(6)}@example.org"
+    body = {"email": address, "password": PASSWORD, "password_confirm": PASSWORD}
+    url = f"{service.proxy_url}/api/accounts/register/"
+    assert call("POST", url, body | {"organization_name": "Pages"}).status == 201
+    return address, link_in_message(service, address)
+
+
+def link_in_message(service: Service, address: str) -> str:
+    signed = service.link_for(address)
+    query = {
+        "user_id": signed.user_id,
+        "timestamp": signed.timestamp,
+        "signature": signed.signature,
+    }
+    return f"{service.proxy_url}/verify-registration/?{urlencode(query)}"
+
+
+def submit(page: Answer, service: Service, **typed: str) -> Answer:
+    """Press the button of the page's form."""
+    html = page.body.decode()
+    action = re.search(r'<form method="post" action="([^"]+)"', html)
+    assert action
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html))
+    values = {name: unescape(value) for name, value in fields.items()} | typed
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Origin": service.proxy_url,
+    }
+    url = service.proxy_url + action.group(1)
+    return call("POST", url, urlencode(values).encode(), headers=headers)
+
+
+def can_log_in(service: Service, address: str, password: str) -> bool:
+    body = {"email": address, "password": password}
+    return call("POST", f"{service.proxy_url}/api/token/", body).status == 200
+
+
+def test_opening_the_link_changes_nothing_and_its_button_confirms_the_address(
+    service: Service,
+) -> None:
+    address, link = register(service)
+
+    page = call("GET", link)
+    assert page.status == 200
+    assert not can_log_in(service, address, PASSWORD)
+
+    done = submit(page, service)
+    assert done.status == 200
+    assert b"Your address is confirmed" in done.body
+    assert can_log_in(service, address, PASSWORD)
+
+    again = submit(page, service)
+    assert again.status == 400
+    assert b'role="alert"' in again.body
+
+
+def test_the_message_links_to_that_page(service: Service) -> None:
+    address, link = register(service)
+
+    messages = [path.read_text() for path in (service.data_dir / "mail").glob("*.eml")]
+    (mine,) = [text for text in messages if address in text]
+    plain = re.sub(r"=\r?\n", "", mine).replace("=3D", "=")
+    signature = urlsplit(link).query.rpartition("signature=")[2]
+    assert f"{service.proxy_url}/verify-registration/?" in plain
+    assert signature in plain
+
+
+def test_a_new_password_is_chosen_on_the_page_of_a_reset_link(service: Service) -> None:
+    account: Account = service.new_account()
+    url = f"{service.proxy_url}/api/accounts/send-reset-password-link/"
+    assert call("POST", url, {"email": account.email}).status == 200
+    page = wait_for_reset_page(service, account.email)
+
+    weak = submit(page, service, password="short")
+    assert weak.status == 400
+    assert b"short" not in weak.body.partition(b"<main>")[2].replace(b"too short", b"")
+    done = submit(weak, service, password=PASSWORD)
+
+    assert done.status == 200, done.body
+    assert can_log_in(service, account.email, PASSWORD)
+    assert not can_log_in(service, account.email, account.password)
+
+
+def wait_for_reset_page(service: Service, address: str) -> Answer:
+    """The page of the newest message to an address that has two."""
+
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        messages = sorted(
+            (service.data_dir / "mail").glob("*.eml"), key=lambda p: p.stat().st_mtime_ns
+        )
+        texts = [path.read_text() for path in messages if address in path.read_text()]
+        for text in texts:
+            if "/reset-password/?" in text:
+                plain = text.partition("Content-Type: text/html")[0]
+                values = dict(
+                    re.findall(r"^(user_id|timestamp|signature): (\S+)", plain, re.MULTILINE)
+                )
+                return call("GET", f"{service.proxy_url}/reset-password/?{urlencode(values)}")
+        time.sleep(0.05)
+    raise AssertionError("no reset link came")
+
+
+@pytest.mark.parametrize("path", ["/", "/verify-registration/", "/reset-password/"])
+def test_pages_load_nothing_from_elsewhere_and_run_no_script(service: Service, path: str) -> None:
+    page = call("GET", service.proxy_url + path)
+
+    assert page.status == 200
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert b"<script" not in page.body
+    assert page.headers["Referrer-Policy"] == "same-origin"
+    stylesheet = re.search(rb'href="(/static/[^"]+)"', page.body)
+    assert stylesheet
+    assert call("GET", service.proxy_url + stylesheet.group(1).decode()).status == 200
+
+
+def test_what_a_link_carries_cannot_break_out_of_the_page(service: Service) -> None:
+    query = urlencode({"user_id": '"><script>alert(1)</script>'})
+
+    page = call("GET", f"{service.proxy_url}/verify-registration/?{query}")
+
+    assert b"<script" not in page.body
+    assert submit(page, service).status == 400
+
+
+def test_a_form_of_another_site_is_refused(service: Service) -> None:
+    url = f"{service.proxy_url}/verify-registration/"
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Origin": "https://evil.example",
+    }
+
+    assert call("POST", url, b"user_id=x", headers=headers).status == 403
