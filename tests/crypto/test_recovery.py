@@ -111,3 +111,14 @@ def test_what_wraps_does_not_print(wrapper: Wrapper) -> None:
     shown = f"{wrapper!r} {wrapper}"
     assert "horse" not in shown
     assert repr(bytes(range(32))) not in shown
+
+
+def test_a_keyring_of_several_versions_has_no_phrase() -> None:
+    with pytest.raises(Unsupported, match="several versions"):
+        recovery.phrase_of(KEYRING)
+
+
+def test_the_place_of_a_wrong_word_is_told_and_not_the_word() -> None:
+    with pytest.raises(BadInput, match="word 2, 24 of") as caught:
+        recovery.keyring_of("abandon hospitl " + "abandon " * 21 + "artt", created=0)
+    assert "hospitl" not in caught.value.message

@@ -55,6 +55,10 @@ class Schema:
         return expand(self.key, b"field", name.encode(), binding(field))
 
 
+def fingerprint(root: bytes) -> bytes:
+    return expand(root, b"fingerprint", length=8)
+
+
 def schema(root: bytes, organization: bytes, schema_id: bytes, kv: int) -> Schema:
     key = expand(root, b"schema", organization, schema_id, u32(kv))
     return Schema(organization, schema_id, kv, key)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.crypto import recovery, sealing, values
-from encrypted_records.crypto.keys import RootKey, SchemaKey, TailKey
+from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, TailKey
 from encrypted_records.errors import ErsError
 from encrypted_records.index import rows
 from encrypted_records.model.definition import FieldSpec
@@ -21,6 +21,7 @@ DERIVATION = vectors("derivation.json")
 VALUES = vectors("values.json")
 FIELDS = vectors("fields.json")
 KEYRING = vectors("keyring.json")
+PHRASES = vectors("phrases.json")
 
 
 def code_of(error: BaseException) -> str:
@@ -193,3 +194,34 @@ def test_a_keyring_file_that_is_not_sound_is_refused_by_name(entry: dict[str, An
     with pytest.raises(ErsError) as caught:
         unwrapped(entry, wrapper_of(entry))
     assert code_of(caught.value) == entry["error"]
+
+
+def test_a_root_key_has_its_fingerprint() -> None:
+    root = RootKey(bytes.fromhex(DERIVATION["root"]))
+    assert root.fingerprint.hex() == DERIVATION["fingerprint"]
+
+
+def test_a_root_key_has_its_phrase_and_comes_back_from_it() -> None:
+    for entry in PHRASES["good"]:
+        keyring = Keyring({1: RootKey(bytes.fromhex(entry["root"]))})
+        assert recovery.phrase_of(keyring) == entry["phrase"]
+        found = recovery.keyring_of(entry["phrase"], created=7)
+        assert {kv: (root.export().hex(), root.created) for kv, root in found.roots.items()} == {
+            1: (entry["root"], 7)
+        }
+
+
+def test_case_and_white_space_of_a_phrase_do_not_matter() -> None:
+    for text in PHRASES["same"]["phrases"]:
+        found = recovery.keyring_of(text, created=0)
+        assert found.roots[1].export().hex() == PHRASES["same"]["root"]
+
+
+@pytest.mark.parametrize("entry", PHRASES["bad"], ids=lambda entry: entry["why"])
+def test_a_phrase_with_a_mistake_is_refused_and_not_repeated(entry: dict[str, Any]) -> None:
+    with pytest.raises(ErsError) as caught:
+        recovery.keyring_of(entry["phrase"], created=0)
+    assert code_of(caught.value) == entry["error"]
+    assert caught.value.reason == "invalid_phrase"
+    said = set(f"{caught.value.message} {caught.value.hint}".split())
+    assert not said & {word for word in entry["phrase"].split() if len(word) > 4}

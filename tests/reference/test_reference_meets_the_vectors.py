@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference import Refused, definitions, keyring, keys, segments
+from tests.reference import Refused, definitions, keyring, keys, phrase, segments
 from tests.reference import fields as ref
 from tests.reference.loading import raw, vectors
 
@@ -80,6 +80,14 @@ def test_a_sound_keyring_file_opens(wrapping: str) -> None:
         for kv, (created, root) in unwrapped(KEYRING[wrapping]["good"]).items()
     }
     assert found == KEYRING["roots"]
+
+
+def test_a_phrase_gives_its_root_key() -> None:
+    found = vectors("phrases.json")
+    for entry in found["good"]:
+        assert phrase.root_of(entry["phrase"]).hex() == entry["root"]
+    for text in found["same"]["phrases"]:
+        assert phrase.root_of(text).hex() == found["same"]["root"]
 
 
 @pytest.mark.parametrize("part", ["header", "page"])

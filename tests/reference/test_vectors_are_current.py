@@ -18,6 +18,7 @@ _REFERENCE = (
     "keys",
     "log",
     "msgpack",
+    "phrase",
     "segments",
     "__init__",
 )

@@ -75,6 +75,7 @@ def derivation() -> dict[str, Any]:
         )
     return {
         "root": ROOT.hex(),
+        "fingerprint": keys.fingerprint(ROOT).hex(),
         "organization": ORGANIZATION.hex(),
         "schema": SCHEMA.hex(),
         "definition": PEOPLE,

@@ -1,10 +1,11 @@
-"""The inputs of the vectors about keyring files, sound and unsound."""
+"""The inputs of the vectors about keyring files and recovery phrases, sound and unsound."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
+from tests.reference import Refused, phrase
 from tests.reference import keyring as ref
 from tests.vectors.cases import RECORDS, ROOT
 
@@ -93,3 +94,48 @@ def _bad(
     sound: dict[str, str], wrong: list[tuple[str, dict[str, str], str]]
 ) -> list[dict[str, str]]:
     return [{"why": why, **sound, **change, "error": code} for why, change, code in wrong]
+
+
+#: Of BIP-39's own vectors: 32 times one byte.
+_PUBLISHED = {
+    0x00: "abandon " * 23 + "art",
+    0x7F: "legal winner thank year wave sausage worth useful " * 2
+    + "legal winner thank year wave sausage worth title",
+    0x80: "letter advice cage absurd amount doctor acoustic avoid " * 2
+    + "letter advice cage absurd amount doctor acoustic bless",
+    0xFF: "zoo " * 23 + "vote",
+}
+
+
+def phrases() -> dict[str, Any]:
+    assert all(phrase.phrase(bytes([byte] * 32)) == text for byte, text in _PUBLISHED.items())
+    roots = [bytes([byte] * 32) for byte in _PUBLISHED] + [ROOT]
+    text = phrase.phrase(ROOT)
+    words = text.split()
+    swapped = [words[1], words[0], *words[2:]]
+    same = [text.upper(), "  " + text.replace(" ", "\n\t ") + "\n"]
+    wrong = [
+        ("empty", ""),
+        ("twelve words, sound in themselves", "abandon " * 11 + "about"),
+        ("a word too few", " ".join(words[:-1])),
+        ("a word too many", f"{text} {words[0]}"),
+        ("two words swapped", " ".join(swapped)),
+        ("another last word", " ".join([*words[:-1], "zoo"])),
+        ("a word of no list", " ".join([*words[:-1], "zooo"])),
+        ("a word cut short", " ".join([words[0][:3], *words[1:]])),
+        ("a wrong checksum", "abandon " * 23 + "about"),
+    ]
+    return {
+        "list": phrase.LIST_DIGEST,
+        "good": [{"root": root.hex(), "phrase": phrase.phrase(root)} for root in roots],
+        "same": {"root": ROOT.hex(), "phrases": same},
+        "bad": [{"why": why, "phrase": one, "error": _refusal(one)} for why, one in wrong],
+    }
+
+
+def _refusal(text: str) -> str:
+    try:
+        phrase.root_of(text)
+    except Refused as refused:
+        return refused.code
+    raise AssertionError("every bad phrase is refused")

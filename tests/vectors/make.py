@@ -25,6 +25,7 @@ def build() -> dict[str, Any]:
         "order_bytes.json": cases.order_bytes(),
         "values.json": cases.values(),
         "keyring.json": keyring_cases.keyring(),
+        "phrases.json": keyring_cases.phrases(),
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
     }

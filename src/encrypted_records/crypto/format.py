@@ -4,6 +4,7 @@ The derivation tree; each arrow is HKDF-Expand with SHA-256 (RFC 5869, section 2
 string :func:`info` makes of the label and what is written beside it::
 
     root[kv]                       32 random bytes, one per keyring version kv
+     ├─ "fingerprint"              8 bytes that name the root key to people
      └─ "schema" org, schema, kv   K_schema
          ├─ "id"                   key id, 8 bytes, known to the API
          ├─ "log"                  K_log    HMAC-SHA256 of commits
@@ -23,6 +24,7 @@ import struct
 
 PREFIX = b"ERS1"
 
+FINGERPRINT = b"fingerprint"
 SCHEMA = b"schema"
 KEY_ID = b"id"
 LOG = b"log"
@@ -35,6 +37,7 @@ TAIL = b"tail"
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
+FINGERPRINT_BYTES = 8
 UID_BYTES = 16
 NONCE_BYTES = 12
 
@@ -58,6 +61,9 @@ KEYRING_VERSION = 1
 WRAP_MACHINE_KEY = 1
 WRAP_PASSPHRASE = 2
 SALT_BYTES = 16
+#: A recovery phrase (section 8.1) and the keyring version that it holds.
+PHRASE_WORDS = 24
+PHRASE_KEYRING_VERSION = 1
 #: What a reader derives a key with; more would let a hostile file exhaust the machine.
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)

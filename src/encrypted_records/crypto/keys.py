@@ -180,6 +180,11 @@ class RootKey(_Secret):
         """The 32 bytes. Whoever calls this answers for where they go."""
         return self._secret
 
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Names the key to people; 8 bytes."""
+        return self._derive(fmt.FINGERPRINT, length=fmt.FINGERPRINT_BYTES)
+
     def schema(self, organization: bytes, schema: bytes, version: int) -> SchemaKey:
         """The schema's key under this root, which is keyring version ``version``.
 
@@ -206,6 +211,10 @@ class Keyring:
     @property
     def newest(self) -> int:
         return max(self.roots)
+
+    @property
+    def fingerprint(self) -> bytes:
+        return self.roots[self.newest].fingerprint
 
     def schema(self, organization: bytes, schema: bytes, version: int | None = None) -> SchemaKey:
         """The schema's key under ``version``, or under the newest.

@@ -1,7 +1,9 @@
-"""Keyring <-> the bytes of a keyring file (docs/SPEC.md, section 8).
+"""Keyring <-> the bytes of a keyring file, or a recovery phrase (docs/SPEC.md, section 8).
 
 The file is a head that says how it is wrapped, and AES-256-GCM over the root keys. The whole head
 is associated data, with the owner's user id: no parameter of it can be altered unnoticed.
+
+A recovery phrase is the root key itself, in words. No message here repeats a word of one.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 import os
 import struct
 import unicodedata
+from functools import cache
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from mnemonic import Mnemonic
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring, RootKey
@@ -176,4 +180,51 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
     return DoesNotOpen(
         "the keyring file does not open under this passphrase",
         hint="use the passphrase it was sealed with, or restore the file from a backup",
+    )
+
+
+def phrase_of(keyring: Keyring) -> str:
+    """The recovery phrase: 24 words that are the keyring. Whoever calls this answers for them.
+
+    Raises:
+        Unsupported: a keyring of several versions, which no phrase holds.
+    """
+    if set(keyring.roots) != {fmt.PHRASE_KEYRING_VERSION}:
+        raise Unsupported(
+            "a keyring of several versions has no recovery phrase",
+            hint="back up the keyring file and what it is sealed with instead",
+        )
+    return _bip39().to_mnemonic(keyring.roots[fmt.PHRASE_KEYRING_VERSION].export())
+
+
+def keyring_of(phrase: str, *, created: int) -> Keyring:
+    """Undo :func:`phrase_of`; case and white space do not matter.
+
+    Raises:
+        BadInput: no phrase, or with a mistake in it.
+    """
+    words = unicodedata.normalize("NFKD", phrase).lower().split()
+    if len(words) != fmt.PHRASE_WORDS:
+        raise _no_phrase(f"a recovery phrase has {fmt.PHRASE_WORDS} words, not {len(words)}")
+    unknown = [at for at, word in enumerate(words, 1) if word not in _bip39().wordlist]
+    if unknown:
+        places = ", ".join(map(str, unknown))
+        raise _no_phrase(f"not in the list of words: word {places} of the recovery phrase")
+    try:
+        secret = bytes(_bip39().to_entropy(words))
+    except ValueError:
+        raise _no_phrase("the checksum of the recovery phrase is wrong") from None
+    return Keyring({fmt.PHRASE_KEYRING_VERSION: RootKey(secret, created=created)})
+
+
+@cache
+def _bip39() -> Mnemonic:
+    return Mnemonic("english")
+
+
+def _no_phrase(message: str) -> BadInput:
+    return BadInput(
+        message,
+        code="invalid_phrase",
+        hint="compare the words, and their order, with what was written down",
     )
