@@ -64,7 +64,7 @@ class Runner:
             BadInput: the body or a record is not valid; nothing was stored.
             ErsError: as :meth:`Schemas.fresh`; also where the API refuses or is away.
         """
-        raw = parse_records(body)
+        raw = await asyncio.to_thread(parse_records, body)
         wanted = self._by_schema(raw)
         for attempt in range(1, ATTEMPTS + 1):
             states = {schema: await self._schemas.known(caller, schema) for schema in wanted}
@@ -123,17 +123,18 @@ class Runner:
             for state in states.values():
                 if state.uncertain:
                     await self._schemas.refresh(caller, state)
-            plain = _validated(states, wanted)
+            plain = await asyncio.to_thread(_validated, states, wanted)
             uploads: dict[bytes, CommitUpload] = {}
             for schema, state in states.items():
                 uploads[schema] = await asyncio.to_thread(
                     seal, state.ledger, state.definition, [record for _, record in plain[schema]]
                 )
+            # Whatever interrupts this, the next one asks first whether the commits were stored.
+            for state in states.values():
+                state.uncertain = True
             try:
                 receipts = await self._api.commit(list(uploads.values()), caller.auth)
             except Unavailable as error:
-                for state in states.values():
-                    state.uncertain = True
                 raise _unknown_outcome(error) from None
             for receipt, (schema, upload) in zip(receipts, uploads.items(), strict=True):
                 await self._settle(caller, states[schema], upload, receipt)
@@ -149,8 +150,8 @@ class Runner:
         """The records are stored by now, so that trouble from here on must not deny it."""
         try:
             await self._schemas.settle(caller, state, upload, receipt)
+            state.uncertain = False
         except ErsError as error:
-            state.uncertain = True
             log.warning("a stored commit is not yet in the ledger: %s", error.message)
 
     async def _catch_up(self, caller: Caller, states: Mapping[bytes, SchemaState]) -> bool:
