@@ -119,6 +119,24 @@ def _runs(rows: Ordinals) -> list[tuple[int, int]]:
     return [(int(run[0]), len(run)) for run in np.split(rows, breaks)]
 
 
+def _check_runs(runs: Sequence[tuple[int, int]], segment: Segment) -> None:
+    """Whether :func:`_runs` could have made these; nothing is as long as they say before that.
+
+    Raises:
+        DoesNotOpen: they are more than a mini's, out of order, or outside the segment's groups.
+    """
+    if segment.count > MAX_MINI_RECORDS:
+        raise DoesNotOpen("a mini states more rows than a mini can have")
+    end = -1
+    for first, count in runs:
+        # Two runs that touch would have been one.
+        if first <= end or count < 1:
+            raise DoesNotOpen("a segment's header lists rows out of order")
+        end = first + count
+    if end > segment.count + segment.purged:
+        raise DoesNotOpen("a segment's header lists rows that its groups lack")
+
+
 class OpenSegment:
     """A mini with its header opened; columns open when they are asked for."""
 
@@ -144,12 +162,13 @@ class OpenSegment:
         )
         try:
             header = _headers.decode(plain)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise DoesNotOpen("a segment's header is of an unknown format") from None
         if header.format != 1 or header.form != segment.form or header.groups != segment.groups:
             raise DoesNotOpen("a segment's header states other groups than its commit")
         if sum(count for _, count in header.rows) != segment.count:
             raise DoesNotOpen("a segment's header states another count than its commit")
+        _check_runs(header.rows, segment)
         self.segment = segment
         self._key = key
         self._definition = definition
