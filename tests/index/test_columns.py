@@ -98,3 +98,21 @@ def test_a_column_with_more_absent_rows_than_rows_is_refused() -> None:
     data = (3).to_bytes(4, "big") + bytes(columns.encoded_size("integer", 2) - 4)
     with pytest.raises(DoesNotOpen, match="absent"):
         columns.decode(data, "integer", 2)
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "keys"),
+    [([0, 1], [2, 1]), ([1, 0], [1, 1]), ([1, 0, 2], [7]), ([0, 0], []), ([0, 1, 1], [4, 4])],
+)
+def test_a_column_out_of_order_is_refused(ordinals: list[int], keys: list[int]) -> None:
+    """A binary search would find fewer rows in it."""
+    column = Column(np.array(ordinals, np.uint32), np.array(keys, np.uint64))
+    data = columns.encode(column, "integer")
+    with pytest.raises(DoesNotOpen, match="order"):
+        columns.decode(data, "integer", len(ordinals))
+
+
+def test_a_column_with_a_key_for_an_absent_row_is_refused() -> None:
+    data = columns.encode(columns.absent(np.arange(2, dtype=np.uint32)), "integer")
+    with pytest.raises(DoesNotOpen, match="order"):
+        columns.decode(data[:-1] + b"\1", "integer", 2)

@@ -140,14 +140,34 @@ def test_a_paged_segment_is_refused_by_name(world: World) -> None:
     ids=str,
 )
 def test_a_header_of_another_form_is_refused(world: World, header: object) -> None:
-    """Sealed under the right key, as a newer version would."""
+    with pytest.raises(DoesNotOpen):
+        open_header(world, header, count=0)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [[[1, 1], [0, 1]], [[0, 1], [0, 1]], [[0, 1], [1, 1]], [[0, 2], [5, 0]], [[2**32 - 2, 2]]],
+    ids=str,
+)
+def test_a_header_whose_rows_no_segment_has_is_refused(world: World, runs: object) -> None:
+    open_header(world, [1, "mini", [], [], [[0, 2]], []], count=2)
+    with pytest.raises(DoesNotOpen, match="rows"):
+        open_header(world, [1, "mini", [], [], runs, []], count=2)
+
+
+def test_a_mini_of_more_rows_than_a_mini_has_is_refused(world: World) -> None:
+    with pytest.raises(DoesNotOpen, match="more rows"):
+        open_header(world, [1, "mini", [], [], [[0, 2**31]], []], count=2**31)
+
+
+def open_header(world: World, header: object, *, count: int) -> None:
+    """Sealed under the right key, as a newer version or a hostile key holder would."""
     uid = bytes(range(16))
     sealed = sealing.seal_header(
         world.key.meta(uid), pack(header), schema_place=sealing.place(world.key), segment=uid
     )
-    segment = Segment(uid, "mini", 1, 0, 0, [], 1, sealed)
-    with pytest.raises(DoesNotOpen):
-        OpenSegment(world.key, world.definition, segment, Page(uid, 0, b""))
+    segment = Segment(uid, "mini", 1, count, 0, [], 1, sealed)
+    OpenSegment(world.key, world.definition, segment, Page(uid, 0, b""))
 
 
 def test_an_empty_mini_opens_to_no_rows(world: World) -> None:

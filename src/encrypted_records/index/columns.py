@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,7 @@ def encode(column: Column, kind: FieldType) -> bytes:
 
 
 def decode(data: bytes, kind: FieldType, count: int) -> Column:
-    """Undo :func:`encode` for ``count`` rows.
+    """Undo :func:`encode` for ``count`` rows, accepting nothing that it would not make.
 
     Raises:
         DoesNotOpen: not the encoding of a column of that many rows.
@@ -119,4 +120,15 @@ def decode(data: bytes, kind: FieldType, count: int) -> Column:
     if missing > count:
         raise DoesNotOpen("a sealed column counts more absent rows than rows")
     keys = np.frombuffer(data, key_type, count - missing, at)
+    end = at + len(keys) * key_type.itemsize
+    if not _in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
+        raise DoesNotOpen("a sealed column is not in order")
     return Column(ordinals, keys.astype(key_type.newbyteorder("=")))
+
+
+def _in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
+    """Binary search finds fewer rows in a column that is not."""
+    absent = len(ordinals) - len(keys)
+    rising = ordinals[:-1] < ordinals[1:]
+    below, equal = keys[:-1] < keys[1:], keys[:-1] == keys[1:]
+    return bool(np.all(rising[: max(0, absent - 1)]) and np.all(below | (equal & rising[absent:])))

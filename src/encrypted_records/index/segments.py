@@ -227,4 +227,7 @@ class OpenSegment:
             segment=self.segment.uid,
             name=name.encode(),
         )
-        return columns.decode(plain, spec.type, self.count)
+        column = columns.decode(plain, spec.type, self.count)
+        if not np.array_equal(np.sort(column.ordinals), self.rows):
+            raise DoesNotOpen("a column lists other rows than its segment has")
+        return column
