@@ -157,7 +157,10 @@ class Closed(Refused):
 
 class KeyMissing(Closed):
     code = "key_missing"
-    default_hint = "use the proxy whose keyring made this schema's key, or bring that keyring here"
+    default_hint = (
+        "use the proxy whose keyring made this schema's key, or bring that keyring here:"
+        " ers keyring restore"
+    )
 
 
 class DoesNotOpen(Closed):

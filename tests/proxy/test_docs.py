@@ -7,7 +7,7 @@ from pathlib import Path
 
 from starlette.routing import Mount, Route
 
-from encrypted_records.proxy.routes import pages, records, schemas
+from encrypted_records.proxy.routes import keyring, pages, records, schemas
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "encrypted_records"
@@ -16,7 +16,7 @@ ROOMS = ("proxy", "ingest", "index", "crypto", "client", "model")
 
 def test_every_endpoint_is_described() -> None:
     described = (ROOT / "docs/http-api.md").read_text()
-    for route in [*records.routes, *schemas.routes, *pages.routes]:
+    for route in [*records.routes, *schemas.routes, *keyring.routes, *pages.routes]:
         if isinstance(route, Mount):
             continue
         assert isinstance(route, Route)

@@ -186,19 +186,20 @@ def running_service(
     *arguments: str,
     command: str = "up",
     database_url: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Service]:
     """``ers up``, ready for requests; nothing of it is left when the block is."""
     api_port, proxy_port = free_ports(2)
     log_file = data_dir.parent / f"{data_dir.name}-{api_port}.log"
-    environment = clean_environment(
+    chosen = clean_environment(
         ERS_DATA_DIR=str(data_dir), ERS_API_PORT=str(api_port), ERS_PROXY_PORT=str(proxy_port)
-    )
+    ) | dict(environment or {})
     if database_url:
-        environment["ERS_DATABASE_URL"] = database_url
+        chosen["ERS_DATABASE_URL"] = database_url
     with log_file.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "encrypted_records.cli.main", command, *arguments],
-            env=environment,
+            env=chosen,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

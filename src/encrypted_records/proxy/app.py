@@ -28,7 +28,7 @@ from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, pages, records, schemas
+from encrypted_records.proxy.routes import forward, keyring, pages, records, schemas
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -73,7 +73,8 @@ def create_app(settings: ProxySettings) -> Starlette:
     api = Api(transport)
     access = Access(api)
     known_schemas = Schemas(api, keyrings, heads)
-    reader = Reader(api, SegmentCache())
+    segments = SegmentCache()
+    reader = Reader(api, segments)
     merger = Merger(api, known_schemas, reader)
 
     @contextlib.asynccontextmanager
@@ -83,7 +84,13 @@ def create_app(settings: ProxySettings) -> Starlette:
         heads.close()
 
     app = Starlette(
-        routes=[*records.routes, *schemas.routes, *forward.routes, *pages.routes],
+        routes=[
+            *records.routes,
+            *schemas.routes,
+            *keyring.routes,
+            *forward.routes,
+            *pages.routes,
+        ],
         middleware=[Middleware(Guard, names=names)],
         exception_handlers={
             ErsError: answers.on_error,
@@ -95,7 +102,9 @@ def create_app(settings: ProxySettings) -> Starlette:
     app.state.parts = Parts(
         api=api,
         access=access,
+        keyrings=keyrings,
         schemas=known_schemas,
+        segments=segments,
         runner=Runner(api, known_schemas, merger, own_origins=names.origins),
         search=Search(known_schemas, reader),
         own_origins=names.origins,

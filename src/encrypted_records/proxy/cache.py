@@ -28,6 +28,10 @@ class SegmentCache:
             self._segments.move_to_end((key_id, uid))
         return segment
 
+    def clear(self) -> None:
+        self._segments.clear()
+        self._held = 0
+
     def put(self, key_id: bytes, segment: OpenSegment) -> None:
         place = (key_id, segment.segment.uid)
         replaced = self._segments.pop(place, None)

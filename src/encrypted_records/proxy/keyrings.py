@@ -19,12 +19,19 @@ from pathlib import Path
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import MachineKey, Passphrase, unwrap, wrap, wrapping_of
-from encrypted_records.errors import Closed, DoesNotOpen, ErsError, Startup, Unsupported
+from encrypted_records.errors import Closed, Conflict, DoesNotOpen, ErsError, Startup, Unsupported
 from encrypted_records.model import ids
 from encrypted_records.proxy import durable
 from encrypted_records.proxy.unlocking import machine_key
 
 log = logging.getLogger(__name__)
+
+_WRAPPINGS = {fmt.WRAP_MACHINE_KEY: "machine_key", fmt.WRAP_PASSPHRASE: "passphrase"}
+
+_UNLOCK = (
+    "set ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to what it was sealed with and start"
+    " the proxy again"
+)
 
 
 class Keyrings:
@@ -38,6 +45,8 @@ class Keyrings:
         """
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._confirmed = folder / "backups"
+        self._confirmed.mkdir(mode=0o700, exist_ok=True)
         self._passphrase = passphrase
         self._machine_key = self._needed_machine_key(folder / "machine.key")
         self._open: dict[bytes, Keyring] = {}
@@ -64,6 +73,54 @@ class Keyrings:
         """
         with self._lock:
             return self._opened(user)
+
+    def restore(self, user: bytes, keyring: Keyring, *, replace: bool) -> None:
+        """Make ``keyring``, which came from its recovery phrase, the user's.
+
+        Args:
+            replace: whether it may take the place of another, whose file is then kept.
+
+        Raises:
+            Conflict: there is one, and it is not to be replaced.
+        """
+        path = self._path(user)
+        with self._lock:
+            file = wrap(keyring, self._wrapper, user)
+            if not durable.write_once(path, file):
+                if not replace:
+                    raise Conflict(
+                        "you have a keyring here already",
+                        code="keyring_exists",
+                        hint="its file is kept if you repeat this with replace",
+                    )
+                kept = durable.replace_and_keep(path, file)
+                log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
+            self._open[user] = keyring
+            if self._passphrase is not None:
+                self._seal_kept(path, self._passphrase, user)
+        self.confirm_backup(user, keyring)
+
+    def wrapping_name(self, user: bytes) -> str:
+        """How the user's keyring, which exists, is sealed."""
+        path = self._path(user)
+        try:
+            return _WRAPPINGS[wrapping_of(path.read_bytes())]
+        except (FileNotFoundError, Unsupported):
+            raise _damaged(
+                path, "its file is gone or damaged", "back it up before the proxy ends"
+            ) from None
+
+    def confirm_backup(self, user: bytes, keyring: Keyring) -> None:
+        """Remember that the user has this keyring's recovery phrase."""
+        durable.replace(self._confirmed / ids.to_text(user), keyring.fingerprint.hex().encode())
+
+    def backup_confirmed(self, user: bytes, keyring: Keyring) -> bool:
+        """Whether the user has shown to have the phrase of the keyring as it is now."""
+        try:
+            confirmed = (self._confirmed / ids.to_text(user)).read_bytes()
+        except FileNotFoundError:
+            return False
+        return confirmed == keyring.fingerprint.hex().encode()
 
     def _opened(self, user: bytes) -> Keyring | None:
         if user in self._open:
@@ -122,14 +179,13 @@ class Keyrings:
                 raise Closed(
                     f"keyring {path.name} is sealed with a passphrase, and none is configured",
                     code="keyring_locked",
-                    hint="set ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE and start the"
-                    " proxy again",
+                    hint=_UNLOCK,
                 )
             try:
                 return unwrap(file, self._passphrase, user)
             except DoesNotOpen as error:
                 raise Closed(
-                    f"keyring {path.name}: {error.message}", code="keyring_locked", hint=error.hint
+                    f"keyring {path.name}: {error.message}", code="keyring_locked", hint=_UNLOCK
                 ) from None
         except (DoesNotOpen, Unsupported) as error:
             raise _damaged(path, error.message, error.hint) from None

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from encrypted_records.client.api import Api
 from encrypted_records.errors import NotAuthenticated
 from encrypted_records.proxy.access import Access, Caller
+from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -19,7 +21,9 @@ from encrypted_records.proxy.search import Search
 class Parts:
     api: Api
     access: Access
+    keyrings: Keyrings
     schemas: Schemas
+    segments: SegmentCache
     runner: Runner
     search: Search
     own_origins: tuple[str, ...]

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import ApiFailed, BadInput, Conflict, LogBroken
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import ApiFailed, BadInput, Conflict, KeyMissing, LogBroken
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
@@ -48,6 +49,8 @@ class Schemas:
         self._heads = heads
         self._writer = os.urandom(16)
         self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
+        #: one more whenever a keyring was replaced
+        self._epoch = 0
         self._loading: dict[tuple[bytes, bytes], asyncio.Lock] = {}
 
     async def known(self, caller: Caller, schema: bytes) -> SchemaState:
@@ -68,15 +71,18 @@ class Schemas:
         """
         place = (caller.user, schema)
         async with self._loading.setdefault(place, asyncio.Lock()):
+            epoch = self._epoch
             state = self._states.get(place)
             if state is None:
                 state = await self._load(caller, schema)
-                self._remember(place, state)
+                if epoch == self._epoch:
+                    self._remember(place, state)
                 return state
         async with state.lock:
             await self.refresh(caller, state)
-        self._states[place] = state
-        self._states.move_to_end(place)
+        if epoch == self._epoch:
+            self._states[place] = state
+            self._states.move_to_end(place)
         return state
 
     def _remember(self, place: tuple[bytes, bytes], state: SchemaState) -> None:
@@ -88,17 +94,27 @@ class Schemas:
     async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
         organization, definition = await self._read(caller, schema)
         deltas = await self._api.manifest(schema, 0, caller.auth)
-        keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
-        key_id = deltas[-1].key_id
-        if key_id is None:
-            key = keyring.schema(organization, schema)
-        else:
-            key = keyring.schema_of(organization, schema, key_id)
+        key = await self._key(caller, organization, schema, deltas[-1].key_id)
         state = SchemaState(schema, definition, Ledger(key, self._writer))
         # A long log takes a while to verify, and nobody else sees this ledger yet.
         await asyncio.to_thread(_extend, state.ledger, deltas)
         await self._check(caller, state, deltas[-1])
         return state
+
+    async def _key(
+        self, caller: Caller, organization: bytes, schema: bytes, key_id: bytes | None
+    ) -> SchemaKey:
+        """The schema's key; for a schema without one, of a keyring that is made if need be."""
+        if key_id is None:
+            keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
+            return keyring.schema(organization, schema)
+        existing = await asyncio.to_thread(self._keyrings.existing, caller.user)
+        if existing is None:
+            # None is made: it would only stand in the way of the one that is to be restored.
+            raise KeyMissing(
+                f"this schema is sealed with key {key_id.hex()}; you have no keyring here"
+            )
+        return existing.schema_of(organization, schema, key_id)
 
     async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, SchemaDefinition]:
         resource = await self._api.schema(schema, caller.auth)
@@ -114,6 +130,12 @@ class Schemas:
         """Ask the API anew about these schemas when they are needed next."""
         for schema in schemas:
             self._states.pop((caller.user, schema), None)
+
+    def forget_user(self, user: bytes) -> None:
+        """Drop everything of this user, whose keyring was replaced; also what is being loaded."""
+        self._epoch += 1
+        for place in [place for place in self._states if place[0] == user]:
+            del self._states[place]
 
     async def refresh(self, caller: Caller, state: SchemaState) -> None:
         """Bring ``state``, whose lock the caller holds, to the API's newest version."""
@@ -133,8 +155,7 @@ class Schemas:
             if ledger.version:
                 raise LogBroken("the schema's key is another than before")
             # The first commit came from elsewhere, under another version of the keyring.
-            keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
-            key = keyring.schema_of(ledger.key.organization, state.id, newest.key_id or b"")
+            key = await self._key(caller, ledger.key.organization, state.id, newest.key_id)
             ledger = state.ledger = Ledger(key, self._writer)
         # Not in a thread: questions take views of this ledger meanwhile.
         _extend(ledger, deltas)

@@ -27,6 +27,7 @@ _OWN = (
     "/api/files/",
     "/api/ws/",
     "/api/commits/",
+    "/api/keyring/",
     "/api/schemas/infer/",
     "/api/schemas/estimate/",
 )

@@ -1,0 +1,200 @@
+"""The life of a keyring: locked and unlocked, written down, lost, and brought back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.service import Account, Answer, Service, running_service
+from tests.support.store import Store, new_store
+
+DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
+NAMES = ["Ada", "Alan", "Grace"]
+PASSPHRASE = "seven wet kettles 1815"
+
+
+def again(store: Store, service: Service) -> Store:
+    """The same account and schema on a service that was started again."""
+    return Store(service, store.account, store.schema)
+
+
+def filled(service: Service) -> Store:
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": name} for name in NAMES])
+    return store
+
+
+def names(store: Store) -> list[str]:
+    return [record["data"]["name"] for record in store.everything()]
+
+
+def phrase_of(store: Store) -> str:
+    answer = store.proxy("POST", "/api/keyring/backup/")
+    assert answer.status == 200, answer.body
+    assert answer.headers["Cache-Control"] == "no-store"
+    phrase: str = answer.json()["phrase"]
+    return phrase
+
+
+def restore(store: Store, phrase: str, **members: Any) -> Answer:
+    return store.proxy("POST", "/api/keyring/restore/", {"phrase": phrase, **members})
+
+
+def refusal(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.json()["code"]
+
+
+def holding(data_dir: Path, *secrets: str) -> list[str]:
+    """The files beside and below ``data_dir`` in which one of the secrets occurs."""
+    found = []
+    for path in data_dir.parent.rglob("*"):
+        if path.is_file() and any(secret.encode() in path.read_bytes() for secret in secrets):
+            found.append(path.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("keyring") / "data") as service:
+        yield service
+
+
+def test_a_lost_keyring_comes_back_from_its_phrase_and_leaves_no_trace_of_it(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with running_service(data) as service:
+        store = filled(service)
+        phrase = phrase_of(store)
+        before = store.proxy("GET", "/api/keyring/").json()
+    shutil.rmtree(data / "proxy")
+
+    with running_service(data) as service:
+        store = again(store, service)
+        assert refusal(store.ask()) == (422, "key_missing")
+        assert refusal(store.proxy("GET", "/api/keyring/")) == (404, "no_keyring")
+
+        restored = restore(store, f"  {phrase.upper()}\n")
+
+        assert restored.status == 201, restored.body
+        assert restored.json()["fingerprint"] == before["fingerprint"]
+        assert restored.json()["backup_confirmed"] is True
+        assert names(store) == NAMES
+        store.ingest([{"name": "Emmy"}])
+        assert names(store) == [*NAMES, "Emmy"]
+        log = service.log
+    four_words = " ".join(phrase.split()[:4])
+    assert four_words not in log.lower()
+    assert holding(data, four_words, four_words.upper()) == []
+
+
+def test_with_a_passphrase_nothing_opens_without_it_and_it_is_nowhere_on_disk(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    secret = tmp_path / "elsewhere" / "passphrase"
+    secret.parent.mkdir()
+    secret.write_text(PASSPHRASE + "\n")
+    with running_service(data, environment={"ERS_KEYRING_PASSPHRASE": PASSPHRASE}) as service:
+        store = filled(service)
+        assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "passphrase"
+
+    for environment in ({}, {"ERS_KEYRING_PASSPHRASE": PASSPHRASE + "!"}):
+        with running_service(data, environment=environment) as service:
+            store = again(store, service)
+            for answer in (store.ask(), store.proxy("POST", "/api/keyring/backup/")):
+                assert refusal(answer) == (422, "keyring_locked")
+                assert "ERS_KEYRING_PASSPHRASE" in answer.json()["hint"]
+
+    with running_service(data, environment={"ERS_KEYRING_PASSPHRASE_FILE": str(secret)}) as service:
+        store = again(store, service)
+        assert names(store) == NAMES
+    secret.unlink()
+    assert holding(data, PASSPHRASE) == []
+
+
+def test_a_passphrase_set_later_seals_what_the_machine_key_did(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running_service(data) as service:
+        store = filled(service)
+        assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "machine_key"
+        assert "whoever can read this folder can read the records" in service.log
+
+    for _ in range(2):
+        with running_service(data, environment={"ERS_KEYRING_PASSPHRASE": PASSPHRASE}) as service:
+            store = again(store, service)
+            assert names(store) == NAMES
+            assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "passphrase"
+        (data / "proxy" / "machine.key").unlink(missing_ok=True)
+
+
+def test_a_backup_is_confirmed_with_the_words_and_with_no_others(shared: Service) -> None:
+    store, stranger = filled(shared), filled(shared)
+    phrase = phrase_of(store)
+    shown = store.proxy("GET", "/api/keyring/").json()
+    (version,) = shown["versions"]
+    assert shown["backup_confirmed"] is False
+    assert version["fingerprint"] == shown["fingerprint"]
+    assert version["created"] > 1_700_000_000
+
+    for wrong in (phrase_of(stranger), "", "abandon " * 24, phrase.replace(" ", "-", 1)):
+        answer = store.proxy("POST", "/api/keyring/backup/confirm/", {"phrase": wrong})
+        assert refusal(answer) == (400, "invalid_phrase")
+        assert not set(wrong.split()) & set(answer.body.decode().split())
+    assert store.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is False
+
+    answer = store.proxy("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
+    assert answer.json() == {"backup_confirmed": True}
+    assert store.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is True
+    assert stranger.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is False
+
+
+def test_a_keyring_is_replaced_only_when_asked_and_the_old_one_is_kept(shared: Service) -> None:
+    store, other = filled(shared), filled(shared)
+    mine, theirs = phrase_of(store), phrase_of(other)
+    assert names(store) == NAMES
+    before = set((shared.data_dir / "proxy" / "keyrings").iterdir())
+
+    assert refusal(restore(store, theirs)) == (409, "keyring_exists")
+    assert names(store) == NAMES
+    assert restore(store, theirs, replace=True).status == 201
+    (kept,) = set((shared.data_dir / "proxy" / "keyrings").iterdir()) - before
+    assert kept.name.endswith(".keyring.previous")
+    # Nothing that was opened before is answered from memory.
+    assert refusal(store.ask()) == (422, "key_missing")
+    assert refusal(store.send([{"name": "x"}])) == (422, "key_missing")
+
+    assert restore(store, mine, replace=True).status == 201
+    assert names(store) == NAMES
+
+
+def test_a_keyring_is_nobody_elses_and_asking_for_it_makes_none(shared: Service) -> None:
+    store = Store(shared, shared.new_account(), "")
+    for method, path in (
+        ("GET", "/api/keyring/"),
+        ("POST", "/api/keyring/backup/"),
+        ("POST", "/api/keyring/backup/confirm/"),
+        ("POST", "/api/keyring/restore/"),
+    ):
+        nobody = Store(shared, Account("nobody@example.org", "x" * 12, ""), "")
+        assert nobody.proxy(method, path, {}).status == 401
+    assert refusal(store.proxy("GET", "/api/keyring/")) == (404, "no_keyring")
+    assert refusal(store.proxy("GET", "/api/keyring/")) == (404, "no_keyring")
+
+
+@pytest.mark.parametrize("path", ["/api/keyring/rotate/", "/api/keyring/restore/x", "/api/keyring"])
+def test_what_is_sent_to_the_keyring_is_never_forwarded(shared: Service, path: str) -> None:
+    store = Store(shared, shared.new_account(), "")
+    assert refusal(store.proxy("POST", path, {"phrase": "x"})) == (403, "not_forwarded")
+
+
+def test_a_body_of_another_form_is_not_repeated(shared: Service) -> None:
+    store = Store(shared, shared.new_account(), "")
+    for body in ({"phrase": ["xylophone"]}, "xylophone", {"words": "xylophone"}):
+        answer = store.proxy("POST", "/api/keyring/restore/", body)
+        assert refusal(answer) == (400, "invalid_query")
+        assert b"xylophone" not in answer.body
