@@ -3,12 +3,14 @@
 #   make run          start API and proxy        DATA_DIR=  API_PORT=  PROXY_PORT=
 #   make demo         the same, with an account and a thousand records in it
 #   make test         run all tests
+#   make fuzz         throw hostile bytes at every parser    FUZZ_SECONDS=
 #   make check        lint, format, types, import rules
 #   make environment  make .venv with all that tests need
 #   make clean        remove the environment; data stays
 
 PYTHON ?= python3
 DATA_DIR ?= .data
+FUZZ_SECONDS ?= 600
 UV_VERSION := 0.13.8
 
 VENV := .venv
@@ -19,7 +21,7 @@ FOR_TEST := $(VENV)/.for-test
 
 PORTS := $(if $(API_PORT),--api-port $(API_PORT)) $(if $(PROXY_PORT),--proxy-port $(PROXY_PORT))
 
-.PHONY: run demo test check environment clean
+.PHONY: run demo test fuzz check environment clean
 .DEFAULT_GOAL := run
 
 run: $(FOR_RUN)
@@ -30,6 +32,9 @@ demo: $(FOR_RUN)
 
 test: $(FOR_TEST)
 	@exec $(BIN)/python -m pytest
+
+fuzz: $(FOR_TEST)
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/fuzz
 
 check: $(FOR_TEST)
 	$(BIN)/ruff check

@@ -1,0 +1,89 @@
+"""The schema, rows, segment and commit of the vectors, as objects that targets work on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from encrypted_records.index import rows
+from encrypted_records.index.ledger import Ledger, View
+from encrypted_records.index.segments import OpenSegment
+from encrypted_records.model import wire
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.records import (
+    Commit,
+    CommitBody,
+    LogEntry,
+    ManifestDelta,
+    PlainRecord,
+    RowRef,
+)
+from tests.reference.loading import vectors
+from tests.reference.test_package_meets_the_vectors import schema_key
+
+VECTOR = vectors("group.json")
+KEY = schema_key(VECTOR)
+DEFINITION = parse_definition(VECTOR["definition"])
+NAMES = list(DEFINITION.fields)
+BODY = bytes.fromhex(VECTOR["upload"])
+(UPLOAD,) = wire.decode_uploads(BODY)
+COMMIT = wire.decode_commit_body(UPLOAD.commit)
+GROUP, SEGMENT, PAGE = COMMIT.groups[0], COMMIT.segments[0], UPLOAD.pages[0]
+replace = msgspec.structs.replace
+
+
+def delta(*commits: Commit, first: int = 1) -> ManifestDelta:
+    """The log from version ``first`` on."""
+    entries = [LogEntry(version, commit) for version, commit in enumerate(commits, first)]
+    return ManifestDelta(
+        KEY.schema, first - 1 + len(commits), KEY.id, DEFINITION.digest, list(entries)
+    )
+
+
+def ledger() -> Ledger:
+    """At version 1, with the vectors' commit."""
+    found = Ledger(KEY, bytes(16))
+    found.extend(delta(UPLOAD.commit))
+    return found
+
+
+def view() -> View:
+    return ledger().view()
+
+
+def opened() -> OpenSegment:
+    return OpenSegment(KEY, DEFINITION, SEGMENT, PAGE)
+
+
+def records() -> list[PlainRecord]:
+    """By ordinal."""
+    return [
+        rows.open_row(KEY, DEFINITION, GROUP, ordinal, row)
+        for ordinal, row in enumerate(UPLOAD.rows[0].rows)
+    ]
+
+
+def signed(body: bytes) -> Commit:
+    """Whatever it says, under the right key."""
+    return Commit(body, KEY.log.compute(body))
+
+
+def next_commits() -> list[CommitBody]:
+    """Good second versions: rows added and killed, rows killed only, a merge."""
+    head = ledger().head
+    after = replace(
+        COMMIT,
+        id=b"second commit id",
+        counter=2,
+        previous=wire.commit_digest(UPLOAD.commit),
+        seen=1,
+        seen_digest=head.digest,
+    )
+    group = replace(GROUP, uid=b"second group uid")
+    segment = replace(SEGMENT, uid=b"second index uid", groups=[(group.uid, 0)])
+    merged = replace(SEGMENT, uid=b"merged index uid")
+    killed = [RowRef(GROUP.uid, 1), RowRef(GROUP.uid, 4)]
+    return [
+        replace(after, groups=[group], segments=[segment], killed=killed),
+        replace(after, groups=[], segments=[], killed=killed[:1]),
+        replace(after, groups=[], segments=[merged], replaced=[SEGMENT.uid]),
+    ]

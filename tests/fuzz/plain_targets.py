@@ -1,0 +1,194 @@
+"""Parsers of what is not sealed: frames, the log, and JSON of several kinds."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import msgspec
+
+from encrypted_records.crypto import values
+from encrypted_records.errors import (
+    BadInput,
+    InvalidDefinition,
+    InvalidQuery,
+    LogBroken,
+    Malformed,
+    Unsupported,
+)
+from encrypted_records.index.ledger import Ledger
+from encrypted_records.index.resolve import resolve
+from encrypted_records.model import ids, problem, strict_json, wire
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.predicates import matches, parse_query
+from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
+from tests.fuzz import known
+from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, SEGMENT, UPLOAD
+from tests.fuzz.mutations import json_text, msgpack, raw
+from tests.fuzz.target import Target
+from tests.reference.loading import vectors
+
+# --- frames and the log ------------------------------------------------------------------------
+
+
+def a_body_of_frames(data: bytes) -> None:
+    items = list(wire.decode(data))
+    assert list(wire.decode(wire.encode(items))) == items
+
+
+def a_frame(data: bytes) -> None:
+    """Of every kind, with the right length, so that the payload is read."""
+    for kind in wire.KINDS:
+        with suppress(Malformed):
+            a_body_of_frames(wire.MAGIC + bytes((kind,)) + len(data).to_bytes(4, "big") + data)
+
+
+def a_body_of_commits(data: bytes) -> None:
+    uploads = wire.decode_uploads(data)
+    assert wire.decode_uploads(b"".join(wire.encode_uploads(uploads))) == uploads
+
+
+def the_body_of_a_commit(data: bytes) -> None:
+    body = wire.decode_commit_body(known.signed(data))
+    assert wire.decode_commit_body(known.signed(wire.encode_commit_body(body))) == body
+
+
+def a_manifest(data: bytes) -> None:
+    ledger = Ledger(KEY, bytes(16))
+    ledger.extend(wire.decode_one(data, ManifestDelta))
+    _holds_together(ledger)
+
+
+def a_commit_under_the_right_key(data: bytes) -> None:
+    """As a hostile holder of the key could write it, after a good one."""
+    ledger = known.ledger()
+    ledger.extend(known.delta(known.signed(data), first=2))
+    _holds_together(ledger)
+
+
+def _holds_together(ledger: Ledger) -> None:
+    view = ledger.view()
+    groups = {uid: state.group.count for uid, state in view.groups.items()}
+    dead = {uid: len(view.dead.get(uid, ())) for uid in groups}
+    assert all(dead[uid] <= count for uid, count in groups.items())
+    assert view.count == sum(groups.values()) - sum(dead.values()) >= 0
+    covered = [uid for segment in view.segments for uid, _ in segment.groups]
+    assert sorted(covered) == sorted(groups)
+
+
+# --- JSON --------------------------------------------------------------------------------------
+
+
+def json_of_any_kind(data: bytes) -> None:
+    strict_json.loads(data)
+    strict_json.loads(data.decode("utf-8-sig"))
+
+
+def a_definition(data: bytes) -> None:
+    """What is accepted has keys and a digest, and its extremes can be sealed."""
+    found = parse_definition(data)
+    assert len(found.digest) == 32
+    for spec in found.fields.values():
+        assert len(spec.binding) == 32
+        if spec.number is not None:
+            for point in (spec.number.lowest, spec.number.highest):
+                value = values.from_offset(spec, point - spec.number.lowest)
+                assert values.decode(spec, values.encode(spec, value)) == value
+
+
+_OPENED, _RECORDS = known.opened(), known.records()
+
+
+def a_search(data: bytes) -> None:
+    """What can be asked has an answer, and the index and the records agree on it."""
+    body = strict_json.loads(data)
+    if not isinstance(body, dict):
+        return
+    query = parse_query(body, DEFINITION)
+    found = resolve(query.where, _OPENED, KEY, DEFINITION)
+    right = {at for at, one in enumerate(_RECORDS) if matches(query.where, one.data, DEFINITION)}
+    assert set(found.certain) <= right <= set(found.possible)
+
+
+def the_other_sides_problem(data: bytes) -> None:
+    """Any body becomes an error that can be passed on; the first byte makes a status."""
+    error = problem.to_error(400 + (data[0] if data else 0), data[1:])
+    document = msgspec.json.decode(msgspec.json.encode(problem.of_error(error)))
+    assert 400 <= document["status"] < 600
+
+
+# --- identifiers -------------------------------------------------------------------------------
+
+
+def an_identifier(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    assert ids.to_text(ids.from_text(text)) == text
+
+
+def a_reference(data: bytes) -> None:
+    text = data.decode("latin-1")
+    found = ids.from_reference(text, "schemas", pointer="/schema", own_hosts=("http://[::1]:80",))
+    assert text.endswith(ids.reference("schemas", found))
+
+
+# -----------------------------------------------------------------------------------------------
+
+_FRAMES = (Malformed, Unsupported)
+_ITEMS: list[msgspec.Struct] = [
+    UPLOAD.commit,
+    *UPLOAD.rows,
+    *UPLOAD.pages,
+    known.delta(UPLOAD.commit),
+    RowRef(GROUP.uid, 3),
+    PageRef(SEGMENT.uid, 0),
+    StoredRow(GROUP.uid, 3, UPLOAD.rows[0].rows[3]),
+    Receipt(COMMIT.id, KEY.schema, 1),
+]
+_MANIFEST = wire.encode([known.delta(UPLOAD.commit)])
+_LATER = [wire.encode_commit_body(body) for body in known.next_commits()]
+_DEFINITIONS = [
+    text.encode() for entry in vectors("definitions.json") for text in entry["definitions"]
+]
+_SEARCHES = [
+    json.dumps(body).encode()
+    for body in (
+        {
+            "where": {
+                "and": [
+                    {"field": "age", "op": "between", "value": [1, 41]},
+                    {"not": {"field": "city", "op": "prefix", "value": "Z\u00fc"}},
+                    {"or": [{"field": "balance", "op": "ge", "value": -0.5}]},
+                ]
+            },
+            "fields": ["age", "city"],
+            "limit": 10,
+            "count": True,
+        },
+        {"where": {"field": known.NAMES[3], "op": "lt", "value": "x" * 48 + "b"}},
+        {"where": {"field": "city", "op": "in", "value": ["Oslo", "Z\u00fcrich"]}},
+        {"where": {"field": "age", "op": "is_null", "value": False}, "cursor": "abc"},
+        {"filters": [{"label": "age", "value": 41}, {"label": "city", "value": "Oslo"}]},
+    )
+]
+_PROBLEM = problem.document(409, "conflict", "the state has moved on", hint="try again")
+_REFERENCE = ids.reference("schemas", KEY.schema).encode()
+
+TARGETS = [
+    Target(a_body_of_frames, _FRAMES, [known.BODY, _MANIFEST, wire.encode(_ITEMS)], raw),
+    Target(
+        a_frame,
+        _FRAMES,
+        [msgspec.msgpack.encode(one) for one in _ITEMS],
+        msgpack,
+    ),
+    Target(a_body_of_commits, _FRAMES, [known.BODY], raw),
+    Target(the_body_of_a_commit, (Malformed,), [UPLOAD.commit.body, *_LATER], msgpack),
+    Target(a_manifest, (*_FRAMES, LogBroken), [_MANIFEST], raw),
+    Target(a_commit_under_the_right_key, (LogBroken,), _LATER, msgpack),
+    Target(json_of_any_kind, (Malformed,), [*_DEFINITIONS, *_SEARCHES], json_text),
+    Target(a_definition, (InvalidDefinition,), _DEFINITIONS, json_text),
+    Target(a_search, (Malformed, InvalidQuery), _SEARCHES, json_text),
+    Target(the_other_sides_problem, (), [b"\x09" + json.dumps(_PROBLEM).encode()], json_text),
+    Target(an_identifier, (Malformed,), [ids.to_text(KEY.schema).encode(), b"z" * 22], raw),
+    Target(a_reference, (BadInput,), [_REFERENCE, b"http://[::1]:80" + _REFERENCE], raw),
+]

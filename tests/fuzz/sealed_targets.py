@@ -1,0 +1,207 @@
+"""Parsers of sealed things: from outside, and behind the seal, as if by a hostile key holder."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pyroaring import BitMap
+
+from encrypted_records.crypto import recovery, sealing, values
+from encrypted_records.crypto.format import ARGON2_MEMORY_KIB, ARGON2_PASSES, PAGE_MINI
+from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.index import columns, rows
+from encrypted_records.index.merge import merge_minis
+from encrypted_records.index.resolve import resolve
+from encrypted_records.index.segments import OpenSegment
+from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.records import Group, Page, SealedRow, Segment
+from tests.fuzz import known
+from tests.fuzz.known import DEFINITION, KEY, NAMES, SEGMENT, replace
+from tests.fuzz.mutations import msgpack, raw
+from tests.fuzz.target import Target
+from tests.reference.loading import vectors
+
+FIELDS, VALUES, KEYRING = (vectors(f"{name}.json") for name in ("fields", "values", "keyring"))
+PLACE = {
+    name: bytes.fromhex(value)
+    for name, value in FIELDS["place"].items()
+    if name in ("group", "record")
+}
+ORDINAL, VERSION = FIELDS["place"]["ordinal"], FIELDS["place"]["version"]
+_WHERE = sealing.place(KEY)
+_QUESTIONS = [
+    parse_query({"where": {"field": name, "op": op, "value": value}}, DEFINITION).where
+    for name, value in (("age", 41), ("balance", 0), ("city", "Oslo"), ("city", "x" * 60))
+    for op in ("eq", "ge", "lt", "ne")
+]
+
+
+def _chosen(data: bytes) -> tuple[str, bytes]:
+    """The first byte names a field, the rest is for it."""
+    return NAMES[(data[0] if data else 0) % len(NAMES)], data[1:]
+
+
+def _of(name: str, data: bytes) -> bytes:
+    return bytes((NAMES.index(name),)) + data
+
+
+# --- fields ------------------------------------------------------------------------------------
+
+
+def _open(name: str, sealed: bytes) -> values.Value:
+    group = Group(PLACE["group"], KEY.version, 100, [name])
+    row = SealedRow(PLACE["record"], VERSION, [sealed])
+    return rows.open_row(KEY, DEFINITION, group, ORDINAL, row).data.get(name)
+
+
+def a_sealed_field(data: bytes) -> None:
+    _open(*_chosen(data))
+
+
+def the_plaintext_of_a_field(data: bytes) -> None:
+    """A value has one plaintext and no other is taken for it."""
+    name, plain = _chosen(data)
+    spec = DEFINITION.fields[name]
+    record = sealing.record_context(_WHERE, PLACE["record"], VERSION)
+    key = KEY.field(spec).seal(PLACE["group"])
+    found = _open(name, sealing.seal_field(key, ORDINAL, record, name.encode(), plain))
+    assert values.encode(spec, found) == plain
+
+
+# --- segments ----------------------------------------------------------------------------------
+
+
+def _use(segment: Segment, page: bytes) -> None:
+    """What a proxy does with a segment that opens: it asks, and it merges."""
+    opened = OpenSegment(KEY, DEFINITION, segment, Page(segment.uid, 0, page))
+    every = BitMap(opened.rows)
+    for where in _QUESTIONS:
+        found = resolve(where, opened, KEY, DEFINITION)
+        assert found.certain <= found.possible <= every
+    merged = merge_minis(KEY, DEFINITION, [opened], known.view())
+    assert merged.segment.count == opened.count
+
+
+def _column_size(name: str) -> int:
+    return columns.encoded_size(DEFINITION.fields[name].type, SEGMENT.count)
+
+
+def _sealed_column(name: str, plain: bytes) -> bytes:
+    return sealing.seal_page(
+        KEY.field(DEFINITION.fields[name]).index(SEGMENT.uid),
+        PAGE_MINI,
+        0,
+        plain,
+        schema_place=_WHERE,
+        segment=SEGMENT.uid,
+        name=name.encode(),
+    )
+
+
+def _columns() -> dict[str, bytes]:
+    """The vectors' columns in the order of the page."""
+    opened = known.opened()
+    return {
+        name: columns.encode(opened.column(name), DEFINITION.fields[name].type) for name in NAMES
+    }
+
+
+COLUMNS = _columns()
+HEADER = sealing.open_header(
+    KEY.meta(SEGMENT.uid), SEGMENT.header, schema_place=_WHERE, segment=SEGMENT.uid
+)
+
+
+def a_page(data: bytes) -> None:
+    _use(SEGMENT, data)
+
+
+def a_column(data: bytes) -> None:
+    """What is accepted is sorted, and the one encoding of what it says."""
+    name, plain = _chosen(data)
+    kind = DEFINITION.fields[name].type
+    found = columns.decode(plain, kind, SEGMENT.count)
+    assert columns.encode(found, kind) == plain
+    assert np.all(found.keys[:-1] <= found.keys[1:])
+
+
+def a_column_behind_its_seal(data: bytes) -> None:
+    """Of the right length, which alone is let in."""
+    name, plain = _chosen(data)
+    size = _column_size(name)
+    changed = COLUMNS | {name: plain[:size].ljust(size, b"\0")}
+    page = b"".join(_sealed_column(each, content) for each, content in changed.items())
+    _use(SEGMENT, page)
+
+
+def a_header(data: bytes) -> None:
+    _use(replace(SEGMENT, header=data), known.PAGE.data)
+
+
+def a_header_behind_its_seal(data: bytes) -> None:
+    key = KEY.meta(SEGMENT.uid)
+    header = sealing.seal_header(key, data, schema_place=_WHERE, segment=SEGMENT.uid)
+    _use(replace(SEGMENT, header=header), known.PAGE.data)
+
+
+# --- keyring files -----------------------------------------------------------------------------
+
+FILE, MACHINE_KEY, OWNER = (
+    bytes.fromhex(KEYRING["machine_key"]["good"][name]) for name in ("file", "machine_key", "owner")
+)
+#: Magic, version, wrapping, nonce.
+_HEAD = FILE[: 10 + 1 + 1 + 12]
+PHRASE = KEYRING["passphrase"]["good"]
+ROOTS = AESGCM(MACHINE_KEY).decrypt(_HEAD[-12:], FILE[len(_HEAD) :], _HEAD + OWNER)
+
+
+def a_keyring_file(data: bytes) -> None:
+    assert recovery.unwrap(data, recovery.MachineKey(MACHINE_KEY), OWNER).roots
+
+
+def a_keyring_file_with_a_passphrase(data: bytes) -> None:
+    memory, passes = struct.unpack(">II", data[12:20].ljust(8, b"\0"))
+    if memory in ARGON2_MEMORY_KIB and passes in ARGON2_PASSES and memory * passes > 2**16:
+        return  # allowed, and slow on purpose
+    assert recovery.unwrap(data, recovery.Passphrase(PHRASE["passphrase"]), OWNER).roots
+
+
+def the_root_keys_of_a_keyring_file(data: bytes) -> None:
+    sealed = AESGCM(MACHINE_KEY).encrypt(_HEAD[-12:], data, _HEAD + OWNER)
+    keyring = recovery.unwrap(_HEAD + sealed, recovery.MachineKey(MACHINE_KEY), OWNER)
+    assert keyring.schema(KEY.organization, KEY.schema).version == keyring.newest
+
+
+# -----------------------------------------------------------------------------------------------
+
+_SEALED = [_of(one["field"], bytes.fromhex(one["sealed"])) for one in FIELDS["good"]]
+_PLAIN = [
+    _of(name, bytes.fromhex(one["plain"]))
+    for one in VALUES["bad"]
+    for name in (("city",) if len(one["plain"]) != 18 else ("age", "balance"))
+] + [
+    _of(name, values.encode(DEFINITION.fields[name], value))
+    for record in known.records()
+    for name, value in record.data.items()
+]
+_OSLO = _of("city", b"\x03Oslo\x80".ljust(17, b"\0"))
+
+TARGETS = [
+    Target(a_sealed_field, (DoesNotOpen,), _SEALED, raw),
+    Target(the_plaintext_of_a_field, (DoesNotOpen,), [_OSLO, *_PLAIN], raw),
+    Target(a_page, (DoesNotOpen,), [known.PAGE.data], raw),
+    Target(a_column, (DoesNotOpen,), [_of(*one) for one in COLUMNS.items()], raw),
+    Target(a_column_behind_its_seal, (DoesNotOpen,), [_of(*one) for one in COLUMNS.items()], raw),
+    Target(a_header, (DoesNotOpen,), [SEGMENT.header], raw),
+    Target(a_header_behind_its_seal, (DoesNotOpen,), [HEADER], msgpack),
+    Target(a_keyring_file, (DoesNotOpen, Unsupported), [FILE], raw),
+    Target(
+        a_keyring_file_with_a_passphrase,
+        (DoesNotOpen, Unsupported),
+        [bytes.fromhex(PHRASE["file"])],
+        raw,
+    ),
+    Target(the_root_keys_of_a_keyring_file, (DoesNotOpen, Unsupported), [ROOTS], raw),
+]
