@@ -10,6 +10,7 @@ from encrypted_records import __version__
 from encrypted_records.cli import terminal
 from encrypted_records.cli.commands.api import api
 from encrypted_records.cli.commands.demo import demo
+from encrypted_records.cli.commands.keyring import keyring
 from encrypted_records.cli.commands.proxy import proxy
 from encrypted_records.cli.commands.up import up
 from encrypted_records.errors import ErsError
@@ -25,7 +26,7 @@ def ers() -> None:
     """Encrypted Records Service: records that stay searchable on a server without keys."""
 
 
-for command in (up, api, proxy, demo):
+for command in (up, api, proxy, demo, keyring):
     ers.add_command(command)
 
 

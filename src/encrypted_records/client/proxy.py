@@ -35,6 +35,30 @@ class User(msgspec.Struct, frozen=True):
     organizations: list[str]
 
 
+class KeyVersion(msgspec.Struct, frozen=True):
+    """One root key; ``created`` is in seconds since 1970, 0 where it is not known."""
+
+    version: int
+    created: int
+    fingerprint: str
+
+
+class KeyringInfo(msgspec.Struct, frozen=True):
+    """What may be shown of a keyring."""
+
+    fingerprint: str
+    versions: list[KeyVersion]
+    wrapping: str
+    backup_confirmed: bool
+
+
+class _Phrase(msgspec.Struct, frozen=True):
+    phrase: str
+
+    def __repr__(self) -> str:
+        return "<phrase>"
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
     id: str
@@ -105,6 +129,30 @@ class ProxyClient:
     async def user(self) -> User:
         answer = await self._transport.request("GET", "/api/users/self/")
         return answer.typed(User)  # type: ignore[no-any-return] # typed() checks it
+
+    async def keyring(self) -> KeyringInfo:
+        answer = await self._transport.request("GET", "/api/keyring/")
+        return answer.typed(KeyringInfo)  # type: ignore[no-any-return] # typed() checks it
+
+    async def backup_phrase(self) -> str:
+        """The recovery phrase. It is the key: it belongs on paper, and nowhere else."""
+        answer = await self._transport.request("POST", "/api/keyring/backup/")
+        return answer.typed(_Phrase).phrase  # type: ignore[no-any-return] # typed() checks it
+
+    async def confirm_backup(self, phrase: str) -> None:
+        """Let the proxy remember that its user has the phrase."""
+        body = {"phrase": phrase}
+        await self._transport.request("POST", "/api/keyring/backup/confirm/", json=body)
+
+    async def restore_keyring(self, phrase: str, *, replace: bool = False) -> KeyringInfo:
+        """Make the phrase's keyring this user's at the proxy.
+
+        Args:
+            replace: whether it may take the place of another.
+        """
+        body = {"phrase": phrase, "replace": replace}
+        answer = await self._transport.request("POST", "/api/keyring/restore/", json=body)
+        return answer.typed(KeyringInfo)  # type: ignore[no-any-return] # typed() checks it
 
     async def create_dataset(self, *, name: str, organization: str) -> Created:
         return await self._create("datasets", {"name": name, "organization": organization})

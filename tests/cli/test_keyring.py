@@ -1,0 +1,171 @@
+"""``ers keyring`` against a real proxy, on a real terminal where one is needed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Account, Service, call, clean_environment, running_service
+
+COMMAND = [sys.executable, "-m", "encrypted_records.cli.main", "keyring"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("keyring") / "data") as service:
+        yield service
+
+
+@pytest.fixture
+def account(running: Service) -> Account:
+    return running.new_account()
+
+
+def environment(service: Service, account: Account) -> dict[str, str]:
+    return clean_environment(
+        ERS_PROXY_URL=service.proxy_url, ERS_EMAIL=account.email, ERS_PASSWORD=account.password
+    )
+
+
+def ers(
+    service: Service, account: Account, *arguments: str, typed: str = ""
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env=environment(service, account),
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def backup_on_a_terminal(service: Service, account: Account, *, wrong: bool) -> tuple[int, str]:
+    """Back up as somebody at a terminal does; the exit code and all that was shown."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "backup"],
+        env=environment(service, account) | {"TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown, answered = "", 0
+    while True:
+        try:
+            read = os.read(ours, 4096).decode()
+        except OSError:  # what Linux says when the other end was closed
+            break
+        shown += read
+        words = re.findall(r"^ ?\d+  ([a-z]+)\r?$", shown, re.MULTILINE)
+        asked = re.findall(r"Word (\d+): ", shown)
+        if "press Enter" in shown and answered == 0:
+            os.write(ours, b"\n")
+            answered = 1
+        elif len(asked) >= answered > 0:
+            word = "wrong" if wrong else words[int(asked[-1]) - 1]
+            os.write(ours, f"{word}\n".encode())
+            answered += 1
+    os.close(ours)
+    return process.wait(30), shown
+
+
+def test_a_backup_shows_the_words_and_asks_for_three_of_them(
+    running: Service, account: Account
+) -> None:
+    code, shown = backup_on_a_terminal(running, account, wrong=False)
+
+    assert code == 0, shown
+    assert len(re.findall(r"^ ?\d+  [a-z]+\r?$", shown, re.MULTILINE)) == 24
+    assert len(re.findall(r"Word \d+: ", shown)) == 3
+    assert "is confirmed" in shown
+    assert re.search(r"^backup +confirmed$", ers(running, account, "show").stdout, re.MULTILINE)
+
+
+def test_a_wrong_word_leaves_the_backup_unconfirmed(running: Service, account: Account) -> None:
+    code, shown = backup_on_a_terminal(running, account, wrong=True)
+
+    assert code == 1
+    assert "not confirmed" in shown
+    assert "not confirmed" in ers(running, account, "show").stdout
+
+
+def test_the_words_go_to_a_terminal_only_unless_forced(running: Service, account: Account) -> None:
+    refused = ers(running, account, "backup")
+    forced = ers(running, account, "backup", "--force")
+
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "--force" in refused.stderr
+    assert forced.returncode == 0
+    assert len(forced.stdout.splitlines()) == 24
+    assert "not confirmed" in forced.stderr
+
+
+def test_a_phrase_is_restored_from_stdin_and_replaces_only_when_told_to(
+    running: Service, account: Account
+) -> None:
+    backup = ers(running, account, "backup", "--force").stdout
+    phrase = " ".join(re.findall("[a-z]+", backup))
+    other = running.new_account()
+
+    mistyped = ers(running, other, "restore", typed=phrase + " more")
+    first = ers(running, other, "restore", typed=phrase + "\n")
+    again = ers(running, other, "restore", typed=phrase)
+    replaced = ers(running, other, "restore", "--replace", typed=phrase)
+
+    assert (mistyped.returncode, first.returncode) == (1, 0)
+    assert "24 words, not 25" in mistyped.stderr
+    assert (again.returncode, replaced.returncode) == (1, 0)
+    assert "already" in again.stderr
+    fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
+        "fingerprint"
+    ]
+    assert fingerprint in first.stdout
+    assert fingerprint in ers(running, other, "show").stdout
+
+
+def test_before_there_is_a_keyring_show_says_how_one_comes_about(
+    running: Service, account: Account
+) -> None:
+    shown = ers(running, account, "show")
+
+    assert shown.returncode == 1
+    assert shown.stderr.startswith("error: you have no keyring here yet\nhint: ")
+
+
+def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "show"],
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "ERS_EMAIL and ERS_PASSWORD" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "backup", "restore"])
+def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(command: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, command, "--help"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Example: " in done.stdout
+    flags = set(re.findall(r"--([a-z-]+)", done.stdout.partition("Options:")[2]))
+    assert flags <= {"proxy-url", "force", "replace", "help"}
