@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.crypto.format import WRAP_PASSPHRASE
+from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Cost, Passphrase, unwrap, wrapping_of
-from encrypted_records.errors import Closed, Startup
+from encrypted_records.errors import Closed, Conflict, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy import durable
 from encrypted_records.proxy.keyrings import Keyrings
@@ -240,3 +241,60 @@ def test_asking_for_a_keyring_does_not_make_one(tmp_path: Path) -> None:
     made = keyrings.of(USER)
     assert Keyrings(tmp_path).existing(USER) is not None
     assert keyrings.existing(USER) is made
+
+
+def test_a_restored_keyring_is_the_users_and_counts_as_backed_up(tmp_path: Path) -> None:
+    other, keyrings = Keyring.generate(created=9), Keyrings(tmp_path)
+    assert not keyrings.backup_confirmed(USER, keyrings.of(USER))
+    old = keyring_file(tmp_path).read_bytes()
+
+    with pytest.raises(Conflict) as caught:
+        keyrings.restore(USER, other, replace=False)
+    assert caught.value.reason == "keyring_exists"
+    assert keyrings.of(USER) is not other
+    keyrings.restore(USER, other, replace=True)
+
+    expected = other.schema(ORGANIZATION, SCHEMA).id
+    assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == expected
+    assert keyrings.backup_confirmed(USER, other)
+    (kept,) = (tmp_path / "keyrings").glob("*.previous")
+    assert kept.read_bytes() == old
+
+
+def test_a_keyring_that_is_locked_is_restored_under_the_new_passphrase(tmp_path: Path) -> None:
+    keyring = Keyrings(tmp_path, quick("the old one")).of(USER)
+    keyrings = Keyrings(tmp_path, quick("the new one"))
+    with pytest.raises(Closed):
+        keyrings.of(USER)
+
+    keyrings.restore(USER, keyring, replace=True)
+
+    reopened = Keyrings(tmp_path, quick("the new one"))
+    assert key_id(reopened) == keyring.schema(ORGANIZATION, SCHEMA).id
+    (kept,) = (tmp_path / "keyrings").glob("*.previous")
+    assert unwrap(kept.read_bytes(), quick("the old one"), USER).fingerprint == keyring.fingerprint
+
+
+def test_a_restoration_that_fails_leaves_what_is_on_disk_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyrings = Keyrings(tmp_path)
+    before = key_id(keyrings)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            keyrings.restore(USER, Keyring.generate(), replace=True)
+
+    assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == before
+
+
+def test_a_confirmed_backup_is_of_one_keyring_alone(tmp_path: Path) -> None:
+    keyrings = Keyrings(tmp_path)
+    keyrings.confirm_backup(USER, keyrings.of(USER))
+
+    assert Keyrings(tmp_path).backup_confirmed(USER, keyrings.of(USER))
+    assert not keyrings.backup_confirmed(USER, Keyring.generate())

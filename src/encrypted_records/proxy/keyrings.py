@@ -93,6 +93,8 @@ class Keyrings:
                         code="keyring_exists",
                         hint="its file is kept if you repeat this with replace",
                     )
+                # Should the replacing fail half way, the next question reads what is on disk.
+                self._open.pop(user, None)
                 kept = durable.replace_and_keep(path, file)
                 log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
             self._open[user] = keyring

@@ -88,9 +88,12 @@ async def restore(request: Request) -> Response:
     user = (await parts.caller(request)).user
     asked = await _read(request, _Restoration)
     keyring = keyring_of(asked.phrase, created=int(time.time()))
-    await asyncio.to_thread(parts.keyrings.restore, user, keyring, replace=asked.replace)
-    parts.schemas.forget_user(user)
-    parts.segments.clear()
+    try:
+        await asyncio.to_thread(parts.keyrings.restore, user, keyring, replace=asked.replace)
+    finally:
+        # Also after a failure: it may have come when the file was replaced already.
+        parts.schemas.forget_user(user)
+        parts.segments.clear()
     return answer(await asyncio.to_thread(_keyring_json, parts, user, keyring), 201)
 
 
