@@ -14,5 +14,5 @@ from hypothesis import settings
 settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("dev", deadline=None, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
-settings.register_profile("fuzz", deadline=None, max_examples=1000)
+settings.register_profile("fuzz", deadline=None, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
