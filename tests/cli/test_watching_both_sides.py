@@ -42,9 +42,11 @@ def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Behave:
 def serve(settings: Settings, when_ready: Callable[[], Awaitable[None]]) -> list[int]:
     """Serve until told to stop; the processes that were there when it was ready."""
     seen: list[int] = []
+    # Servers that other tests share are children of this process as well.
+    others = set(descendants(os.getpid()))
 
     async def ready() -> None:
-        seen.extend(descendants(os.getpid()))
+        seen.extend(pid for pid in descendants(os.getpid()) if pid not in others)
         await when_ready()
 
     try:

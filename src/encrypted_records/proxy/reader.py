@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import DoesNotOpen, LogBroken
+from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.ledger import View
 from encrypted_records.index.rows import open_row
 from encrypted_records.index.segments import OpenSegment
@@ -52,11 +52,16 @@ class Reader:
 
         Raises:
             DoesNotOpen: a row was altered or is of another place.
-            LogBroken: the API returned other rows than it was asked for.
+            LogBroken: the API lacks a row, or returned another than it was asked for.
         """
         order = list(range(len(wanted)))
         secrets.SystemRandom().shuffle(order)
-        stored = await self._api.rows(state.id, [wanted[at] for at in order], caller.auth)
+        try:
+            stored = await self._api.rows(state.id, [wanted[at] for at in order], caller.auth)
+        except NotFound as error:
+            if error.reason != "row_gone":
+                raise
+            raise LogBroken("the API lacks a row that its log holds") from None
         for at, row in zip(order, stored, strict=True):
             if (row.group, row.ordinal) != (wanted[at].group, wanted[at].ordinal):
                 raise LogBroken("the API returned another row than it was asked for")

@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 from pyroaring import BitMap
 
-from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
+from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, LogBroken, NotFound
 from encrypted_records.index.ledger import View
 from encrypted_records.index.resolve import Matches, resolve
 from encrypted_records.index.segments import OpenSegment
@@ -111,10 +111,12 @@ class Search:
             view = state.ledger.view()
             try:
                 segments = await self._reader.segments(caller, state, view.segments)
-            except NotFound:
+            except NotFound as error:
+                if error.reason != "segment_gone":
+                    raise
                 # Merged away and cleaned up since the view was taken: look again.
                 if attempt == _ATTEMPTS:
-                    raise
+                    raise LogBroken("the API lacks a segment that its log holds") from None
                 state = await self._schemas.fresh(caller, state.id)
                 continue
             return view, await asyncio.to_thread(_resolve_all, where, state, view, segments)
