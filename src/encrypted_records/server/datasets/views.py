@@ -6,6 +6,7 @@ record is ever sealed under a definition that was replaced meanwhile.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -38,9 +39,9 @@ class _Collection(viewsets.ModelViewSet[M]):
     filters: dict[str, tuple[str | None, str]] = {}
     fallback_slug: str
 
+    @abstractmethod
     def siblings(self, data: dict[str, Any]) -> QuerySet[Any]:
         """Whatever has a slug in the parent that a new resource names."""
-        raise NotImplementedError
 
     @property
     def user(self) -> User:
