@@ -144,7 +144,10 @@ class StaleDefinition(Conflict):
 
 class MergeFirst(Conflict):
     code = "merge_first"
-    default_hint = "too many small segments are live; merge them, then repeat the request"
+    default_hint = (
+        "proxies merge small segments when they ingest; if this goes on, the schema is as large as"
+        " this version can index: divide the records among several schemas"
+    )
 
 
 class Unsupported(Refused):

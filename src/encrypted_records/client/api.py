@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -26,15 +24,9 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 
-#: Rows and pages asked for in one request; the API takes as many.
+#: Rows and pages asked for in one request; the API takes no fewer.
 MAX_ROWS = 1000
 MAX_PAGES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    access: str
-    refresh: str
 
 
 class SchemaResource(msgspec.Struct):
@@ -64,11 +56,14 @@ class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def tokens(self, email: str, password: str) -> Tokens:
+    async def access_token(self, email: str, password: str) -> str:
         answer = await self.transport.request(
             "POST", "/api/token/", json={"email": email, "password": password}
         )
-        return _tokens(answer)
+        found = answer.json()
+        if not isinstance(found, dict) or not isinstance(found.get("access"), str):
+            raise ApiFailed("the API's answer holds no access token")
+        return str(found["access"])
 
     async def user_id(self, auth: str) -> str:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
@@ -139,14 +134,6 @@ class Api:
             auth=auth,
             repeatable=True,
         )
-
-
-def _tokens(answer: Response) -> Tokens:
-    found: Any = answer.json()
-    try:
-        return Tokens(str(found["access"]), str(found["refresh"]))
-    except (KeyError, TypeError):
-        raise ApiFailed("the API's answer holds no tokens") from None
 
 
 def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:

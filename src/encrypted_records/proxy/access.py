@@ -99,9 +99,9 @@ class Access:
         email, separator, password = text.partition(":")
         if not separator:
             raise NotAuthenticated("the Basic credentials are not e-mail:password")
-        tokens = await self._api.tokens(email, password)
-        auth = f"Bearer {tokens.access}"
-        return await self._identify(auth), _expiry(tokens.access) - EARLY_SECONDS
+        token = await self._api.access_token(email, password)
+        auth = f"Bearer {token}"
+        return await self._identify(auth), _expiry(token) - EARLY_SECONDS
 
     async def _bearer(self, credentials: str) -> tuple[Caller, float]:
         caller = await self._identify(f"Bearer {credentials}")
