@@ -94,7 +94,7 @@ def test_a_backup_shows_the_words_and_asks_for_three_of_them(
 def test_a_wrong_word_leaves_the_backup_unconfirmed(running: Service, account: Account) -> None:
     code, shown = backup_on_a_terminal(running, account, wrong=True)
 
-    assert code == 1
+    assert code == 2
     assert "not confirmed" in shown
     assert "not confirmed" in ers(running, account, "show").stdout
 
@@ -123,9 +123,9 @@ def test_a_phrase_is_restored_from_stdin_and_replaces_only_when_told_to(
     again = ers(running, other, "restore", typed=phrase)
     replaced = ers(running, other, "restore", "--replace", typed=phrase)
 
-    assert (mistyped.returncode, first.returncode) == (1, 0)
+    assert (mistyped.returncode, first.returncode) == (2, 0)
     assert "24 words, not 25" in mistyped.stderr
-    assert (again.returncode, replaced.returncode) == (1, 0)
+    assert (again.returncode, replaced.returncode) == (4, 0)
     assert "already" in again.stderr
     fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
         "fingerprint"
@@ -139,7 +139,7 @@ def test_before_there_is_a_keyring_show_says_how_one_comes_about(
 ) -> None:
     shown = ers(running, account, "show")
 
-    assert shown.returncode == 1
+    assert shown.returncode == 3
     assert shown.stderr.startswith("error: you have no keyring here yet\nhint: ")
 
 

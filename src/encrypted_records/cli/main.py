@@ -8,26 +8,32 @@ import click
 
 from encrypted_records import __version__
 from encrypted_records.cli import terminal
-from encrypted_records.cli.commands.api import api
-from encrypted_records.cli.commands.demo import demo
-from encrypted_records.cli.commands.keyring import keyring
-from encrypted_records.cli.commands.proxy import proxy
-from encrypted_records.cli.commands.up import up
+from encrypted_records.cli.lazy import LazyGroup
 from encrypted_records.errors import ErsError
+
+COMMANDS = {
+    "The service": {
+        "up": "Start API and proxy together.",
+        "api": "Run the API alone.",
+        "proxy": "Run the proxy alone, for an API elsewhere.",
+        "demo": "Start both, store a thousand records, search them.",
+    },
+    "Keys": {
+        "keyring": "Show, back up or restore your keyring.",
+    },
+}
 
 
 @click.group(
+    cls=LazyGroup,
+    sections=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each setting comes from its flag, else its variable, else the config file, else its"
-    " default. docs/operations.md lists them all.",
+    epilog="docs/cli.md describes every command, docs/operations.md every setting.",
 )
 @click.version_option(__version__, prog_name="ers")
+@terminal.debug_option
 def ers() -> None:
     """Encrypted Records Service: records that stay searchable on a server without keys."""
-
-
-for command in (up, api, proxy, demo, keyring):
-    ers.add_command(command)
 
 
 def main() -> None:

@@ -2,13 +2,15 @@
 
 Results go to stdout; errors, progress and logs go to stderr. An error is one line ``error: what
 happened`` and, where there is a way out, a second ``hint: how to go on``. No traceback reaches a
-user unless ``ERS_TRACEBACK=1`` asks for it. Exit codes: 0 done, 1 failed, 2 misused,
-130 interrupted.
+user unless ``--debug`` or ``ERS_TRACEBACK=1`` asks for it. What came from elsewhere cannot steer
+the terminal: control characters are shown, not sent. docs/cli.md promises the exit codes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +19,21 @@ from typing import Any
 
 import click
 
-from encrypted_records.errors import ErsError, InvalidSetting
+from encrypted_records import errors
+from encrypted_records.errors import ErsError
 
-DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, MISUSED, MISSING, REFUSED, UNAVAILABLE, REJECTED, INTERRUPTED = (
+    *range(7),
+    130,
+)
+#: The first class that an error is of decides.
+EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
+    (errors.InvalidRecords, REJECTED),
+    (errors.BadInput, MISUSED),
+    (errors.NotFound, MISSING),
+    (errors.Refused, REFUSED),
+    (errors.Unavailable, UNAVAILABLE),
+)
 #: Flaws of an input shown below an error; the rest are counted.
 FLAWS_SHOWN = 5
 
@@ -36,10 +50,16 @@ def report(error: ErsError) -> int:
     for flaw in error.flaws[:FLAWS_SHOWN]:
         row = "" if flaw.row is None else f"row {flaw.row}"
         place = ", ".join(part for part in (row, flaw.field or flaw.pointer) if part)
-        click.echo(f"  {place}: {flaw.detail}" if place else f"  {flaw.detail}", err=True)
+        text = f"{place}: {flaw.detail}" if place else flaw.detail
+        click.echo(f"  {printable(text)}", err=True)
     if len(error.flaws) > FLAWS_SHOWN:
         click.echo(f"  and {len(error.flaws) - FLAWS_SHOWN} more", err=True)
-    return MISUSED if isinstance(error, InvalidSetting) else FAILED
+    return exit_code(error)
+
+
+def exit_code(error: ErsError) -> int:
+    """What a command that ended with ``error`` exits with."""
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
 def report_misuse(error: click.ClickException) -> int:
@@ -56,9 +76,30 @@ def report_bug(error: BaseException) -> int:
     _trace()
     _error(
         f"internal error ({type(error).__name__})",
-        "this is a bug; repeat it with ERS_TRACEBACK=1 set and report what that shows",
+        "this is a bug; repeat it with --debug and report what that shows",
     )
     return FAILED
+
+
+def _start_debugging(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        # In the environment, so that the sides that a command starts are told as well.
+        os.environ["ERS_TRACEBACK"] = "1"
+    if os.environ.get("ERS_TRACEBACK"):
+        logging.basicConfig(level=logging.INFO)
+    else:
+        # Warnings about attempts that are repeated are no result, and the error says it all.
+        logging.getLogger("encrypted_records").addHandler(logging.NullHandler())
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_start_debugging,
+    help="Show each request, and where in the program an error came from.",
+)
 
 
 def _trace() -> None:
@@ -88,9 +129,17 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda step: bar.advance(task, step)
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """``text`` with what would move the cursor, or turn the writing around, as its escape."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
     """Lines of a table: the column names, then a line per row, absent values left blank."""
-    cells = [[str(row.get(name, "")) for name in columns] for row in rows]
+    cells = [[printable(str(row.get(name, ""))) for name in columns] for row in rows]
     widths = [max(len(line[at]) for line in [list(columns), *cells]) for at in range(len(columns))]
     for line in [list(columns), ["-" * width for width in widths], *cells]:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

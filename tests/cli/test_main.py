@@ -1,0 +1,85 @@
+"""What every command has in common: a fast start, and codes that mean something."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from encrypted_records import errors
+from encrypted_records.cli import main, terminal
+from encrypted_records.cli.terminal import exit_code, printable
+from encrypted_records.errors import ErsError
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ErsError, 1),
+        (errors.Startup, 1),
+        (errors.InvalidSetting, 2),
+        (errors.InvalidQuery, 2),
+        (errors.TooLarge, 2),
+        (errors.NotFound, 3),
+        (errors.NotAuthenticated, 4),
+        (errors.Conflict, 4),
+        (errors.KeyMissing, 4),
+        (errors.Throttled, 4),
+        (errors.ApiUnreachable, 5),
+        (errors.ApiFailed, 5),
+        (errors.InvalidRecords, 6),
+    ],
+)
+def test_an_error_has_the_exit_code_of_its_kind(error: type[ErsError], code: int) -> None:
+    assert exit_code(error("what happened")) == code
+
+
+def test_every_exit_code_is_documented() -> None:
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", DOCUMENT, re.MULTILINE)}
+    ours = {code for _, code in terminal.EXIT_CODES} | {
+        terminal.DONE,
+        terminal.FAILED,
+        terminal.INTERRUPTED,
+    }
+    assert listed == ours
+
+
+def test_help_says_of_each_command_what_the_command_says_of_itself() -> None:
+    context = click.Context(main.ers)
+    for commands in main.COMMANDS.values():
+        for name, short in commands.items():
+            command = main.ers.get_command(context, name)
+            assert command is not None
+            assert command.get_short_help_str(100) == short
+
+
+def test_help_imports_no_command_and_nothing_slow() -> None:
+    program = (
+        "import sys; from encrypted_records.cli import main; main.run(['--help']);"
+        "slow = {'aiohttp', 'msgspec', 'numpy', 'rich', 'django', 'starlette', 'cryptography',"
+        " 'encrypted_records.cli.commands'};"
+        "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_is_nearly_right_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["keyrings"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: no such command 'keyrings'; did you mean keyring?",
+        "hint: see ers --help",
+    ]
+
+
+def test_what_was_stored_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\r\n\u202e\x9bc") == "a\\x1b[2Jb\\r\\n\\u202e\\x9bc"
+    assert printable("Zoë 東京") == "Zoë 東京"
