@@ -26,7 +26,8 @@
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
     │   ├── ApiTimeout              connected, and no answer in time
-    │   └── ApiFailed               the API answered with a failure of its own
+    │   ├── ApiFailed               the API answered with a failure of its own
+    │   └── OutOfSpace              no room on this machine's disk
     └── Startup                     the service cannot start here
 
 Each class has a stable ``code`` that docs/errors.md explains; an instance may narrow it.
@@ -195,6 +196,11 @@ class ApiTimeout(Unavailable):
 class ApiFailed(Unavailable):
     code = "api_failed"
     default_hint = "look at the API's log under the same request id"
+
+
+class OutOfSpace(Unavailable):
+    code = "out_of_space"
+    default_hint = "make room on the disk that holds the proxy's data folder, then go on"
 
 
 class Startup(ErsError):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from encrypted_records.crypto import recovery, sealing, values
+from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto import recovery, sealing, spooling, values
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, TailKey
-from encrypted_records.errors import ErsError
+from encrypted_records.errors import DoesNotOpen, ErsError
 from encrypted_records.index import rows
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import to_text
 from encrypted_records.model.records import Group, SealedRow
 from encrypted_records.model.shapes import padded_length
+from encrypted_records.proxy.spool import Spool
 from tests.reference.loading import raw, vectors
 
 DERIVATION = vectors("derivation.json")
@@ -22,6 +26,7 @@ VALUES = vectors("values.json")
 FIELDS = vectors("fields.json")
 KEYRING = vectors("keyring.json")
 PHRASES = vectors("phrases.json")
+SPOOL = vectors("spool.json")
 
 
 def code_of(error: BaseException) -> str:
@@ -225,3 +230,54 @@ def test_a_phrase_with_a_mistake_is_refused_and_not_repeated(entry: dict[str, An
     assert caught.value.reason == "invalid_phrase"
     said = set(f"{caught.value.message} {caught.value.hint}".split())
     assert not said & {word for word in entry["phrase"].split() if len(word) > 4}
+
+
+def test_the_keys_of_a_spool_file_are_derived_as_specified() -> None:
+    root, upload = (bytes.fromhex(SPOOL[name]) for name in ("root", "upload"))
+    for version, expected in SPOOL["K_spool"].items():
+        assert bare(RootKey(root).spool(upload, int(version))) == expected
+    key = RootKey(root).spool(upload, 1)
+    found = [bare(key.session(bytes.fromhex(salt))) for salt in SPOOL["salts"]]
+    assert found == SPOOL["K_session"]
+
+
+def spool_file(kind: int, sessions: list[list[bytes]]) -> str:
+    key = RootKey(bytes.fromhex(SPOOL["root"])).spool(bytes.fromhex(SPOOL["upload"]), 1)
+    file = head = spooling.SpoolHead(kind, key.version, key.upload).encode()
+    offset = 0
+    for number, frames in enumerate(sessions):
+        salt = bytes.fromhex(SPOOL["salts"][number])
+        session = spooling.Session(key, head, number, offset, salt)
+        file += session.encode()
+        for plain in frames:
+            out = memoryview(bytearray(len(plain) + spooling.FRAME_OVERHEAD))
+            assert session.seal_into(plain, out) == len(out)
+            file += bytes(out)
+        offset = session.offset
+    return file.hex()
+
+
+def test_a_spool_file_is_written_as_specified() -> None:
+    sessions = [[bytes.fromhex(frame) for frame in frames] for frames in SPOOL["sessions"]]
+    assert spool_file(fmt.SPOOL_PLAIN, sessions) == SPOOL["file"]
+    joined = bytes.fromhex(SPOOL["joined"]["plain"])
+    assert spool_file(fmt.SPOOL_JOINED, [[joined]]) == SPOOL["joined"]["file"]
+
+
+def read_spool(folder: Path, file: str) -> str:
+    upload = bytes.fromhex(SPOOL["upload"])
+    spool = Spool(folder)
+    (folder / f"{to_text(upload)}.spool").write_bytes(bytes.fromhex(file))
+    keyring = Keyring({kv: RootKey(bytes.fromhex(SPOOL["root"])) for kv in (1, 2)})
+    return b"".join(spool.read(upload, keyring, size=len(SPOOL["plain"]) // 2)).hex()
+
+
+def test_a_spool_file_is_read_as_specified(tmp_path: Path) -> None:
+    assert read_spool(tmp_path, SPOOL["file"]) == SPOOL["plain"]
+
+
+@pytest.mark.parametrize("entry", SPOOL["bad"], ids=lambda entry: entry["why"])
+def test_an_unsound_spool_file_is_damaged(entry: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DoesNotOpen) as caught:
+        read_spool(tmp_path, entry["file"])
+    assert caught.value.reason == "spool_damaged"

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.reference import Refused, definitions, keyring, keys, phrase, segments
+from tests.reference import Refused, definitions, keyring, keys, phrase, segments, spool
 from tests.reference import fields as ref
 from tests.reference.loading import raw, vectors
 
 VALUES = vectors("values.json")
 FIELDS = vectors("fields.json")
 KEYRING = vectors("keyring.json")
+SPOOL = vectors("spool.json")
 
 
 def schema_of(entry: dict[str, Any]) -> keys.Schema:
@@ -102,3 +103,19 @@ def test_an_altered_mini_does_not_open(part: str, at: int) -> None:
             definitions.load(found["definition"]),
             *(bytes(segment[name]) for name in ("uid", "header", "page")),
         )
+
+
+def read_spool(file: str) -> bytes:
+    root, upload = (bytes.fromhex(SPOOL[name]) for name in ("root", "upload"))
+    return spool.read(root, upload, bytes.fromhex(file), len(SPOOL["plain"]) // 2)
+
+
+def test_a_spool_file_gives_its_upload() -> None:
+    assert read_spool(SPOOL["file"]).hex() == SPOOL["plain"]
+
+
+@pytest.mark.parametrize("entry", SPOOL["bad"], ids=lambda entry: entry["why"])
+def test_an_unsound_spool_file_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as caught:
+        read_spool(entry["file"])
+    assert caught.value.code == entry["error"]

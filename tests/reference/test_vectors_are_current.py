@@ -20,6 +20,7 @@ _REFERENCE = (
     "msgpack",
     "phrase",
     "segments",
+    "spool",
     "__init__",
 )
 MADE = {name: make.text(content) for name, content in make.build().items()}

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import cases, keyring_cases, sealed_cases
+from tests.vectors import cases, keyring_cases, sealed_cases, spool_cases
 
 HERE = Path(__file__).parent
 
@@ -28,6 +28,7 @@ def build() -> dict[str, Any]:
         "phrases.json": keyring_cases.phrases(),
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
+        "spool.json": spool_cases.spool(),
     }
 
 

@@ -5,6 +5,8 @@ string :func:`info` makes of the label and what is written beside it::
 
     root[kv]                       32 random bytes, one per keyring version kv
      ├─ "fingerprint"              8 bytes that name the root key to people
+     ├─ "spool" upload, kv         K_spool
+     │   └─ "session" salt         K_session AES-256-GCM, what one append wrote
      └─ "schema" org, schema, kv   K_schema
          ├─ "id"                   key id, 8 bytes, known to the API
          ├─ "log"                  K_log    HMAC-SHA256 of commits
@@ -34,6 +36,8 @@ FIELD = b"field"
 SEAL = b"seal"
 INDEX = b"index"
 TAIL = b"tail"
+SPOOL = b"spool"
+SESSION = b"session"
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
@@ -68,6 +72,20 @@ PHRASE_KEYRING_VERSION = 1
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)
 ARGON2_LANES = range(1, 16 + 1)
+
+#: The spool file (docs/SPEC.md, section 11).
+SPOOL_MAGIC = b"ERSSPOOL"
+SPOOL_VERSION = 1
+#: What a spool file holds. Numbers are never reused.
+SPOOL_PLAIN = 1
+SPOOL_JOINED = 2
+#: The byte before a session's salt, and the one before a frame.
+SPOOL_SESSION = 1
+SPOOL_FRAME = 2
+SPOOL_SALT_BYTES = 32
+#: Plaintext in one frame, at most.
+SPOOL_FRAME_BYTES = 1 << 18
+SPOOL_SESSION_FRAMES = 1 << 20
 
 
 def info(*parts: bytes) -> bytes:

@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.utils import Buffer
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.errors import DoesNotOpen, KeyMissing
@@ -72,6 +73,10 @@ class _Cipher(_Secret):
         """AES-256-GCM: ciphertext and 16-byte tag. The caller answers for the nonce."""
         return self._aead.encrypt(nonce, plain, context)
 
+    def encrypt_into(self, nonce: bytes, plain: Buffer, context: bytes, out: memoryview) -> int:
+        """As :meth:`encrypt`, into the first bytes of ``out``; how many those are."""
+        return self._aead.encrypt_into(nonce, plain, context, out)
+
     def decrypt(self, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
         """Undo :meth:`encrypt`.
 
@@ -115,6 +120,22 @@ class SealKey(_Cipher):
 
 class IndexKey(_Cipher):
     """Seals one field's pages in one segment; the nonce is the page's kind and number."""
+
+
+class SessionKey(_Cipher):
+    """Seals what one append wrote to a spool file; the nonce is the frame's number."""
+
+
+class SpoolKey(_Secret):
+    """Everything about one upload's spool file, under keyring version ``version``."""
+
+    def __init__(self, secret: bytes, *, upload: bytes, version: int) -> None:
+        super().__init__(secret)
+        self.upload = upload
+        self.version = version
+
+    def session(self, salt: bytes) -> SessionKey:
+        return SessionKey(self._derive(fmt.SESSION, salt))
 
 
 class FieldKey(_Secret):
@@ -194,6 +215,15 @@ class RootKey(_Secret):
         secret = self._derive(fmt.SCHEMA, organization, schema, version.to_bytes(4, "big"))
         return SchemaKey(secret, organization=organization, schema=schema, version=version)
 
+    def spool(self, upload: bytes, version: int) -> SpoolKey:
+        """The key of an upload's bytes on disk under this root, which is ``version``.
+
+        Args:
+            upload: 16-byte identifier.
+        """
+        secret = self._derive(fmt.SPOOL, upload, version.to_bytes(4, "big"))
+        return SpoolKey(secret, upload=upload, version=version)
+
 
 @dataclass(frozen=True, repr=False)
 class Keyring:
@@ -223,10 +253,22 @@ class Keyring:
             KeyMissing: the keyring has no such version.
         """
         wanted = self.newest if version is None else version
-        root = self.roots.get(wanted)
+        return self._root(wanted).schema(organization, schema, wanted)
+
+    def spool(self, upload: bytes, version: int | None = None) -> SpoolKey:
+        """The key of an upload's bytes on disk, under ``version`` or under the newest.
+
+        Raises:
+            KeyMissing: the keyring has no such version.
+        """
+        wanted = self.newest if version is None else version
+        return self._root(wanted).spool(upload, wanted)
+
+    def _root(self, version: int) -> RootKey:
+        root = self.roots.get(version)
         if root is None:
-            raise KeyMissing(f"the keyring has no version {wanted}")
-        return root.schema(organization, schema, wanted)
+            raise KeyMissing(f"the keyring has no version {version}")
+        return root
 
     def schema_of(self, organization: bytes, schema: bytes, key_id: bytes) -> SchemaKey:
         """The schema's key whose id the API names.

@@ -29,6 +29,7 @@ STATUS: dict[type[ErsError], int] = {
     errors.Closed: 422,
     errors.Unavailable: 502,
     errors.ApiTimeout: 504,
+    errors.OutOfSpace: 507,
     ErsError: 500,
 }
 
@@ -48,6 +49,7 @@ _TITLES = {
     502: "The API cannot be reached",
     503: "Not available now",
     504: "The API did not answer in time",
+    507: "No room on the disk",
 }
 
 
@@ -124,6 +126,7 @@ _BY_CODE: dict[str, type[ErsError]] = {
         errors.LogBroken,
         errors.ApiUnreachable,
         errors.ApiTimeout,
+        errors.OutOfSpace,
     )
 }
 _BY_STATUS: dict[int, type[ErsError]] = {

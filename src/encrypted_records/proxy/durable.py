@@ -21,7 +21,7 @@ def write_once(path: Path, content: bytes) -> bool:
         return False
     finally:
         temporary.unlink()
-    _sync(path.parent)
+    sync_folder(path.parent)
     return True
 
 
@@ -33,7 +33,7 @@ def replace(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink()
         raise
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
 def replace_and_keep(path: Path, content: bytes) -> Path:
@@ -44,7 +44,7 @@ def replace_and_keep(path: Path, content: bytes) -> Path:
         kept before is overwritten.
     """
     kept = _keep(path)
-    _sync(path.parent)
+    sync_folder(path.parent)
     replace(path, content)
     return kept
 
@@ -79,7 +79,8 @@ def _written_beside(path: Path, content: bytes) -> Path:
     return temporary
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put on disk which names ``folder`` has."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,0 +1,136 @@
+"""Seal and open what a spool file holds (docs/SPEC.md, section 11): uploads on their way in.
+
+Why no key and nonce ever seal two plaintexts: every append draws a salt and has the key of that
+salt to itself; the nonce counts the frames that it has sealed. An append that is cut off, by a
+crash or by its client, is never gone on with. Whatever follows is another append.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from cryptography.utils import Buffer
+
+from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto.keys import SpoolKey
+from encrypted_records.errors import DoesNotOpen, Unsupported
+
+_HEAD = struct.Struct(f">{len(fmt.SPOOL_MAGIC)}sBBI16s")
+_FRAME = struct.Struct(">BI")
+_NONCE = struct.Struct(">8xI")
+_CONTEXT = struct.Struct(">IQ")
+
+TAG_BYTES = 16
+HEAD_BYTES = _HEAD.size
+SESSION_BYTES = 1 + fmt.SPOOL_SALT_BYTES
+FRAME_HEAD_BYTES = _FRAME.size
+#: What a frame takes on disk beyond its plaintext.
+FRAME_OVERHEAD = FRAME_HEAD_BYTES + TAG_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolHead:
+    """The first bytes of a spool file: what it holds, and under which key.
+
+    ``version`` is the keyring's; ``upload`` has 16 bytes.
+    """
+
+    kind: int
+    version: int
+    upload: bytes
+
+    def encode(self) -> bytes:
+        magic = (fmt.SPOOL_MAGIC, fmt.SPOOL_VERSION)
+        return _HEAD.pack(*magic, self.kind, self.version, self.upload)
+
+
+def read_head(data: bytes) -> SpoolHead:
+    """The head that ``data`` begins with. Nothing proves it before a frame has opened under it.
+
+    Raises:
+        DoesNotOpen: it is cut short.
+        Unsupported: it is no spool file, or one of another version or kind.
+    """
+    if len(data) < HEAD_BYTES:
+        raise DoesNotOpen("a spool file is cut short")
+    magic, version, kind, keyring, upload = _HEAD.unpack_from(data)
+    if magic != fmt.SPOOL_MAGIC or version != fmt.SPOOL_VERSION:
+        raise Unsupported("a file is no spool file of this version")
+    if kind not in (fmt.SPOOL_PLAIN, fmt.SPOOL_JOINED):
+        raise Unsupported("a spool file is of a kind that this version does not know")
+    return SpoolHead(kind, keyring, upload)
+
+
+class Session:
+    """One append: what it has sealed so far, or what was opened of it so far.
+
+    ``number`` counts the file's sessions from 0; ``offset`` is where in the upload the next frame
+    begins.
+    """
+
+    def __init__(
+        self, key: SpoolKey, head: bytes, number: int, offset: int, salt: bytes | None = None
+    ) -> None:
+        """Begin one with a salt of its own, or read the one that has ``salt``."""
+        self.number = number
+        self.offset = offset
+        self.salt = os.urandom(fmt.SPOOL_SALT_BYTES) if salt is None else salt
+        self._key = key.session(self.salt)
+        self._head = head
+        self._frames = 0
+
+    def encode(self) -> bytes:
+        """What stands before the session's first frame."""
+        return bytes((fmt.SPOOL_SESSION,)) + self.salt
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another must begin, so that no key seals too many messages."""
+        return self._frames >= fmt.SPOOL_SESSION_FRAMES
+
+    def seal_into(self, plain: Buffer, out: memoryview) -> int:
+        """Write the next frame to the beginning of ``out``; how many bytes it has.
+
+        Args:
+            plain: 1 to ``SPOOL_FRAME_BYTES`` bytes.
+        """
+        size = len(plain)
+        assert 0 < size <= fmt.SPOOL_FRAME_BYTES and not self.is_full
+        _FRAME.pack_into(out, 0, fmt.SPOOL_FRAME, size)
+        place = out[FRAME_HEAD_BYTES : size + FRAME_OVERHEAD]
+        self._key.encrypt_into(_NONCE.pack(self._frames), plain, self._context(), place)
+        self.skip(size)
+        return size + FRAME_OVERHEAD
+
+    def open(self, sealed: bytes) -> bytes:
+        """The plaintext of the next frame, of which ``sealed`` is ciphertext and tag.
+
+        Raises:
+            DoesNotOpen: altered, moved, or of another append, upload or key.
+        """
+        plain = self._key.decrypt(_NONCE.pack(self._frames), sealed, self._context())
+        self.skip(len(plain))
+        return plain
+
+    def skip(self, size: int) -> None:
+        """Pass the next frame, of ``size`` bytes of plaintext, without opening it."""
+        self._frames += 1
+        self.offset += size
+
+    def _context(self) -> bytes:
+        return self._head + _CONTEXT.pack(self.number, self.offset)
+
+
+def frame_size(head: bytes) -> int:
+    """How much plaintext the frame has whose first bytes are ``head``.
+
+    Raises:
+        DoesNotOpen: no frame begins so.
+    """
+    if len(head) == FRAME_HEAD_BYTES:
+        marker, size = _FRAME.unpack(head)
+        if marker == fmt.SPOOL_FRAME and 0 < size <= fmt.SPOOL_FRAME_BYTES:
+            return int(size)
+    raise DoesNotOpen("a spool file holds something that is no frame")
