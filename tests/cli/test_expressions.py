@@ -1,0 +1,208 @@
+"""The expression language of searches says what the JSON of ``where`` says."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.cli import expressions
+from encrypted_records.cli.expressions import parse
+from encrypted_records.errors import InvalidQuery, InvalidSetting
+from encrypted_records.model import strict_json
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.predicates import matches, parse_query
+from tests.index.strategies import Case, cases
+
+SIGNS = {"eq": "= ==", "ne": "!= <>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("age = 3", '{"field": "age", "op": "eq", "value": 3}'),
+        ("age==-0.50", '{"field": "age", "op": "eq", "value": -0.50}'),
+        ("age<>1e2", '{"field": "age", "op": "ne", "value": 1e2}'),
+        ("age >= 18", '{"field": "age", "op": "ge", "value": 18}'),
+        ("city = 'it\\'s'", '{"field": "city", "op": "eq", "value": "it\'s"}'),
+        (r'city = "\u00e9\n\"x\""', '{"field": "city", "op": "eq", "value": "é\\n\\"x\\""}'),
+        ('city = "a\nb"', '{"field": "city", "op": "eq", "value": "a\\nb"}'),
+        ("city = '\"'", '{"field": "city", "op": "eq", "value": "\\""}'),
+        ("city in ('a')", '{"field": "city", "op": "in", "value": ["a"]}'),
+        ("city NOT IN (1, 2)", '{"not": {"field": "city", "op": "in", "value": [1, 2]}}'),
+        ("n between 1 and 2", '{"field": "n", "op": "between", "value": [1, 2]}'),
+        ("n not between 1 and 2", '{"not": {"field": "n", "op": "between", "value": [1, 2]}}'),
+        ("n prefix 'x'", '{"field": "n", "op": "prefix", "value": "x"}'),
+        ("n starts with 'x'", '{"field": "n", "op": "prefix", "value": "x"}'),
+        ("n not Starts With 'x'", '{"not": {"field": "n", "op": "prefix", "value": "x"}}'),
+        ("n is null", '{"field": "n", "op": "is_null", "value": true}'),
+        ("n is not null", '{"field": "n", "op": "is_null", "value": false}'),
+        ("`date of ``birth`` ` = 1", '{"field": "date of `birth` ", "op": "eq", "value": 1}'),
+        ("`and` = 1", '{"field": "and", "op": "eq", "value": 1}'),
+        ("ünï_1.x-y = 1", '{"field": "ünï_1.x-y", "op": "eq", "value": 1}'),
+        (
+            "a = 1 or b = 2 and not c = 3",
+            '{"or": [{"field": "a", "op": "eq", "value": 1},'
+            ' {"and": [{"field": "b", "op": "eq", "value": 2},'
+            ' {"not": {"field": "c", "op": "eq", "value": 3}}]}]}',
+        ),
+        (
+            "(a = 1 or b = 2) and (c between 1 and 2 and d = 3)",
+            '{"and": [{"or": [{"field": "a", "op": "eq", "value": 1},'
+            ' {"field": "b", "op": "eq", "value": 2}]},'
+            ' {"and": [{"field": "c", "op": "between", "value": [1, 2]},'
+            ' {"field": "d", "op": "eq", "value": 3}]}]}',
+        ),
+    ],
+)
+def test_an_expression_is_a_condition(text: str, where: str) -> None:
+    assert parse(text) == strict_json.loads(where)
+
+
+def test_numbers_stay_exact() -> None:
+    assert parse("n = 9007199254740993")["value"] == 9007199254740993
+    found = parse("n = 0.1000000000000000055511151231257827")["value"]
+    assert found == Decimal("0.1000000000000000055511151231257827")
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("", 1, "empty"),
+        ("age", 4, "expected a comparison after the field"),
+        ("age 3", 5, "expected a comparison after the field"),
+        ("age >= and city = 'x'", 8, "expected a value"),
+        ("age >=", 7, "expected a value after >="),
+        ("age = Rome", 7, "expected a value"),
+        ("age = null", 7, "null is no value"),
+        ("age is 3", 8, "expected null"),
+        ("age not = 3", 9, "expected a comparison after not"),
+        ("age in 3", 8, "expected ( after in"),
+        ("age in ()", 9, "expected a value"),
+        ("age in (1 2)", 11, "expected )"),
+        ("age between 1 or 2", 15, "expected and"),
+        ("age = 1 city = 2", 9, "expected the end"),
+        ("age = 1)", 8, "expected the end"),
+        ("(age = 1", 9, "expected )"),
+        ("and = 1", 1, "expected the name of a field, found and"),
+        ("1 = age", 1, "expected the name of a field"),
+        ("age = 'x", 7, "a quote is not closed"),
+        ("`age = 1", 1, "a quote is not closed"),
+        ("age = 007", 7, "this is no number"),
+        ("age = 1.x", 7, "this is no number"),
+        ("age = .5", 7, "this is no number"),
+        ("age = 1 && city = 'x'", 9, "& is not understood"),
+        (r"city = '\x'", 8, "this cannot be a text"),
+        ("age = 1" + "0" * 400, 7, "this cannot be a number"),
+        ("not " * 101 + "a = 1", 401, "nested more than 100 levels"),
+        ("(" * 5000, 101, "nested more than 100 levels"),
+    ],
+)
+def test_what_is_no_expression_is_refused_with_a_caret_at_the_place(
+    text: str, at: int, message: str
+) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        parse(text)
+    what, line, caret = refused.value.message.split("\n")
+    assert message in what
+    assert what.endswith(f"at character {at} of the expression")
+    assert caret.index("^") == at + 1
+    assert len(line) == len(text) + 2
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=30) | st.text("ab ()=<>'\"\\`,1.-", max_size=20)
+)
+def test_any_text_is_an_expression_or_a_named_error(text: str) -> None:
+    try:
+        parse(text)
+    except InvalidSetting as refused:
+        assert refused.message.count("\n") == 2
+
+
+class Writer:
+    """Writes conditions as expressions, in all the ways in which they can be written."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def word(self, text: str) -> str:
+        return "".join(self.random.choice((one.lower(), one.upper())) for one in text)
+
+    def space(self) -> str:
+        return self.random.choice((" ", "  ", "\t", "\n "))
+
+    def spaced(self, *parts: str) -> str:
+        return self.space().join(parts)
+
+    def field(self, name: str) -> str:
+        plain = re.fullmatch(r"[^\W\d][\w.-]*", name) and name.lower() not in expressions.WORDS
+        quoted = f"`{name.replace('`', '``')}`"
+        return self.random.choice((name, quoted)) if plain else quoted
+
+    def value(self, value: Any) -> str:
+        if not isinstance(value, str):
+            return str(value)
+        if self.random.random() < 0.5:
+            return json.dumps(value, ensure_ascii=self.random.random() < 0.5)
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def write(self, where: Any) -> str:
+        if "and" in where or "or" in where:
+            word = next(iter(where))
+            parts = [f"({self.write(one)})" for one in where[word]]
+            inner = f"{self.space()}{self.word(word)}{self.space()}".join(parts)
+            return f"({inner})" if self.random.random() < 0.5 else inner
+        if "not" in where:
+            return self.spaced(self.word("not"), f"({self.write(where['not'])})")
+        name, op, value = self.field(where["field"]), where["op"], where.get("value")
+        match op:
+            case "is_null":
+                words = ["is", "null"] if value is not False else ["is", "not", "null"]
+                return self.spaced(name, *map(self.word, words))
+            case "in":
+                return self.spaced(name, self.word(op), f"({','.join(map(self.value, value))})")
+            case "between":
+                low, high = map(self.value, value)
+                return self.spaced(name, self.word(op), low, self.word("and"), high)
+            case "prefix":
+                words = self.random.choice((["prefix"], ["starts", "with"]))
+                return self.spaced(name, *map(self.word, words), self.value(value))
+            case _:
+                return self.spaced(name, self.random.choice(SIGNS[op].split()), self.value(value))
+
+
+@given(case=cases(), seed=st.integers(0, 2**32))
+def test_whatever_can_be_asked_in_json_can_be_written_and_means_the_same(
+    case: Case, seed: int
+) -> None:
+    definition = parse_definition(case.text)
+    for where in case.asked:
+        text = Writer(seed).write(where)
+        asked = parse_query({"where": where}, definition).where
+        try:
+            written = parse_query({"where": parse(text)}, definition).where
+        except InvalidQuery as refused:
+            raise AssertionError(text) from refused
+        for record in case.records:
+            accepted = {
+                name: definition.fields[name].accept(value) for name, value in record.items()
+            }
+            assert matches(written, accepted, definition) == matches(asked, accepted, definition)
+
+
+def test_the_grammar_in_the_documentation_is_the_one_of_the_parser() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert expressions.__doc__ is not None
+    grammar = expressions.__doc__.partition("::\n")[2].partition("\nWords")[0]
+    lines = [line.strip() for line in grammar.splitlines() if line.strip()]
+    assert lines
+    flat = " ".join(document.split())
+    assert [line for line in lines if " ".join(line.split()) not in flat] == []
