@@ -18,6 +18,7 @@
     │   ├── Conflict                the state has moved on or forbids it
     │   │   ├── StaleDefinition     the definition changed since the caller read it
     │   │   └── MergeFirst          too many live segments
+    │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
     │   ├── Unsupported             a format this side does not speak
     │   └── Closed                  what cannot be proven right is not answered
     │       ├── KeyMissing          no key here for these records
@@ -25,6 +26,7 @@
     │       └── LogBroken           the commit log was altered, withheld or rolled back
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
+    │   │   └── ProxyUnreachable    the same, between a client and its proxy
     │   ├── ApiTimeout              connected, and no answer in time
     │   ├── ApiFailed               the API answered with a failure of its own
     │   └── OutOfSpace              no room on this machine's disk
@@ -151,6 +153,14 @@ class MergeFirst(Conflict):
     )
 
 
+class NoProxy(Refused):
+    code = "no_proxy"
+    default_hint = (
+        "nothing was sent: name a proxy with ERS_PROXY_URL or --proxy-url; the API itself must"
+        " never see plaintext"
+    )
+
+
 class Unsupported(Refused):
     code = "unsupported"
 
@@ -187,6 +197,14 @@ class Unavailable(ErsError):
 class ApiUnreachable(Unavailable):
     code = "api_unreachable"
     default_hint = "check that the API runs and that --base-url names it"
+
+
+class ProxyUnreachable(ApiUnreachable):
+    code = "proxy_unreachable"
+    default_hint = (
+        "check the address (ERS_PROXY_URL, --proxy-url); ers up starts a proxy with its API, ers"
+        " proxy one alone, and --inline one for a single command"
+    )
 
 
 class ApiTimeout(Unavailable):

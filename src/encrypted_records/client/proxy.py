@@ -6,19 +6,16 @@ Numbers keep their exact value in both directions: they leave as JSON numbers an
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import msgspec
 
-from encrypted_records.client.transport import Transport
-from encrypted_records.errors import ApiFailed, Malformed
-from encrypted_records.model import strict_json
+from encrypted_records.client.resources import Resources
+from encrypted_records.errors import ApiFailed
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
+T = TypeVar("T")
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -74,35 +71,25 @@ class Found:
     results: tuple[FoundRecord, ...]
 
 
-def basic(email: str, password: str) -> str:
-    """The Authorization value of Basic credentials (RFC 7617, UTF-8)."""
-    return "Basic " + base64.b64encode(f"{email}:{password}".encode()).decode()
+def _typed(found: Any, kind: type[T]) -> T:
+    """``found`` as ``kind``.
+
+    Raises:
+        ApiFailed: it is not.
+    """
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError:
+        raise ApiFailed("the answer was not the JSON that was expected") from None
 
 
-class ProxyClient:
+class ProxyClient(Resources):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
-    document stands for, or an ``Unavailable`` where no answer came.
+    document stands for, or an ``Unavailable`` where no answer came. Before anything secret is sent
+    the client makes sure that a proxy answers there, and raises ``NoProxy`` otherwise.
     """
-
-    def __init__(
-        self, proxy_url: str, *, email: str | None = None, password: str | None = None
-    ) -> None:
-        known = email is not None and password is not None
-        auth = basic(email, password) if known else None  # type: ignore[arg-type] # both are known
-        self._transport = Transport(proxy_url, auth=auth)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._transport.close()
 
     async def status(self, *, seconds: float = 5.0) -> Mapping[str, Any]:
         """Whether proxy and API answer. One attempt: whoever waits for it repeats it."""
@@ -155,18 +142,14 @@ class ProxyClient:
         return answer.typed(KeyringInfo)  # type: ignore[no-any-return] # typed() checks it
 
     async def create_dataset(self, *, name: str, organization: str) -> Created:
-        return await self._create("datasets", {"name": name, "organization": organization})
+        found = await self.create("datasets", name=name, organization=organization)
+        return _typed(found, Created)
 
     async def create_schema(
         self, *, name: str, dataset: str, definition: Mapping[str, Any]
     ) -> Created:
-        return await self._create(
-            "schemas", {"name": name, "dataset": dataset, "schema": definition}
-        )
-
-    async def _create(self, collection: str, body: Mapping[str, Any]) -> Created:
-        answer = await self._transport.request("POST", f"/api/{collection}/", json=body)
-        return answer.typed(Created)  # type: ignore[no-any-return] # typed() checks it
+        found = await self.create("schemas", name=name, dataset=dataset, schema=definition)
+        return _typed(found, Created)
 
     async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
         """Store at most 100 records: all of them, or on any error none.
@@ -176,8 +159,7 @@ class ProxyClient:
             records: field name to value; absent fields are left out.
         """
         body = [{"schema": schema, "data": data} for data in records]
-        answer = await self._post("/api/records/ingest/", body)
-        return msgspec.convert(answer, list[Created])
+        return _typed(await self._ask("POST", "/api/records/ingest/", body), list[Created])
 
     async def search(
         self,
@@ -199,7 +181,7 @@ class ProxyClient:
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
         optional = {"where": where, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
-        answer = await self._post("/api/records/search/", body)
+        answer = await self._ask("POST", "/api/records/search/", body)
         try:
             return Found(
                 answer.get("count"),
@@ -208,16 +190,3 @@ class ProxyClient:
             )
         except (AttributeError, KeyError, TypeError):
             raise ApiFailed("the search answer is not of the expected form") from None
-
-    async def _post(self, path: str, body: Any) -> Any:
-        """POST JSON whose numbers are exact, and read the answer alike."""
-        answer = await self._transport.request(
-            "POST",
-            path,
-            data=_encoder.encode(body),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            return strict_json.loads(answer.body)
-        except Malformed:
-            raise ApiFailed("the answer was not the JSON that was expected") from None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import aiohttp
 import msgspec
@@ -28,7 +29,16 @@ ANSWER_SECONDS = 120.0
 BACKOFF_SECONDS = (0.1, 0.5, 2.0)
 _TRANSIENT = frozenset({502, 503, 504})
 
+#: A stream may take as long as it likes, but not pause for longer than an answer may take.
+_STREAMING = aiohttp.ClientTimeout(
+    total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
+)
+_CHUNK_BYTES = 1 << 18
+
+#: A stream can be sent once: a request with one is never repeated.
 Body = bytes | AsyncIterable[bytes] | None
+#: Gives an Authorization value; asked for each request, since what it gives may expire.
+Authorization = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +72,13 @@ class Transport:
 
     Args:
         base_url: scheme, host and port, no path.
-        auth: the value of the Authorization header, or None.
+        auth: the value of the Authorization header, what gives it, or None.
     """
 
-    def __init__(self, base_url: str, *, auth: str | None = None) -> None:
+    #: What no connection is called; a subclass may know more of what is missing.
+    unreachable: ClassVar[type[ApiUnreachable]] = ApiUnreachable
+
+    def __init__(self, base_url: str, *, auth: str | Authorization | None = None) -> None:
         self.base_url = base_url.rstrip("/")
         self.auth = auth
         self._session: aiohttp.ClientSession | None = None
@@ -96,13 +109,16 @@ class Transport:
             )
         return self._session
 
+    async def prepare(self, path: str) -> None:
+        """What has to be done before anything is sent to ``path``: here nothing."""
+
     async def request(
         self,
         method: str,
         path: str,
         *,
         json: Any = None,
-        data: bytes | None = None,
+        data: Body = None,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         auth: str | None = None,
@@ -114,25 +130,20 @@ class Transport:
         Args:
             auth: an Authorization value for this request instead of the transport's own.
             timeout: seconds for the whole exchange.
-            repeatable: whether a failed attempt may be sent again; GET is unless told otherwise.
+            repeatable: whether a failed attempt may be sent again; GET is unless told otherwise,
+                and a stream never.
 
         Raises:
             ErsError: the class that the answer's problem document or status stands for.
             ApiUnreachable, ApiTimeout: no answer, after all attempts.
         """
-        # Bodies are mostly ciphertext; compressing them would only cost time.
-        sent = {"Accept-Encoding": "identity", **(headers or {})}
-        if logs.request_id.get() != logs.NO_REQUEST:
-            sent.setdefault("X-Request-ID", logs.request_id.get())
-        credentials = auth or self.auth
-        if credentials is not None:
-            sent["Authorization"] = credentials
+        await self.prepare(path)
+        sent = await self._headers(headers, auth)
         if json is not None:
             data = msgspec.json.encode(json)
             sent.setdefault("Content-Type", "application/json")
-        pauses = (
-            list(BACKOFF_SECONDS) if repeatable or (repeatable is None and method == "GET") else []
-        )
+        again = method == "GET" if repeatable is None else repeatable
+        pauses = list(BACKOFF_SECONDS) if again and isinstance(data, bytes | None) else []
         while True:
             try:
                 response = await self._once(method, path, data, sent, params, timeout)
@@ -147,11 +158,59 @@ class Transport:
             log.warning("%s %s failed (%s), trying again", method, path, reason)
             await asyncio.sleep(pauses.pop(0))
 
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send one request and yield its answer's bytes as they come; nothing is repeated.
+
+        Raises:
+            ErsError: as :meth:`request`, also where the answer breaks off.
+        """
+        await self.prepare(path)
+        sent = await self._headers(headers, None)
+        with self._ours():
+            answer = await self.session.request(
+                method,
+                self.base_url + path,
+                data=data,
+                headers=sent,
+                allow_redirects=False,
+                timeout=_STREAMING,
+            )
+        async with answer:
+            if answer.status >= 400:
+                with self._ours():
+                    body = await answer.read()
+                self._checked(Response(answer.status, answer.headers, body))
+            yield self._chunks(answer)
+
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        # Only reading is inside: what the caller does with a chunk fails under its own name.
+        with self._ours():
+            async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                yield chunk
+
+    async def _headers(self, more: Mapping[str, str] | None, auth: str | None) -> dict[str, str]:
+        # Bodies are mostly ciphertext; compressing them would only cost time.
+        sent = {"Accept-Encoding": "identity", **(more or {})}
+        if logs.request_id.get() != logs.NO_REQUEST:
+            sent.setdefault("X-Request-ID", logs.request_id.get())
+        credentials = auth or (await self.auth() if callable(self.auth) else self.auth)
+        if credentials is not None:
+            sent["Authorization"] = credentials
+        return sent
+
     async def _once(
         self,
         method: str,
         path: str,
-        data: bytes | None,
+        data: Body,
         headers: Mapping[str, str],
         params: Mapping[str, str] | None,
         seconds: float | None,
@@ -159,7 +218,9 @@ class Transport:
         options: dict[str, Any] = {}
         if seconds is not None:
             options["timeout"] = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        try:
+        elif not isinstance(data, bytes | None):
+            options["timeout"] = _STREAMING
+        with self._ours():
             async with self.session.request(
                 method,
                 self.base_url + path,
@@ -170,12 +231,18 @@ class Transport:
                 **options,
             ) as answer:
                 return Response(answer.status, answer.headers, await answer.read())
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Failures of the connection leave the block as errors of ours."""
+        try:
+            yield
         except TimeoutError:
             raise ApiTimeout(f"{self.base_url} gave no answer in time") from None
         except aiohttp.InvalidURL:
             raise Malformed(f"{self.base_url} is no URL of a service") from None
         except (aiohttp.ClientError, ConnectionError, OSError):
-            raise ApiUnreachable(f"no connection to {self.base_url}, or it broke off") from None
+            raise self.unreachable(f"no connection to {self.base_url}, or it broke off") from None
 
     @staticmethod
     def _checked(response: Response) -> Response:

@@ -119,12 +119,17 @@ class _Received(msgspec.Struct):
 _BY_CODE: dict[str, type[ErsError]] = {
     kind.code: kind
     for kind in (
+        errors.InvalidDefinition,
+        errors.InvalidRecords,
+        errors.InvalidQuery,
         errors.StaleDefinition,
         errors.MergeFirst,
+        errors.NoProxy,
         errors.KeyMissing,
         errors.DoesNotOpen,
         errors.LogBroken,
         errors.ApiUnreachable,
+        errors.ProxyUnreachable,
         errors.ApiTimeout,
         errors.OutOfSpace,
     )

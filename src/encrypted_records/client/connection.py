@@ -1,0 +1,111 @@
+"""What every part of the proxy's client stands on: one transport, and JSON with exact numbers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from encrypted_records.client.transport import Authorization, Transport
+from encrypted_records.errors import ApiFailed, Malformed, NoProxy, ProxyUnreachable
+from encrypted_records.model import strict_json
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+#: What goes there is plaintext or keys, which an API must never see.
+_FOR_PROXIES_ALONE = (
+    "/api/records/",
+    "/api/jobs/",
+    "/api/files/",
+    "/api/keyring/",
+    "/api/schemas/infer/",
+    "/api/schemas/estimate/",
+)
+
+
+def basic(email: str, password: str) -> str:
+    """The Authorization value of Basic credentials (RFC 7617, UTF-8)."""
+    return "Basic " + base64.b64encode(f"{email}:{password}".encode()).decode()
+
+
+class ProxyTransport(Transport):
+    """Requests to a proxy. That one answers is made sure of before anything secret is sent."""
+
+    unreachable = ProxyUnreachable
+
+    def __init__(self, base_url: str, *, auth: str | Authorization | None = None) -> None:
+        super().__init__(base_url, auth=auth)
+        self._is_proxy = False
+
+    async def prepare(self, path: str) -> None:
+        """Ask once who answers, where only a proxy may have what is sent to ``path``.
+
+        Raises:
+            NoProxy: somebody else does, such as an API.
+        """
+        if self._is_proxy or not path.startswith(_FOR_PROXIES_ALONE):
+            return
+        answer = (await self.request("GET", "/api/status/")).json()
+        if not (isinstance(answer, dict) and answer.get("behind_proxy") is True):
+            raise NoProxy(f"{self.base_url} is no proxy")
+        self._is_proxy = True
+
+
+class Connection:
+    """A proxy at ``proxy_url``, used by one account or by none.
+
+    Args:
+        email, password: who asks, by Basic credentials.
+        auth: what gives an Authorization value instead, such as one of a token.
+    """
+
+    def __init__(
+        self,
+        proxy_url: str,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        auth: Authorization | None = None,
+    ) -> None:
+        known = basic(email, password) if email is not None and password is not None else None
+        self._transport = ProxyTransport(proxy_url, auth=auth or known)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send JSON whose numbers are exact, and read the answer alike; None where it is empty."""
+        sent = dict(headers or {})
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        answer = await self._transport.request(
+            method,
+            path,
+            data=None if body is None else _encoder.encode(body),
+            headers=sent,
+            params=params,
+        )
+        if not answer.body:
+            return None
+        try:
+            return strict_json.loads(answer.body)
+        except Malformed:
+            raise ApiFailed("the answer was not the JSON that was expected") from None

@@ -1,0 +1,117 @@
+"""The client of the proxy: exact numbers, whole lists, and nothing secret to strangers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import pytest
+
+from encrypted_records.client import resources
+from encrypted_records.client.proxy import ProxyClient
+from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
+from tests.support.service import Account, Service, free_ports, running_service
+
+T = TypeVar("T")
+Ask = Callable[[Callable[[ProxyClient], Awaitable[T]]], T]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("client") / "data") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def account(running: Service) -> Account:
+    return running.new_account()
+
+
+@pytest.fixture
+def ask(running: Service, account: Account) -> Ask[Any]:
+    return lambda question: with_client(running.proxy_url, account, question)
+
+
+def with_client(url: str, account: Account, question: Callable[[ProxyClient], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with ProxyClient(url, email=account.email, password=account.password) as client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+def test_a_list_is_followed_page_after_page(
+    ask: Ask[Any], account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "_PAGE", 2)
+    names = [f"dataset {number}" for number in range(5)]
+
+    async def make_and_list(client: ProxyClient) -> list[str]:
+        for name in names:
+            await client.create("datasets", name=name, organization=account.organization)
+        return [one["name"] async for one in client.listing("datasets")]
+
+    assert sorted(ask(make_and_list)) == names
+
+
+def test_a_resource_is_made_read_changed_and_deleted(ask: Ask[Any], account: Account) -> None:
+    async def live(client: ProxyClient) -> None:
+        made = await client.create("datasets", name="one", organization=account.organization)
+        changed = await client.change(made["url"], description="two", name=None)
+        assert (changed["name"], changed["description"]) == ("one", "two")
+        assert await client.resource(made["url"]) == changed
+        await client.delete(made["url"])
+        with pytest.raises(NotFound):
+            await client.resource(made["url"])
+
+    ask(live)
+
+
+def test_numbers_keep_every_digit_in_both_directions(ask: Ask[Any], account: Account) -> None:
+    bound = Decimal("0.10000000000000000555")
+    field = {"type": "number", "minimum": -bound, "maximum": bound, "precision": 18}
+
+    async def store(client: ProxyClient) -> Any:
+        dataset = await client.create_dataset(name="exact", organization=account.organization)
+        schema = await client.create_schema(
+            name="exact",
+            dataset=dataset.url,
+            definition={"type": "object", "properties": {"n": field}},
+        )
+        await client.ingest(schema.url, [{"n": Decimal("0.100000000000000001")}])
+        found = await client.search(schema.url)
+        return (await client.resource(schema.url))["schema"], found.results[0].data
+
+    definition, data = ask(store)
+    assert definition["properties"]["n"]["maximum"] == bound
+    assert data == {"n": Decimal("0.100000000000000001")}
+
+
+def test_plaintext_and_keys_are_not_sent_to_what_is_no_proxy(
+    running: Service, account: Account
+) -> None:
+    questions: list[Callable[[ProxyClient], Awaitable[Any]]] = [
+        lambda client: client.ingest("/api/schemas/x/", [{"name": "secret-4711"}]),
+        lambda client: client.search("/api/schemas/x/"),
+        lambda client: client.restore_keyring("secret-4711"),
+    ]
+    for question in questions:
+        with pytest.raises(NoProxy, match="is no proxy"):
+            with_client(running.base_url, account, question)
+    # Whereas what the API may see it answers.
+    assert with_client(running.base_url, account, lambda client: client.user()).email
+
+
+def test_no_connection_is_the_proxys_and_says_how_one_is_started(account: Account) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(ProxyUnreachable) as refused:
+        with_client(f"http://127.0.0.1:{port}", account, lambda client: client.status())
+    assert "ers up" in refused.value.hint
+
+
+def test_an_error_of_the_service_is_the_class_of_its_code(ask: Ask[Any]) -> None:
+    with pytest.raises(BadInput) as refused:
+        ask(lambda client: client.create("datasets", name="x", organization="/api/nothing/"))
+    assert refused.value.flaws[0].code == "invalid_reference"
