@@ -15,7 +15,6 @@ from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import IntegrityError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
-from rest_framework_simplejwt.exceptions import InvalidToken
 
 from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
@@ -61,12 +60,6 @@ def answer(error: ErsError) -> HttpResponse:
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
     ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body is not readable")),
     ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),
-    (
-        (InvalidToken,),
-        lambda: errors.NotAuthenticated(
-            "the token is not valid, or no longer", code="bad_token", hint="log in again"
-        ),
-    ),
     (
         (drf.AuthenticationFailed,),
         lambda: errors.NotAuthenticated("the credentials are not valid", code="bad_credentials"),

@@ -26,6 +26,8 @@ THREADS = 8
 BACKPRESSURE = 64
 STOP_SECONDS = 3
 _MIGRATION_LOCK = 0x45525331
+#: Apps of earlier versions, whose migrations stand in databases that they made.
+_RETIRED_APPS = frozenset({"token_blacklist"})
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,7 @@ def _prepare_database() -> None:
             _refuse_newer()
             call_command("migrate", verbosity=0, interactive=False)
             call_command("clearsessions", verbosity=0)
-            call_command("flushexpiredtokens", verbosity=0)
-            _drop_expired_registrations()
+            _drop_expired()
     except DatabaseError:
         raise Startup(
             "the database does not answer, or refuses what the API needs",
@@ -140,9 +141,10 @@ def _prepare_database() -> None:
         connections.close_all()
 
 
-def _drop_expired_registrations() -> None:
-    from encrypted_records.server.accounts import registration  # noqa: PLC0415
+def _drop_expired() -> None:
+    from encrypted_records.server.accounts import logins, registration  # noqa: PLC0415
 
+    logins.drop_expired()
     registration.drop_expired()
 
 
@@ -166,7 +168,8 @@ def _refuse_newer() -> None:
     from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415
 
     loader = MigrationLoader(connection, ignore_no_migrations=True)
-    if set(loader.applied_migrations) - set(loader.disk_migrations):
+    unknown = set(loader.applied_migrations) - set(loader.disk_migrations)
+    if any(app not in _RETIRED_APPS for app, _ in unknown):
         raise Startup(
             "the database was last used by a newer version of this service",
             hint="start that version, or restore the backup made before the upgrade",

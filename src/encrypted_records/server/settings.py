@@ -66,7 +66,6 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.sessions",
     "rest_framework",
-    "rest_framework_simplejwt.token_blacklist",
     "rest_registration",
     "drf_spectacular",
     "encrypted_records.server.accounts",
@@ -173,9 +172,6 @@ CSRF_FAILURE_VIEW = "encrypted_records.server.problems.forbidden"
 SIMPLE_JWT = {
     "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
     "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
-    "ROTATE_REFRESH_TOKENS": True,
-    "BLACKLIST_AFTER_ROTATION": True,
-    "CHECK_REVOKE_TOKEN": True,
 }
 
 _SERIALIZERS = "encrypted_records.server.accounts.serializers"
@@ -205,9 +201,6 @@ REST_REGISTRATION = {
     "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES": _templates("reset_password"),
     "SEND_RESET_PASSWORD_LINK_SERIALIZER_CLASS": f"{_SERIALIZERS}.EmailSerializer",
     "SEND_RESET_PASSWORD_LINK_USER_FINDER": f"{_SERIALIZERS}.find_by_email",
-    "LOGIN_SERIALIZER_CLASS": f"{_SERIALIZERS}.LoginSerializer",
-    "LOGIN_AUTHENTICATOR": "encrypted_records.server.accounts.views.check_login",
-    "LOGIN_AUTHENTICATE_SESSION": True,
     "LOGIN_RETRIEVE_TOKEN": False,
 }
 

@@ -16,10 +16,10 @@ from typing import Any
 from django.core.cache import cache
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
-from rest_framework_simplejwt.authentication import JWTAuthentication
 
-from encrypted_records.errors import NotAllowed, NotAuthenticated
-from encrypted_records.server.accounts.models import User
+from encrypted_records.errors import NotAllowed
+from encrypted_records.server.accounts import logins, tokens
+from encrypted_records.server.accounts.models import Login, User
 
 REMEMBER_SECONDS = 60
 _process_key = secrets.token_bytes(32)
@@ -46,19 +46,25 @@ class Basic(authentication.BasicAuthentication):
         return user, None
 
 
-class Bearer(JWTAuthentication):
-    def authenticate(self, request: Request) -> Any:
-        try:
-            return super().authenticate(request)
-        except exceptions.AuthenticationFailed:
-            raise NotAuthenticated(
-                "the access token is not valid, or no longer",
-                code="bad_token",
-                hint="get a new one at /api/token/refresh/ or /api/token/",
-            ) from None
+class Bearer(authentication.BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, Login] | None:
+        scheme, _, token = authentication.get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        login = tokens.login_of(token.strip().decode("latin-1"))
+        return login.user, login
 
 
 class Session(authentication.SessionAuthentication):
+    """A browser's cookie. The session names the login, which is asked as it is for a token."""
+
+    def authenticate(self, request: Request) -> tuple[User, Login] | None:
+        login = logins.find(request._request.session.get(tokens.LOGIN))
+        if login is None:
+            return None
+        self.enforce_csrf(request)
+        return login.user, login
+
     def enforce_csrf(self, request: Request) -> None:
         try:
             super().enforce_csrf(request)

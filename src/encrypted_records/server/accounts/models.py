@@ -3,6 +3,9 @@
 An address belongs to whoever proves to read its mail. Until somebody has, any number of
 registrations may wait for the same address, each with its own password; the link that is used
 decides which of them becomes the account. An address is one whatever its case.
+
+A login is what lasts of a password that was right: a browser's session, or a refresh token with
+all that succeed it. Sessions and tokens are worth something only while their login is there.
 """
 
 from __future__ import annotations
@@ -65,3 +68,12 @@ class User(AbstractBaseUser):
     @property
     def url(self) -> str:
         return ids.reference("users", self.id)
+
+
+class Login(models.Model):
+    id = ShortIdField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="logins")
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    expires = models.DateTimeField()
+    #: the id (``jti``) of the one refresh token that may be used next; empty for a session
+    refresh = models.CharField(max_length=32, blank=True, default="")

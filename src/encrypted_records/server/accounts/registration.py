@@ -27,7 +27,7 @@ from rest_registration.utils.signers import URLParamsSigner
 from rest_registration.utils.verification import verify_signer_or_bad_request
 
 from encrypted_records.errors import BadInput
-from encrypted_records.server.accounts import mail
+from encrypted_records.server.accounts import logins, mail
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.organizations.models import Organization, found_organization
 
@@ -100,8 +100,7 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
     """
     with transaction.atomic():
         user = _signed_user(signed, ResetPasswordSigner)
-        user.set_password(password)
-        user.save(update_fields=["password"])
+        logins.set_password(user, password)
 
 
 def _signed_user(signed: dict[str, Any], kind: type[URLParamsSigner]) -> User:

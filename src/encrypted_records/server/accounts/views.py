@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.auth import authenticate, update_session_auth_hash
+from django.contrib.auth import login as start_session
 from django.middleware.csrf import get_token
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
-from rest_framework_simplejwt.views import TokenObtainPairView, TokenRefreshView, TokenVerifyView
-from rest_registration.api.views.change_password import ChangePasswordView
-from rest_registration.api.views.login import LoginView, LogoutView
 from rest_registration.api.views.reset_password import SendResetPasswordLinkView
 
 from encrypted_records import __version__
 from encrypted_records.errors import NotAuthenticated, NotFound
-from encrypted_records.server.accounts import registration
-from encrypted_records.server.accounts.models import User
+from encrypted_records.server.accounts import logins, registration, tokens
+from encrypted_records.server.accounts.authentication import Session
+from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.accounts.serializers import (
     ChangePasswordSerializer,
     EmailSerializer,
     LoginSerializer,
-    ObtainSerializer,
     RefreshSerializer,
     RegisterSerializer,
     ResetPasswordSerializer,
@@ -35,6 +36,21 @@ from encrypted_records.server.accounts.serializers import (
 )
 
 DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
+ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
+PAIR = inline_serializer(
+    "Pair", {"access": serializers.CharField(), "refresh": serializers.CharField()}
+)
+
+
+def _valid(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    """The body, as that serializer wants it.
+
+    Raises:
+        ValidationError: it is not so.
+    """
+    sent = kind(data=request.data, context={"request": request})
+    sent.is_valid(raise_exception=True)
+    return dict(sent.validated_data)
 
 
 class Open(APIView):
@@ -71,9 +87,7 @@ class Csrf(Open):
 class Register(Open):
     @extend_schema(auth=[], request=RegisterSerializer, responses={201: DETAIL})
     def post(self, request: Request) -> Response:
-        wanted = RegisterSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        data = wanted.validated_data
+        data = _valid(RegisterSerializer, request)
         registration.register(request, data["email"], data["password"], data["organization_name"])
         return Response(
             {"detail": "A message with a link to confirm the address is on its way."},
@@ -84,21 +98,17 @@ class Register(Open):
 class VerifyRegistration(Open):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        signed = SignedLinkSerializer(data=request.data)
-        signed.is_valid(raise_exception=True)
-        registration.verify(signed.validated_data)
+        registration.verify(_valid(SignedLinkSerializer, request))
         return Response({"detail": "The address is confirmed; you can log in."})
 
 
-def check_login(data: dict[str, Any], *, serializer: serializers.BaseSerializer[Any]) -> Any:
+def check_password(request: Request, email: str, password: str) -> User:
     """Who is logging in.
 
     Raises:
         NotAuthenticated: nobody with this address and password, or not verified yet.
     """
-    user = authenticate(
-        serializer.context["request"], username=data["email"], password=data["password"]
-    )
+    user = authenticate(request._request, username=email, password=password)
     if user is None:
         raise NotAuthenticated(
             "e-mail and password do not belong to an active account",
@@ -108,27 +118,46 @@ def check_login(data: dict[str, Any], *, serializer: serializers.BaseSerializer[
     return user
 
 
-@extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
-class Login(LoginView):  # type: ignore[misc]  # the library is untyped
-    authentication_classes: list[type] = []
+class LogIn(Open):
+    @extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        """Start a session; one that this browser had ends."""
+        user = check_password(request, **_valid(LoginSerializer, request))
+        login = logins.begin(user, timedelta(seconds=settings.SESSION_COOKIE_AGE))
+        _end_session(request)
+        start_session(request._request, user)
+        request.session[tokens.LOGIN] = login.pk
+        return Response({"detail": "You are logged in."})
 
 
-@extend_schema(request=None, responses=DETAIL)
-class Logout(LogoutView):  # type: ignore[misc]  # the library is untyped
-    pass
+class LogOut(APIView):
+    """End what the request came with: the session, or the token with all of its kin."""
+
+    @extend_schema(request=None, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        _end_session(request)
+        if isinstance(request.auth, Login):
+            request.auth.delete()
+        return Response({"detail": "You are logged out."})
 
 
-@extend_schema(request=ChangePasswordSerializer, responses=DETAIL)
-class ChangePassword(ChangePasswordView):  # type: ignore[misc]  # the library is untyped
+def _end_session(request: Request) -> None:
+    Login.objects.filter(pk=request.session.get(tokens.LOGIN)).delete()
+    request.session.flush()
+
+
+class ChangePassword(APIView):
     """Other sessions and all tokens end; the session that asked goes on."""
 
-    serializer_class = ChangePasswordSerializer
-
+    @extend_schema(request=ChangePasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        response: Response = super().post(request)
-        if request.auth is None and request.session.session_key:
-            update_session_auth_hash(request._request, cast(User, request.user))
-        return response
+        data = _valid(ChangePasswordSerializer, request)
+        user, login = cast(User, request.user), cast(Login | None, request.auth)
+        keep = login if login is not None and not login.refresh else None
+        logins.set_password(user, data["password"], keep=keep)
+        if keep is not None:
+            update_session_auth_hash(request._request, user)
+        return Response({"detail": "The password is changed."})
 
 
 @extend_schema(auth=[], request=EmailSerializer, responses=DETAIL)
@@ -139,26 +168,39 @@ class SendResetPasswordLink(SendResetPasswordLinkView):  # type: ignore[misc]  #
 class ResetPassword(Open):
     @extend_schema(auth=[], request=ResetPasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        signed = ResetPasswordSerializer(data=request.data)
-        signed.is_valid(raise_exception=True)
-        data = dict(signed.validated_data)
+        data = _valid(ResetPasswordSerializer, request)
         registration.reset_password(data, data.pop("password"))
         return Response({"detail": "The new password is set; you can log in."})
 
 
-@extend_schema(auth=[])
-class ObtainToken(TokenObtainPairView):
-    serializer_class = ObtainSerializer
+class ObtainToken(Open):
+    @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
+    def post(self, request: Request) -> Response:
+        user = check_password(request, **_valid(LoginSerializer, request))
+        return Response(tokens.pair(user))
 
 
-@extend_schema(auth=[])
-class RefreshToken(TokenRefreshView):
-    serializer_class = RefreshSerializer
+class RefreshToken(Open):
+    @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
+    def post(self, request: Request) -> Response:
+        return Response(tokens.rotate(_valid(RefreshSerializer, request)["refresh"]))
 
 
-@extend_schema(auth=[])
-class VerifyToken(TokenVerifyView):
-    serializer_class = VerifySerializer
+class VerifyToken(Open):
+    @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
+    def post(self, request: Request) -> Response:
+        tokens.verify(_valid(VerifySerializer, request)["token"])
+        return Response({})
+
+
+class SessionToken(APIView):
+    """For proxies: an access token in the name of a session, which ends with it."""
+
+    authentication_classes = [Session]
+
+    @extend_schema(request=None, responses=ACCESS)
+    def post(self, request: Request) -> Response:
+        return Response({"access": tokens.access(cast(Login, request.auth))})
 
 
 class UserDetail(APIView):
