@@ -62,6 +62,13 @@ def call(
             return Answer(answer.code, answer.headers, answer.read())
 
 
+def cookies_of(answer: Answer) -> dict[str, str]:
+    """The cookies that an answer sets, by name."""
+    lines = answer.headers.get_all("Set-Cookie") or []  # type: ignore[attr-defined] # HTTPMessage
+    pairs = [line.partition(";")[0].partition("=") for line in lines]
+    return {name: value for name, _, value in pairs}
+
+
 @dataclass(frozen=True)
 class Account:
     """A verified account and the organization it owns (a path)."""
@@ -119,6 +126,19 @@ class Service:
         user = call("GET", f"{self.base_url}/api/users/self/", auth=account.auth)
         assert user.status == 200, user
         return Account(email, password, user.json()["organizations"][0])
+
+    def session_of(self, account: Account) -> dict[str, str]:
+        """The headers of a browser that has logged in at the proxy, its CSRF token among them."""
+        body = {"email": account.email, "password": account.password}
+        login = call("POST", f"{self.proxy_url}/api/accounts/login/", body)
+        assert login.status == 200, login
+        csrf = call("GET", f"{self.proxy_url}/api/csrf/")
+        cookies = cookies_of(login) | cookies_of(csrf)
+        return {
+            "Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items()),
+            "X-CSRFToken": csrf.json()["csrfToken"],
+            "Origin": self.proxy_url,
+        }
 
     def link_for(self, email: str) -> SignedLink:
         """The link in the newest message to ``email``, waited for."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -38,6 +38,10 @@ class SchemaResource(msgspec.Struct):
     schema: msgspec.Raw
 
 
+class _Access(msgspec.Struct):
+    access: str
+
+
 class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
     """A sealed record in JSON: ids and numbers as text, ciphertexts in base64."""
 
@@ -60,10 +64,17 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/", json={"email": email, "password": password}
         )
-        found = answer.json()
-        if not isinstance(found, dict) or not isinstance(found.get("access"), str):
-            raise ApiFailed("the API's answer holds no access token")
-        return str(found["access"])
+        access: str = answer.typed(_Access).access
+        return access
+
+    async def session_token(self, headers: Mapping[str, str]) -> str:
+        """An access token for a session; ``headers`` are its cookies and CSRF token."""
+        own = {"Origin": self.transport.base_url}
+        answer = await self.transport.request(
+            "POST", "/api/token/session/", headers={**headers, **own}
+        )
+        access: str = answer.typed(_Access).access
+        return access
 
     async def user_id(self, auth: str) -> str:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)

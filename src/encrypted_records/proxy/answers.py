@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from encrypted_records.model import problem
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import PlainRecord
+from encrypted_records.proxy.access import credentials_of
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +73,8 @@ async def on_error(request: Request, error: Exception) -> Response:
     """One of ours."""
     assert isinstance(error, ErsError)
     if isinstance(error, NotAuthenticated):
-        request.app.state.parts.access.forget(request.headers.get("authorization"))
+        with suppress(NotAuthenticated):  # it may have come without any
+            request.app.state.parts.access.forget(credentials_of(request))
     return problem_answer(problem.of_error(error), error.retry_after)
 
 

@@ -2,7 +2,8 @@
 
 A server on this machine can be reached by any page in the user's browser. A page of another site
 that makes its name resolve here (DNS rebinding) is stopped by the Host check; one that sends
-requests across sites is stopped by the Origin check. Neither ever consults the API.
+requests across sites, or opens a WebSocket, is stopped by the Origin check. Neither ever consults
+the API. A WebSocket is refused by an HTTP answer, before its upgrade.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records import logs
 from encrypted_records.errors import ErsError, NotAllowed
 from encrypted_records.model import problem
+from encrypted_records.proxy.access import READING
 from encrypted_records.proxy.answers import problem_answer
 
 log = logging.getLogger("encrypted_records.proxy.request")
 
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What begins an answer; a WebSocket that is accepted begins with 101.
+_STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -61,10 +64,11 @@ class Guard:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        method = scope.get("method", "WEBSOCKET")
         identifier = logs.take_id(headers.get("x-request-id", ""))
         scope["request_id"] = identifier
         token = logs.request_id.set(identifier)
@@ -73,13 +77,14 @@ class Guard:
 
         async def answering(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            if message["type"] in _STARTS:
+                status = message.get("status", 101)
+                message.setdefault("headers", [])
                 MutableHeaders(scope=message)["X-Request-ID"] = identifier
             await send(message)
 
         try:
-            refusal = self._refusal(scope["method"], headers)
+            refusal = self._refusal(method, headers)
             if refusal is None:
                 await self._app(scope, receive, answering)
             else:
@@ -88,7 +93,7 @@ class Guard:
             # Never the query string: a careless client may have put a value into it.
             milliseconds = (time.perf_counter() - started) * 1000
             facts = {
-                "method": scope["method"],
+                "method": method,
                 "path": scope["path"],
                 "status": status,
                 "milliseconds": round(milliseconds, 1),
@@ -105,11 +110,7 @@ class Guard:
                 hint="use the address that `ers up` printed, or allow the name: --allowed-hosts",
             )
         origin = headers.get("origin")
-        if (
-            method not in _READING
-            and origin is not None
-            and not self._names.includes_origin(origin)
-        ):
+        if method not in READING and origin is not None and not self._names.includes_origin(origin):
             return NotAllowed(
                 "a page of another site may not change anything here", code="cross_site"
             )

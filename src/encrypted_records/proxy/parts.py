@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import NotAuthenticated
-from encrypted_records.proxy.access import Access, Caller
+from encrypted_records.proxy.access import Access, Caller, credentials_of
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.runner import Runner
@@ -28,20 +27,15 @@ class Parts:
     search: Search
     own_origins: tuple[str, ...]
 
-    async def caller(self, request: Request) -> Caller:
-        """Who sends this request.
+    async def caller(self, connection: HTTPConnection) -> Caller:
+        """Who sends this request, or opens this WebSocket.
 
         Raises:
             NotAuthenticated: nobody that the API knows.
+            NotAllowed: a change by session without the CSRF token.
         """
-        authorization = request.headers.get("authorization")
-        if authorization is None and "sessionid" in request.cookies:
-            raise NotAuthenticated(
-                "a session cookie is not taken here in this version",
-                hint="send Basic credentials or a Bearer access token",
-            )
-        return await self.access.caller(authorization)
+        return await self.access.caller(credentials_of(connection))
 
 
-def parts_of(request: Request) -> Parts:
-    return cast(Parts, request.app.state.parts)
+def parts_of(connection: HTTPConnection) -> Parts:
+    return cast(Parts, connection.app.state.parts)
