@@ -24,6 +24,7 @@ from encrypted_records.crypto.keys import (
     MetaKey,
     RootKey,
     SchemaKey,
+    SchemaKeys,
     SealKey,
     TailKey,
     UidKey,
@@ -43,6 +44,8 @@ def schema_key(root: RootKey | None = None) -> SchemaKey:
 
 def used(key: Any) -> Any:
     """A key whose cached parts exist, as in the middle of its work."""
+    if isinstance(key, SchemaKeys):
+        used(key.newest)
     if isinstance(key, SchemaKey):
         _ = key.id, key.log, key.uids, key.field(FieldSpec("s", "string")).tail
     if isinstance(key, SealKey | IndexKey | MetaKey):
@@ -56,6 +59,7 @@ KEYS = [
     *(used(kind(SECRET)) for kind in PLAIN_KEYS),
     used(SchemaKey(SECRET, organization=ORGANIZATION, schema=SCHEMA, version=1)),
     Keyring({1: RootKey(SECRET), 2: RootKey(bytes(32))}),
+    used(Keyring({1: RootKey(SECRET)}).schema(ORGANIZATION, SCHEMA)),
 ]
 
 
@@ -106,18 +110,19 @@ def test_a_key_is_neither_pickled_nor_copied(key: Any) -> None:
     if isinstance(key, Keyring):
         with pytest.raises(TypeError):
             dataclasses.asdict(key)
-    else:
+    elif not isinstance(key, SchemaKeys):
         with pytest.raises(TypeError):
             copy.copy(key)
 
 
 def test_tracebacks_with_local_variables_show_no_key() -> None:
     keyring = Keyring({1: RootKey(SECRET)})
-    key = keyring.schema(ORGANIZATION, SCHEMA)
+    keys = keyring.schema(ORGANIZATION, SCHEMA)
+    key = keys.newest
     field = key.field(FieldSpec("s", "string"))
     failing: list[Callable[[], object]] = [
-        lambda: keyring.schema(ORGANIZATION, SCHEMA, 9),
-        lambda: keyring.schema_of(ORGANIZATION, SCHEMA, bytes(8)),
+        lambda: keys.of(9),
+        lambda: keys.named(1, bytes(8)),
         lambda: field.seal(UID).decrypt(bytes(12), bytes(40), b""),
     ]
     secrets = [bytes(one._secret) for one in (key, field, field.seal(UID))]
@@ -192,25 +197,39 @@ def test_no_two_places_of_the_tree_share_a_key() -> None:
     assert len(set(found)) == len(found)
 
 
-def test_the_keyring_finds_a_schemas_key_by_its_id() -> None:
+def test_a_schemas_key_is_found_by_its_version_and_must_have_the_id_that_is_stated() -> None:
     keyring = Keyring({version: RootKey.generate() for version in (1, 2, 7)})
-    assert keyring.newest == 7
-    assert keyring.schema(ORGANIZATION, SCHEMA).version == 7
+    keys = keyring.schema(ORGANIZATION, SCHEMA)
+    assert keys.newest.version == keyring.newest == 7
     for version in (1, 2, 7):
-        wanted = keyring.schema(ORGANIZATION, SCHEMA, version)
-        found = keyring.schema_of(ORGANIZATION, SCHEMA, wanted.id)
-        assert (found.version, found.id) == (version, wanted.id)
+        wanted = keyring.roots[version].schema(ORGANIZATION, SCHEMA, version)
+        assert keys.named(version, wanted.id).id == wanted.id
+        assert keys.named(version, wanted.id) is keys.of(version)
+        with pytest.raises(KeyMissing, match=f"version {version} of this keyring is another"):
+            keys.named(version, bytes(8))
 
 
 def test_a_key_that_the_keyring_lacks_is_missing_by_name() -> None:
     keyring, other = Keyring.generate(), Keyring.generate()
+    keys, foreign = keyring.schema(ORGANIZATION, SCHEMA), other.schema(ORGANIZATION, SCHEMA)
     with pytest.raises(KeyMissing, match="no version 2"):
-        keyring.schema(ORGANIZATION, SCHEMA, 2)
-    foreign = other.schema(ORGANIZATION, SCHEMA).id
-    with pytest.raises(KeyMissing, match=foreign.hex()):
-        keyring.schema_of(ORGANIZATION, SCHEMA, foreign)
+        keys.of(2)
+    with pytest.raises(KeyMissing, match=f"{foreign.newest.id.hex()}.* version 2; .* is 1"):
+        keys.named(2, foreign.newest.id)
+    with pytest.raises(KeyMissing, match=foreign.newest.id.hex()):
+        keys.named(1, foreign.newest.id)
     with pytest.raises(KeyMissing):
-        keyring.schema_of(ORGANIZATION, UID, keyring.schema(ORGANIZATION, SCHEMA).id)
+        keyring.schema(ORGANIZATION, UID).named(1, keys.newest.id)
+
+
+def test_a_rotated_keyring_holds_the_old_keys_and_one_that_owes_them_nothing() -> None:
+    keyring = Keyring.generate(created=1)
+    one, other = keyring.rotated(created=2), keyring.rotated(created=2)
+    assert one.newest == other.newest == 2
+    assert one.roots[1] is other.roots[1] is keyring.roots[1]
+    assert one.roots[2].created == 2
+    assert len({keyring.fingerprint, one.fingerprint, other.fingerprint}) == 3
+    assert one.rotated().newest == 3
 
 
 def test_uids_are_fresh_and_hedged_by_the_content(monkeypatch: pytest.MonkeyPatch) -> None:

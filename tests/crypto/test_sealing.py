@@ -31,7 +31,7 @@ SECRET = b"a diagnosis, say"
 
 def schema(place: dict[str, Any]) -> SchemaKey:
     root = Keyring({1: RootKey(bytes(32))})
-    return root.schema(place["organization"], place["schema"])
+    return root.schema(place["organization"], place["schema"]).newest
 
 
 def context(place: dict[str, Any]) -> bytes:

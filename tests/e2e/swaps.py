@@ -185,7 +185,7 @@ def _edit_first_segments(
     """Edit the first segments that the two commits of a schema bring."""
     commits = pair.left.commits(database)
     bodies = [msgspec.msgpack.decode(commit["body"]) for commit in commits]
-    edit(*(body[11][0] for body in bodies))
+    edit(*(body[12][0] for body in bodies))
     for commit, body in zip(commits, bodies, strict=True):
         database.change("commit_log", commit, body=msgspec.msgpack.encode(body))
 

@@ -18,10 +18,11 @@ from encrypted_records.model.records import (
     RowRef,
 )
 from tests.reference.loading import vectors
-from tests.reference.test_package_meets_the_vectors import schema_key
+from tests.reference.test_package_meets_the_vectors import schema_keys
 
 VECTOR = vectors("group.json")
-KEY = schema_key(VECTOR)
+KEYS = schema_keys(VECTOR)
+KEY = KEYS.newest
 DEFINITION = parse_definition(VECTOR["definition"])
 NAMES = list(DEFINITION.fields)
 BODY = bytes.fromhex(VECTOR["upload"])
@@ -41,7 +42,7 @@ def delta(*commits: Commit, first: int = 1) -> ManifestDelta:
 
 def ledger() -> Ledger:
     """At version 1, with the vectors' commit."""
-    found = Ledger(KEY, bytes(16))
+    found = Ledger(KEYS, bytes(16))
     found.extend(delta(UPLOAD.commit))
     return found
 

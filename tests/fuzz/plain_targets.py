@@ -12,6 +12,7 @@ from encrypted_records.errors import (
     BadInput,
     InvalidDefinition,
     InvalidQuery,
+    KeyMissing,
     LogBroken,
     Malformed,
     Unsupported,
@@ -23,7 +24,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches, parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
 from tests.fuzz import known
-from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, SEGMENT, UPLOAD
+from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, KEYS, SEGMENT, UPLOAD
 from tests.fuzz.mutations import json_text, msgpack, raw
 from tests.fuzz.target import Target
 from tests.reference.loading import vectors
@@ -54,7 +55,7 @@ def the_body_of_a_commit(data: bytes) -> None:
 
 
 def a_manifest(data: bytes) -> None:
-    ledger = Ledger(KEY, bytes(16))
+    ledger = Ledger(KEYS, bytes(16))
     ledger.extend(wire.decode_one(data, ManifestDelta))
     _holds_together(ledger)
 
@@ -191,8 +192,8 @@ TARGETS = [
     ),
     Target(a_body_of_commits, _FRAMES, [known.BODY], raw),
     Target(the_body_of_a_commit, (Malformed,), [UPLOAD.commit.body, *_LATER], msgpack),
-    Target(a_manifest, (*_FRAMES, LogBroken), [_MANIFEST], raw),
-    Target(a_commit_under_the_right_key, (LogBroken,), _LATER, msgpack),
+    Target(a_manifest, (*_FRAMES, LogBroken, KeyMissing), [_MANIFEST], raw),
+    Target(a_commit_under_the_right_key, (LogBroken, KeyMissing), _LATER, msgpack),
     Target(json_of_any_kind, (Malformed,), [*_DEFINITIONS, *_SEARCHES], json_text),
     Target(a_definition, (InvalidDefinition,), _DEFINITIONS, json_text),
     Target(a_search, (Malformed, InvalidQuery), _SEARCHES, json_text),

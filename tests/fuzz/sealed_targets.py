@@ -171,7 +171,7 @@ def a_keyring_file_with_a_passphrase(data: bytes) -> None:
 def the_root_keys_of_a_keyring_file(data: bytes) -> None:
     sealed = AESGCM(MACHINE_KEY).encrypt(_HEAD[-12:], data, _HEAD + OWNER)
     keyring = recovery.unwrap(_HEAD + sealed, recovery.MachineKey(MACHINE_KEY), OWNER)
-    assert keyring.schema(KEY.organization, KEY.schema).version == keyring.newest
+    assert keyring.schema(KEY.organization, KEY.schema).newest.version == keyring.newest
 
 
 # -----------------------------------------------------------------------------------------------

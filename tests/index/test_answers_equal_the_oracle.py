@@ -120,7 +120,7 @@ def test_a_field_younger_than_a_segment_is_absent_there() -> None:
     new = old.replace('{"a"', '{"b": {"type": "string"}, "a"')
     before = World(old)
     before.ingest([{"a": "x"}, {"a": "y"}])
-    world = World(new, before.key)
+    world = World(new, before.keys)
     world.ledger, world.log, world.pages = before.ledger, before.log, before.pages
     world.ingest([{"a": "x", "b": "z"}])
     for _ in range(2):

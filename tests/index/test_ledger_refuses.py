@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from encrypted_records.errors import LogBroken
+from encrypted_records.errors import KeyMissing, LogBroken
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
@@ -25,6 +25,7 @@ from tests.index.test_ledger import TEXT
 from tests.index.world import World
 
 OTHER = bytes(range(16))
+FOREIGN_GROUP = Group(OTHER, 2, 2, ["a"])
 replace = msgspec.structs.replace
 
 
@@ -59,14 +60,14 @@ def segment(world: World, **changes: Any) -> CommitBody:
 
 def extend(world: World, body: bytes) -> Ledger:
     """A reader of the world's log takes in one more authentic commit."""
-    ledger = Ledger(world.key, new_id())
+    ledger = Ledger(world.keys, new_id())
     ledger.extend(world.delta(world.log, len(world.log)))
     before = ledger.view()
     entry = LogEntry(len(world.log) + 1, Commit(body, world.key.log.compute(body)))
     delta = wire.encode([world.delta([entry], entry.version)])
     try:
         ledger.extend(wire.decode_one(delta, ManifestDelta))
-    except LogBroken:
+    except (LogBroken, KeyMissing):
         assert ledger.view() == before, "a refused commit must leave no trace"
         raise
     return ledger
@@ -83,7 +84,8 @@ def live(world: World, at: int) -> Segment:
 #: what is wrong, what the message says, the commit
 CASES: list[tuple[str, str, Callable[[World], CommitBody]]] = [
     ("another schema", "another schema", lambda w: added(w, schema=OTHER)),
-    ("another key", "another schema or key", lambda w: added(w, key_id=bytes(8))),
+    ("a group of another key version", "key version", lambda w: added(w, groups=[FOREIGN_GROUP])),
+    ("a segment of another key version", "key version", lambda w: segment(w, key_version=2)),
     ("an id that is taken", "twice", lambda w: added(w, id=bodies(w)[0].id)),
     ("a counter left out", "writer", lambda w: added(w, counter=7)),
     ("a counter again", "writer", lambda w: added(w, counter=5)),
@@ -183,6 +185,16 @@ def test_an_authentic_commit_that_cannot_follow_breaks_the_log(
 ) -> None:
     with pytest.raises(LogBroken, match=message):
         extend(world, wire.encode_commit_body(body(world)))
+
+
+@pytest.mark.parametrize("stated", [{"key_id": bytes(8)}, {"key_version": 2}])
+def test_a_commit_under_a_key_that_is_not_here_says_which_is_needed(
+    world: World, stated: dict[str, Any]
+) -> None:
+    body = added(world, **stated)
+    needed = f"key {body.key_id.hex()} of keyring version {body.key_version}"
+    with pytest.raises(KeyMissing, match=needed):
+        extend(world, wire.encode_commit_body(body))
 
 
 def test_the_same_commit_unchanged_is_taken(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from encrypted_records.crypto.keys import Keyring, SchemaKey
+from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index import rows as sealed_rows
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.merge import merge_minis
@@ -30,20 +30,25 @@ from encrypted_records.model.records import (
 Row = tuple[int, int]
 
 
-def new_key() -> SchemaKey:
+def new_keys() -> SchemaKeys:
     return Keyring.generate().schema(new_id(), new_id())
 
 
 class World:
     """Applies commits as an honest API does; everything passes through the wire format."""
 
-    def __init__(self, text: str, key: SchemaKey | None = None) -> None:
+    def __init__(self, text: str, keys: SchemaKeys | None = None) -> None:
         self.definition = parse_definition(text)
-        self.key = key or new_key()
-        self.ledger = Ledger(self.key, new_id())
+        self.keys = keys or new_keys()
+        self.ledger = Ledger(self.keys, new_id())
         self.log: list[LogEntry] = []
         self.pages: dict[bytes, Page] = {}
         self.rows: dict[tuple[bytes, int], SealedRow] = {}
+
+    @property
+    def key(self) -> SchemaKey:
+        """Of the newest version, which seals."""
+        return self.keys.newest
 
     def plain(self, records: Iterable[Mapping[str, Any]]) -> list[PlainRecord]:
         """Records as accepted, each under a new id."""
@@ -62,7 +67,7 @@ class World:
 
     def delta(self, entries: Sequence[LogEntry], version: int) -> ManifestDelta:
         return ManifestDelta(
-            self.key.schema, version, self.key.id, self.definition.digest, list(entries)
+            self.keys.schema, version, self.key.id, self.definition.digest, list(entries)
         )
 
     def apply(self, upload: CommitUpload) -> None:
@@ -102,7 +107,9 @@ class World:
 
     def opened(self) -> list[OpenSegment]:
         return [
-            OpenSegment(self.key, self.definition, segment, self.pages[segment.uid])
+            OpenSegment(
+                self.keys.of(segment.key_version), self.definition, segment, self.pages[segment.uid]
+            )
             for segment in self.ledger.view().segments
         ]
 
@@ -113,7 +120,7 @@ class World:
         certain: set[Row] = set()
         possible: set[Row] = set()
         for segment in self.opened():
-            found = resolve(query.where, segment, self.key, self.definition)
+            found = resolve(query.where, segment, self.ledger.tails, self.definition)
             dead = view.dead_rows(segment.segment)
             live = Matches(found.certain - dead, found.possible - dead)
             for uid, base in segment.segment.groups:
@@ -127,4 +134,5 @@ class World:
         uid = self.group_uids()[row[0]]
         group = self.ledger.view().groups[uid].group
         sealed = self.rows[uid, row[1]]
-        return sealed_rows.open_row(self.key, self.definition, group, row[1], sealed)
+        key = self.keys.of(group.key_version)
+        return sealed_rows.open_row(key, self.definition, group, row[1], sealed)

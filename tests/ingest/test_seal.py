@@ -102,7 +102,7 @@ def test_a_mini_holds_1_to_4096_records(count: int) -> None:
 def test_no_records_and_too_many_are_our_bug(count: int) -> None:
     world = World(TEXT)
     with pytest.raises(AssertionError):
-        seal(Ledger(world.key, new_id()), world.definition, [PlainRecord(new_id(), 1, {})] * count)
+        seal(Ledger(world.keys, new_id()), world.definition, [PlainRecord(new_id(), 1, {})] * count)
 
 
 def test_sealing_one_batch_twice_uses_two_uids_and_no_common_ciphertext() -> None:

@@ -59,7 +59,7 @@ structs = st.one_of(
 GROUP = Group(UID, 1, 3, ["a", "\u00e9"])
 SEGMENT = Segment(UID, "mini", 1, 3, 0, [(UID, 0)], 1, b"header")
 BODY = CommitBody(
-    1, UID, UID, KEY_ID, DIGEST, UID, 1, DIGEST, 0, DIGEST, [GROUP], [SEGMENT], [], [UID], DIGEST
+    1, UID, UID, KEY_ID, 1, DIGEST, UID, 1, DIGEST, 0, DIGEST, [GROUP], [SEGMENT], [], [UID], DIGEST
 )
 
 
@@ -227,7 +227,7 @@ def test_a_commit_body_survives_and_its_encoding_is_the_specified_one() -> None:
     body = wire.encode_commit_body(BODY)
     assert wire.decode_commit_body(Commit(body, DIGEST)) == BODY
     expected = [
-        *(1, UID, UID, KEY_ID, DIGEST, UID, 1, DIGEST, 0, DIGEST),
+        *(1, UID, UID, KEY_ID, 1, DIGEST, UID, 1, DIGEST, 0, DIGEST),
         [[UID, 1, 3, ["a", "\u00e9"]]],
         [[UID, "mini", 1, 3, 0, [[UID, 0]], 1, b"header"]],
         *([], [UID], DIGEST),
@@ -241,6 +241,7 @@ def test_a_commit_body_survives_and_its_encoding_is_the_specified_one() -> None:
         {"format": 2},
         {"id": UID[1:]},
         {"key_id": bytes(9)},
+        {"key_version": 0},
         {"counter": 0},
         {"counter": 2**63},
         {"seen": -1},

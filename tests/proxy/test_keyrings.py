@@ -21,7 +21,7 @@ USER, SCHEMA, ORGANIZATION = new_id(), new_id(), new_id()
 
 
 def key_id(keyrings: Keyrings, user: bytes = USER) -> bytes:
-    return keyrings.of(user).schema(ORGANIZATION, SCHEMA).id
+    return keyrings.of(user).schema(ORGANIZATION, SCHEMA).newest.id
 
 
 def keyring_file(folder: Path) -> Path:
@@ -254,7 +254,7 @@ def test_a_restored_keyring_is_the_users_and_counts_as_backed_up(tmp_path: Path)
     assert keyrings.of(USER) is not other
     keyrings.restore(USER, other, replace=True)
 
-    expected = other.schema(ORGANIZATION, SCHEMA).id
+    expected = other.schema(ORGANIZATION, SCHEMA).newest.id
     assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == expected
     assert keyrings.backup_confirmed(USER, other)
     (kept,) = (tmp_path / "keyrings").glob("*.previous")
@@ -270,7 +270,7 @@ def test_a_keyring_that_is_locked_is_restored_under_the_new_passphrase(tmp_path:
     keyrings.restore(USER, keyring, replace=True)
 
     reopened = Keyrings(tmp_path, quick("the new one"))
-    assert key_id(reopened) == keyring.schema(ORGANIZATION, SCHEMA).id
+    assert key_id(reopened) == keyring.schema(ORGANIZATION, SCHEMA).newest.id
     (kept,) = (tmp_path / "keyrings").glob("*.previous")
     assert unwrap(kept.read_bytes(), quick("the old one"), USER).fingerprint == keyring.fingerprint
 

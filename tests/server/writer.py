@@ -19,6 +19,7 @@ from encrypted_records.model.records import (
     CommitBody,
     CommitUpload,
     Group,
+    LogEntry,
     ManifestDelta,
     Page,
     Receipt,
@@ -50,8 +51,10 @@ def person(record_id: bytes | None = None, version: int = 1) -> SealedRow:
     return SealedRow(record_id or ids.new_id(), version, [sealed_string(), sealed_number()])
 
 
-def group_of(rows: Sequence[SealedRow], fields: Sequence[str] = ("name", "age")) -> Group:
-    return Group(os.urandom(16), 1, len(rows), list(fields))
+def group_of(
+    rows: Sequence[SealedRow], fields: Sequence[str] = ("name", "age"), key_version: int = 1
+) -> Group:
+    return Group(os.urandom(16), key_version, len(rows), list(fields))
 
 
 def segment_over(
@@ -59,6 +62,7 @@ def segment_over(
     form: Literal["mini", "paged"] = "mini",
     pages: int = 1,
     purged: int = 0,
+    key_version: int = 1,
 ) -> Segment:
     """A segment over groups (uid, count), without ``purged`` of their rows."""
     bases, total = [], 0
@@ -68,7 +72,7 @@ def segment_over(
     return Segment(
         uid=os.urandom(16),
         form=form,
-        key_version=1,
+        key_version=key_version,
         count=total - purged,
         purged=purged,
         groups=bases,
@@ -89,6 +93,7 @@ class Writer:
         self.schema = schema
         self.uid = os.urandom(16)
         self.key_id = key_id or os.urandom(8)
+        self.key_version = 1
         self.counter = 0
         self.previous = ZERO
         self.seen = 0
@@ -113,6 +118,7 @@ class Writer:
             id=ids.new_id(),
             schema=id_bytes(self.schema),
             key_id=self.key_id,
+            key_version=self.key_version,
             definition=self.definition,
             writer=self.uid,
             counter=self.counter + 1,
@@ -137,8 +143,8 @@ class Writer:
         **changes: Any,
     ) -> CommitUpload:
         """A commit that adds one group of rows under a mini segment."""
-        group = group_of(rows, fields)
-        segment = segment_over([(group.uid, len(rows))])
+        group = group_of(rows, fields, self.key_version)
+        segment = segment_over([(group.uid, len(rows))], key_version=self.key_version)
         return self.make(
             groups=[group],
             segments=[segment],
@@ -178,11 +184,14 @@ class Writer:
         """Read and verify the log that this writer has not seen."""
         deltas = self.manifest(self.seen)
         for delta in deltas:
-            for entry in delta.entries:
-                assert entry.version == self.seen + 1
-                self.seen = entry.version
-                self.seen_digest = wire.next_log_digest(self.seen_digest, entry.commit)
+            self.take_in(delta.entries)
         return deltas
+
+    def take_in(self, entries: Iterable[LogEntry]) -> None:
+        for entry in entries:
+            assert entry.version == self.seen + 1
+            self.seen = entry.version
+            self.seen_digest = wire.next_log_digest(self.seen_digest, entry.commit)
 
     def manifest(self, since: int = 0) -> list[ManifestDelta]:
         answer = self.account.call("GET", f"{self.schema['url']}manifest/?since={since}")

@@ -55,6 +55,7 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
     """The column of ``spec`` over rows whose local ordinals are 0, 1, 2, ...
 
     Args:
+        key: the field's, under the log's first key version (docs/SPEC.md, section 2).
         column: each row's accepted value, None where absent.
     """
     present = [ordinal for ordinal, value in enumerate(column) if value is not None]

@@ -4,6 +4,9 @@ The state is never taken from the API's word. It is what the log's commits, each
 under K_log, add up to; a commit that does not fit the state before it is a broken log. Commits
 name the log they had seen by its running digest, so that dropping, reordering or replacing any
 earlier commit breaks every later one that knew of it.
+
+A keyring may be rotated while a log goes on: each commit names the key that authenticates it, and
+the version of that key never falls along the log (section 7.5).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.errors import ErsError, LogBroken
 from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
@@ -91,8 +94,12 @@ class Ledger:
     earlier process sent in its last moments can never collide with a counter used here.
     """
 
-    key: SchemaKey
+    keys: SchemaKeys
     writer: bytes
+    #: keys of the first and of the newest commit, and the log version at which the latter came in
+    _first: SchemaKey | None = None
+    _present: SchemaKey | None = None
+    _since: int = 0
     _digests: list[bytes] = field(default_factory=lambda: [EMPTY_DIGEST])
     _writers: dict[bytes, _Writer] = field(default_factory=dict)
     _groups: dict[bytes, GroupState] = field(default_factory=dict)
@@ -101,6 +108,20 @@ class Ledger:
     #: uids of every segment there ever was; a replaced one must not come back
     _indexed: set[bytes] = field(default_factory=set)
     _commits: set[bytes] = field(default_factory=set)
+
+    @property
+    def key(self) -> SchemaKey:
+        """Seals and authenticates what is new."""
+        return self.keys.newest
+
+    @property
+    def tails(self) -> SchemaKey:
+        """The key whose tails are in the index keys of long strings, in segments of any version.
+
+        It is that of the first commit: were it to change, equal strings of segments that are
+        merged or asked together would have different index keys.
+        """
+        return self._first or self.key
 
     @property
     def version(self) -> int:
@@ -125,8 +146,9 @@ class Ledger:
         Raises:
             LogBroken: the delta has gaps, commits that are not authentic, or such that cannot
                 follow. The ledger then stands where the last good commit left it.
+            KeyMissing: a commit is under a key that the keyring lacks. As above.
         """
-        if delta.schema != self.key.schema:
+        if delta.schema != self.keys.schema:
             raise LogBroken("the log is of another schema")
         for entry in delta.entries:
             self._apply(entry)
@@ -137,17 +159,25 @@ class Ledger:
         if entry.version != self.version + 1:
             raise LogBroken("the log has a gap")
         commit = entry.commit
-        if not self.key.log.verify(commit.mac, commit.body):
-            raise LogBroken("a commit in the log is not authentic")
         try:
             body = wire.decode_commit_body(commit)
         except ErsError:
             raise LogBroken("a commit in the log is of an unknown format") from None
+        if body.schema != self.keys.schema:
+            raise LogBroken("a commit in the log is of another schema")
+        # Read before it is authenticated, since it says under which key that is.
+        key = self.keys.named(body.key_version, body.key_id)
+        if not key.log.verify(commit.mac, commit.body):
+            raise LogBroken("a commit in the log is not authentic")
         self._check_place(body)
+        self._check_key(body)
         groups = self._check_added(body)
         self._check_killed(body)
         self._check_segments(body, groups)
 
+        if self._present is None or key.version > self._present.version:
+            self._present, self._since = key, entry.version
+            self._first = self._first or key
         self._commits.add(body.id)
         self._writers[body.writer] = _Writer(body.counter, wire.commit_digest(commit))
         for group in body.groups:
@@ -163,8 +193,6 @@ class Ledger:
         self._digests.append(wire.next_log_digest(self._digests[-1], commit))
 
     def _check_place(self, body: CommitBody) -> None:
-        if body.schema != self.key.schema or body.key_id != self.key.id:
-            raise LogBroken("a commit in the log is of another schema or key")
         if body.id in self._commits:
             raise LogBroken("a commit stands in the log twice")
         writer = self._writers.get(body.writer, _Writer())
@@ -172,6 +200,19 @@ class Ledger:
             raise LogBroken("a writer's commit is missing from the log or out of order")
         if body.seen > self.version or self._digests[body.seen] != body.seen_digest:
             raise LogBroken("a commit had seen a log other than this one")
+
+    def _check_key(self, body: CommitBody) -> None:
+        """Hold the commit's key version against the log before it (docs/SPEC.md, section 7.5)."""
+        if not body.of_one_key:
+            raise LogBroken("a commit adds a group or segment of another key version")
+        if self._present is None or self._first is None:
+            return
+        if body.key_version < self._present.version:
+            raise LogBroken("a commit goes back to an older key version")
+        if body.key_version > self._present.version and body.seen < self._since:
+            raise LogBroken("a commit brings a new key without having seen the one before")
+        if body.key_version > self._first.version and body.seen < 1:
+            raise LogBroken("a commit was made without having seen how the log begins")
 
     def _check_added(self, body: CommitBody) -> dict[bytes, Group]:
         groups = {group.uid: group for group in body.groups}
@@ -237,8 +278,9 @@ class Ledger:
             CommitBody(
                 format=1,
                 id=new_id(),
-                schema=self.key.schema,
+                schema=self.keys.schema,
                 key_id=self.key.id,
+                key_version=self.key.version,
                 definition=definition,
                 writer=self.writer,
                 counter=writer.counter + 1,

@@ -48,6 +48,9 @@ def merge_minis(
 ) -> Built:
     """One mini for the live rows of ``inputs``, which hold at most 4,096 together.
 
+    Args:
+        key: seals the mini; the inputs may be of older versions.
+
     Raises:
         DoesNotOpen: a column of an input does not open.
     """

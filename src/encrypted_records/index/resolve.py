@@ -54,9 +54,12 @@ _Slice = tuple[int, int]
 
 
 def resolve(
-    predicate: Predicate, segment: OpenSegment, key: SchemaKey, definition: SchemaDefinition
+    predicate: Predicate, segment: OpenSegment, tails: SchemaKey, definition: SchemaDefinition
 ) -> Matches:
     """The rows of ``segment`` that match, as local ordinals.
+
+    Args:
+        tails: the key under which the log began (:attr:`.ledger.Ledger.tails`).
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -64,7 +67,7 @@ def resolve(
     rows = BitMap(segment.rows)
 
     def leaf(part: Leaf) -> Matches:
-        return _leaf(part, segment.column(part.field), key, definition)
+        return _leaf(part, segment.column(part.field), tails, definition)
 
     return _combine(predicate, rows, leaf)
 
@@ -86,7 +89,7 @@ def _combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]
             return leaf(predicate)
 
 
-def _leaf(leaf: Leaf, column: Column, key: SchemaKey, definition: SchemaDefinition) -> Matches:
+def _leaf(leaf: Leaf, column: Column, tails: SchemaKey, definition: SchemaDefinition) -> Matches:
     if isinstance(leaf, Absent):
         return Matches.exactly(BitMap(column.ordinals[: column.absent]))
     if not len(column.keys):
@@ -94,7 +97,7 @@ def _leaf(leaf: Leaf, column: Column, key: SchemaKey, definition: SchemaDefiniti
     if isinstance(leaf, NumberIn | NumberRange):
         lowest = definition.fields[leaf.field].numbers.lowest
         return Matches.exactly(_rows(column, _number_slices(leaf, column, lowest)))
-    return _text(leaf, column, key, definition)
+    return _text(leaf, column, tails, definition)
 
 
 def _rows(column: Column, slices: list[_Slice]) -> BitMap:
@@ -119,12 +122,12 @@ def _number_slice(column: Column, low: int, high: int) -> _Slice:
 def _text(
     leaf: TextIn | TextPrefix | TextRange,
     column: Column,
-    key: SchemaKey,
+    tails: SchemaKey,
     definition: SchemaDefinition,
 ) -> Matches:
     match leaf:
         case TextIn(field, texts):
-            tail = key.field(definition.fields[field]).tail
+            tail = tails.field(definition.fields[field]).tail
             wanted = [values.string_key(values.order_bytes(text), tail) for text in texts]
             slices = [(_at(column, one, "left"), _at(column, one, "right")) for one in wanted]
             return Matches.exactly(_rows(column, slices))

@@ -21,7 +21,9 @@ def seal(
     key = ledger.key
     group, batch = rows.seal_group(key, definition, records)
     found = {
-        name: columns.build(spec, key.field(spec), [record.data.get(name) for record in records])
+        name: columns.build(
+            spec, ledger.tails.field(spec), [record.data.get(name) for record in records]
+        )
         for name, spec in definition.fields.items()
     }
     built = build_mini(

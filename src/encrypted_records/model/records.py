@@ -25,6 +25,8 @@ KeyId = Annotated[bytes, Meta(min_length=8, max_length=8)]
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 U32 = Annotated[int, Meta(ge=0, lt=2**32)]
 U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+#: A keyring version.
+KeyVersion = Annotated[int, Meta(ge=1, lt=2**32)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,9 @@ class PageRef(_Sealed, frozen=True):
 class CommitBody(_Sealed, frozen=True):
     """One change to a schema's data, as its writer states and authenticates it.
 
-    ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name the
-    newest log version the writer had verified; ``content`` is SHA-256 over the rows and pages
+    ``key_id`` and ``key_version`` name the key that authenticates the commit and seals all that it
+    adds; ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name
+    the newest log version the writer had verified; ``content`` is SHA-256 over the rows and pages
     that travel with the commit (:func:`encrypted_records.model.wire.content_digest`).
     """
 
@@ -125,6 +128,7 @@ class CommitBody(_Sealed, frozen=True):
     id: Uid
     schema: Uid
     key_id: KeyId
+    key_version: KeyVersion
     definition: Digest
     writer: Uid
     counter: Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -136,6 +140,13 @@ class CommitBody(_Sealed, frozen=True):
     killed: list[RowRef]
     replaced: list[Uid]
     content: Digest
+
+    @property
+    def of_one_key(self) -> bool:
+        """Whether all that the commit adds is of the key version that it names."""
+        versions = {one.key_version for one in self.groups}
+        versions |= {one.key_version for one in self.segments}
+        return versions <= {self.key_version}
 
 
 class Commit(_Sealed, frozen=True):
@@ -155,7 +166,7 @@ class LogEntry(_Sealed, frozen=True):
 class ManifestDelta(_Sealed, frozen=True):
     """The log after the version the caller named, up to ``version``.
 
-    ``key_id`` is None until the first commit settles which key seals the schema.
+    ``key_id`` is that of the newest commit, and None before the first.
     """
 
     schema: Uid

@@ -31,15 +31,18 @@ class Reader:
             DoesNotOpen: a page was altered or is of another place.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
         """
-        key = state.ledger.key
-        found = {segment.uid: self._cache.get(key.id, segment.uid) for segment in wanted}
+        keys = state.ledger.keys
+        found = {
+            segment.uid: self._cache.get(keys.of(segment.key_version).id, segment.uid)
+            for segment in wanted
+        }
         missing = [segment for segment in wanted if found[segment.uid] is None]
         if missing:
             refs = [PageRef(segment.uid, 0) for segment in missing]
             pages = await self._api.pages(state.id, refs, caller.auth)
             for opened in await asyncio.to_thread(_open_all, state, missing, pages):
                 found[opened.segment.uid] = opened
-                self._cache.put(key.id, opened)
+                self._cache.put(keys.of(opened.segment.key_version).id, opened)
         return [opened for opened in found.values() if opened is not None]
 
     async def rows(
@@ -79,13 +82,15 @@ def _open_all(
     for segment, page in zip(segments, pages, strict=True):
         if (page.segment, page.number) != (segment.uid, 0):
             raise DoesNotOpen("the API returned another page than it was asked for")
-        opened.append(OpenSegment(state.ledger.key, state.definition, segment, page))
+        key = state.ledger.keys.of(segment.key_version)
+        opened.append(OpenSegment(key, state.definition, segment, page))
     return opened
 
 
 def _open_rows(state: SchemaState, view: View, stored: Sequence[StoredRow]) -> list[PlainRecord]:
-    key, definition = state.ledger.key, state.definition
-    return [
-        open_row(key, definition, view.groups[row.group].group, row.ordinal, row.row)
-        for row in stored
-    ]
+    opened = []
+    for row in stored:
+        group = view.groups[row.group].group
+        key = state.ledger.keys.of(group.key_version)
+        opened.append(open_row(key, state.definition, group, row.ordinal, row.row))
+    return opened

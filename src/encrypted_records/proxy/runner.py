@@ -155,12 +155,13 @@ class Runner:
             log.warning("a stored commit is not yet in the ledger: %s", error.message)
 
     async def _catch_up(self, caller: Caller, states: Mapping[bytes, SchemaState]) -> bool:
-        """Bring all states to the API's newest version; whether a definition changed."""
+        """Bring all schemas to the API's newest version; whether a definition changed.
+
+        Their states may be others then: a keyring that was rotated makes the old ones useless.
+        """
         before = [state.definition.digest for state in states.values()]
-        for state in states.values():
-            async with state.lock:
-                await self._schemas.refresh(caller, state)
-        return before != [state.definition.digest for state in states.values()]
+        fresh = [await self._schemas.fresh(caller, schema) for schema in states]
+        return before != [state.definition.digest for state in fresh]
 
 
 def _validated(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.client.api import Api
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import SchemaKeys
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, KeyMissing, LogBroken
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.model import ids
@@ -49,7 +49,7 @@ class Schemas:
         self._heads = heads
         self._writer = os.urandom(16)
         self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
-        #: one more whenever a keyring was replaced
+        #: one more whenever a keyring changed
         self._epoch = 0
         self._loading: dict[tuple[bytes, bytes], asyncio.Lock] = {}
 
@@ -94,17 +94,17 @@ class Schemas:
     async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
         organization, definition = await self._read(caller, schema)
         deltas = await self._api.manifest(schema, 0, caller.auth)
-        key = await self._key(caller, organization, schema, deltas[-1].key_id)
-        state = SchemaState(schema, definition, Ledger(key, self._writer))
+        keys = await self._keys(caller, organization, schema, deltas[-1].key_id)
+        state = SchemaState(schema, definition, Ledger(keys, self._writer))
         # A long log takes a while to verify, and nobody else sees this ledger yet.
         await asyncio.to_thread(_extend, state.ledger, deltas)
         await self._check(caller, state, deltas[-1])
         return state
 
-    async def _key(
+    async def _keys(
         self, caller: Caller, organization: bytes, schema: bytes, key_id: bytes | None
-    ) -> SchemaKey:
-        """The schema's key; for a schema without one, of a keyring that is made if need be."""
+    ) -> SchemaKeys:
+        """The schema's keys; for a schema without one, of a keyring that is made if need be."""
         if key_id is None:
             keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
             return keyring.schema(organization, schema)
@@ -114,7 +114,7 @@ class Schemas:
             raise KeyMissing(
                 f"this schema is sealed with key {key_id.hex()}; you have no keyring here"
             )
-        return existing.schema_of(organization, schema, key_id)
+        return existing.schema(organization, schema)
 
     async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, SchemaDefinition]:
         resource = await self._api.schema(schema, caller.auth)
@@ -132,7 +132,7 @@ class Schemas:
             self._states.pop((caller.user, schema), None)
 
     def forget_user(self, user: bytes) -> None:
-        """Drop everything of this user, whose keyring was replaced; also what is being loaded."""
+        """Drop everything of this user, whose keyring changed; also what is being loaded."""
         self._epoch += 1
         for place in [place for place in self._states if place[0] == user]:
             del self._states[place]
@@ -149,17 +149,9 @@ class Schemas:
     async def _take(
         self, caller: Caller, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
-        ledger = state.ledger
-        newest = deltas[-1]
-        if newest.key_id not in (None, ledger.key.id):
-            if ledger.version:
-                raise LogBroken("the schema's key is another than before")
-            # The first commit came from elsewhere, under another version of the keyring.
-            key = await self._key(caller, ledger.key.organization, state.id, newest.key_id)
-            ledger = state.ledger = Ledger(key, self._writer)
         # Not in a thread: questions take views of this ledger meanwhile.
-        _extend(ledger, deltas)
-        await self._check(caller, state, newest)
+        _extend(state.ledger, deltas)
+        await self._check(caller, state, deltas[-1])
 
     async def _check(self, caller: Caller, state: SchemaState, newest: ManifestDelta) -> None:
         """Hold the log against what was seen before, remember it, and follow the definition."""

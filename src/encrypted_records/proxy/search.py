@@ -177,7 +177,7 @@ def _resolve_all(
     """Candidates by group, in the order in which groups were stored."""
     parts: list[_Part] = []
     for segment in segments:
-        answer = resolve(where, segment, state.ledger.key, state.definition)
+        answer = resolve(where, segment, state.ledger.tails, state.definition)
         dead = view.dead_rows(segment.segment)
         parts += _by_group(Matches(answer.certain - dead, answer.possible - dead), segment, view)
     parts.sort(key=lambda part: part.sequence)

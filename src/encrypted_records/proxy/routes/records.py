@@ -18,7 +18,6 @@ from encrypted_records.errors import (
     Flaw,
     InvalidQuery,
     InvalidRecords,
-    KeyMissing,
     LogBroken,
     TooLarge,
 )
@@ -145,19 +144,17 @@ async def decrypt(request: Request) -> Response:
 
 
 def _open(state: SchemaState, sealed: SealedRecord) -> dict[str, Any]:
-    """Open a sealed record with the key that it names, which must be the schema's.
+    """Open a sealed record with the key that it names, which must be one of the schema's.
 
     Raises:
         KeyMissing: it is sealed with another key.
         DoesNotOpen: altered, or put together from several.
     """
-    key = state.ledger.key
     try:
         group, key_id = bytes.fromhex(sealed.group), bytes.fromhex(sealed.key_id)
     except ValueError:
         raise InvalidRecords("group and key_id are hexadecimal") from None
-    if key_id != key.id:
-        raise KeyMissing(f"the record is sealed with key {key_id.hex()}, not with this schema's")
+    key = state.ledger.keys.named(sealed.key_version, key_id)
     names = Group(group, sealed.key_version, sealed.ordinal + 1, list(sealed.fields))
     row = SealedRow(from_text(sealed.id), sealed.version, list(sealed.fields.values()))
     record = open_row(key, state.definition, names, sealed.ordinal, row)

@@ -56,6 +56,11 @@ class Schema(models.Model):
     # The state of its data; only records.commits changes these.
     version = models.BigIntegerField(default=0)
     key_id = models.BinaryField(max_length=8, null=True)
+    key_version = models.BigIntegerField(null=True)
+    #: the version of the first commit
+    first_key_version = models.BigIntegerField(null=True)
+    #: the version of the data at which the present key version came in
+    key_since = models.BigIntegerField(default=0)
     log_digest = models.BinaryField(max_length=32, default=EMPTY_LOG_DIGEST)
     live_rows = models.BigIntegerField(default=0)
     live_segments = models.IntegerField(default=0)

@@ -61,16 +61,17 @@ class SchemaSerializer(_Common):
         model = Schema
         fields = [
             *("id", "url", "name", "slug", "description", "dataset", "schema"),
-            *("organization", "key_id", "created", "modified"),
+            *("organization", "key_id", "key_version", "first_key_version"),
+            *("created", "modified"),
         ]
-        read_only_fields = ["id", "url", "created", "modified"]
+        read_only_fields = ["id", "url", "key_version", "first_key_version", "created", "modified"]
         validators: list[Any] = []
 
     def get_organization(self, schema: Schema) -> str:
         return ids.reference("organizations", schema.dataset.organization_id)
 
     def get_key_id(self, schema: Schema) -> str | None:
-        """Which key seals the records, in hex; null until the first were stored."""
+        """Which key seals new records, in hex; null until the first were stored."""
         return None if schema.key_id is None else bytes(schema.key_id).hex()
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:

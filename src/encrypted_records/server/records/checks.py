@@ -129,6 +129,7 @@ def check_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> No
 
 
 def _check_lists(body: CommitBody) -> None:
+    _require(body.of_one_key, "a group or segment is of another key version than the commit")
     _require(
         bool(body.groups or body.killed or body.replaced),
         "a commit must add groups, end rows or replace segments",

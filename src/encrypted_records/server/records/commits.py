@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -24,7 +25,7 @@ from django.utils import timezone
 
 from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound, StaleDefinition
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import CommitUpload, Receipt
+from encrypted_records.model.records import CommitBody, CommitUpload, Receipt
 from encrypted_records.server import access
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
@@ -124,7 +125,7 @@ def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
     _log(schema, commit, version)
     Schema.objects.filter(pk=schema.pk).update(
         version=version,
-        key_id=commit.body.key_id,
+        **_key_state(schema, commit.body, version),
         log_digest=wire.next_log_digest(bytes(schema.log_digest), commit.commit),
         live_rows=F("live_rows") + sum(g.count for g in commit.body.groups) - len(killed),
         live_segments=F("live_segments") + segments_change,
@@ -134,12 +135,7 @@ def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
 
 def _require_writer_knows(schema: Schema, commit: Checked) -> None:
     body = commit.body
-    if schema.key_id is not None and bytes(schema.key_id) != body.key_id:
-        raise Conflict(
-            "the schema's records are sealed under another key",
-            code="key_mismatch",
-            hint="use the keyring that sealed the schema's first records",
-        )
+    _require_key(schema, body)
     head = WriterHead.objects.filter(schema=schema, writer=body.writer).first()
     counter, previous = (head.counter, bytes(head.digest)) if head else (0, bytes(32))
     if body.counter != counter + 1 or body.previous != previous:
@@ -155,6 +151,46 @@ def _require_writer_knows(schema: Schema, commit: Checked) -> None:
             code="log_conflict",
             hint="if the API was restored from a backup, restore its newest one",
         )
+
+
+def _require_key(schema: Schema, body: CommitBody) -> None:
+    """Hold the commit's key against the log's (docs/SPEC.md, section 7.5)."""
+    present, first = schema.key_version, schema.first_key_version
+    if present is None or first is None:
+        return
+    if body.key_version < present:
+        raise _key_mismatch(
+            f"the schema's records are sealed under keyring version {present} by now"
+        )
+    if body.key_version == present:
+        if body.key_id != bytes(schema.key_id or b""):
+            raise _key_mismatch("the schema's records are sealed under another key")
+        if body.key_version > first and body.seen < 1:
+            raise _key_mismatch("the writer has not seen under which key the log began")
+    elif body.seen < schema.key_since:
+        raise _key_mismatch("the writer has not seen the present key's first commit")
+
+
+def _key_mismatch(message: str) -> Conflict:
+    return Conflict(
+        message,
+        code="key_mismatch",
+        hint="use the keyring that sealed the schema's newest records: ers keyring restore brings"
+        " it here, with a recovery phrase for each of its versions",
+    )
+
+
+def _key_state(schema: Schema, body: CommitBody, version: int) -> dict[str, Any]:
+    """What the schema's row says of keys once ``version`` is ``body``."""
+    if body.key_version == schema.key_version:
+        return {}
+    first = schema.first_key_version or body.key_version
+    return {
+        "key_id": body.key_id,
+        "key_version": body.key_version,
+        "key_since": version,
+        "first_key_version": first,
+    }
 
 
 def _digest_at(schema: Schema, version: int) -> bytes:
@@ -287,6 +323,7 @@ def _add_groups(schema: Schema, commit: Checked, segments: dict[bytes, int]) -> 
             uid=group.uid,
             segment_id=segments[segment_of[group.uid]],
             key_version=group.key_version,
+            key_id=body.key_id,
             count=group.count,
             live=group.count,
             fields=msgspec.json.encode(group.fields).decode(),

@@ -42,6 +42,7 @@ class RecordGroup(models.Model):
     #: the live segment that indexes it
     segment = models.ForeignKey(IndexSegment, on_delete=models.DO_NOTHING, related_name="groups")
     key_version = models.BigIntegerField()
+    key_id = models.BinaryField(max_length=8)
     count = models.BigIntegerField()
     #: count without the dead, so that listings need not count rows
     live = models.BigIntegerField()

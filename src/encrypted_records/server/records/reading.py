@@ -173,7 +173,7 @@ def sealed_record(schema: Schema, group: RecordGroup, row: store.StoredSealedRow
         "version": row.version,
         "group": bytes(group.uid).hex(),
         "ordinal": row.ordinal,
-        "key_id": bytes(schema.key_id or b"").hex(),
+        "key_id": bytes(group.key_id).hex(),
         "key_version": group.key_version,
         "fields": {
             name: base64.b64encode(sealed).decode()
