@@ -25,6 +25,7 @@ from typing import Any
 import psycopg
 
 from encrypted_records.model import ids
+from tests.support.service import clean_environment
 
 PASSWORD = "correct horse battery"
 PERSON = {
@@ -222,7 +223,12 @@ def free_port() -> int:
 
 
 def start(
-    folder: Path, *, port: int, database_url: str | None = None, log_format: str = "text"
+    folder: Path,
+    *,
+    port: int,
+    database_url: str | None = None,
+    log_format: str = "text",
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start an API process; its output goes to ``log`` in the folder."""
     with (folder / "log").open("ab") as log:
@@ -231,6 +237,7 @@ def start(
              log_format],
             stdout=log,
             stderr=log,
+            env=clean_environment(**(environment or {})),
         )  # fmt: skip
 
 
@@ -252,10 +259,20 @@ def wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def running_api(
-    folder: Path, *, database_url: str | None = None, log_format: str = "text"
+    folder: Path,
+    *,
+    database_url: str | None = None,
+    log_format: str = "text",
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Api]:
     port = free_port()
-    process = start(folder, port=port, database_url=database_url, log_format=log_format)
+    process = start(
+        folder,
+        port=port,
+        database_url=database_url,
+        log_format=log_format,
+        environment=environment,
+    )
     try:
         wait_until_up(port, process)
         yield Api(process, port, folder / "data", folder / "log", database_url)

@@ -319,6 +319,23 @@ def test_asking_for_a_reset_link_is_answered_alike_for_unknown_addresses(
     assert (known.status, known.body) == (unknown.status, unknown.body)
 
 
+def test_wrong_unknown_and_unverified_are_answered_alike_by_every_method(
+    api: Api, ada: Account
+) -> None:
+    waiting = api.new_address()
+    api.register(waiting)
+    pairs = [(ada.email, "wrong"), (api.new_address(), PASSWORD), (waiting, PASSWORD)]
+    for path in ("/api/accounts/login/", "/api/token/"):
+        bodies = [{"email": email, "password": password} for email, password in pairs]
+        answers = [api.call("POST", path, body) for body in bodies]
+        assert {(one.status, one.body) for one in answers} == {(401, answers[0].body)}
+        assert {tuple(sorted(one.headers)) for one in answers} == {
+            tuple(sorted(answers[0].headers))
+        }
+    answers = [api.call("GET", "/api/users/self/", headers=basic(*pair)) for pair in pairs]
+    assert {(one.status, one.body) for one in answers} == {(401, answers[0].body)}
+
+
 def test_a_verified_basic_credential_is_fast_the_second_time(api: Api, ada: Account) -> None:
     headers = basic(ada.email, PASSWORD)
     api.call("GET", "/api/users/self/", headers=headers)

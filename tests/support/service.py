@@ -194,10 +194,14 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+#: Tests register and log in more often than people do from one machine.
+MANY = "passwords=100000/minute,register=100000/hour,reset=100000/hour,links=100000/hour"
+
+
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours without any setting of the service, and with no config file."""
+    """Ours without any setting of the service but limits that suit tests, and no config file."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
-    return kept | {"ERS_CONFIG": os.devnull} | more
+    return kept | {"ERS_CONFIG": os.devnull, "ERS_RATE_LIMITS": MANY} | more
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -22,6 +23,9 @@ from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, Malf
 from encrypted_records.model import problem
 
 log = logging.getLogger(__name__)
+
+#: Whom the request is made for, as X-Forwarded-For says it; empty where it is for ourselves.
+forwarded_for: ContextVar[str] = ContextVar("forwarded_for", default="")
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records import logs
+from encrypted_records.client.transport import forwarded_for
 from encrypted_records.errors import ErsError, NotAllowed
 from encrypted_records.model import problem
 from encrypted_records.proxy.access import READING
@@ -72,6 +73,7 @@ class Guard:
         identifier = logs.take_id(headers.get("x-request-id", ""))
         scope["request_id"] = identifier
         token = logs.request_id.set(identifier)
+        forwarded_for.set(_way(scope, headers))
         started = time.perf_counter()
         status = 0
 
@@ -115,3 +117,9 @@ class Guard:
                 "a page of another site may not change anything here", code="cross_site"
             )
         return None
+
+
+def _way(scope: Scope, headers: Headers) -> str:
+    """Who spoke to whom until here; the API decides how much of it to believe."""
+    peer = scope.get("client")
+    return ", ".join([*headers.getlist("x-forwarded-for"), *([peer[0]] if peer else [])])

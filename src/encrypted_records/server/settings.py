@@ -7,12 +7,16 @@
 ``ERS_ALLOWED_HOSTS``     names besides the local ones, separated by commas
 ``ERS_PUBLIC_URL``        where links in messages lead: the proxy with its web pages
 ``ERS_TRUSTED_ORIGINS``   origins browsers may send changes from, separated by commas
+``ERS_TRUSTED_PROXIES``   networks whose X-Forwarded-... headers are believed, separated by commas
+``ERS_RATE_LIMITS``       changed limits, such as ``register=100/hour``, separated by commas
 ``ERS_LOG_FORMAT``        ``text`` or ``json``
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -76,6 +80,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "encrypted_records.server.middleware.RequestLog",
+    "encrypted_records.server.source.Source",
     "encrypted_records.server.middleware.RequestGate",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -123,6 +128,56 @@ def _database() -> dict[str, Any]:
 DATABASES = {"default": _database()}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
+# --- who may send what, and how often --------------------------------------------------------
+
+
+def _trusted_proxies() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    try:
+        return [
+            ipaddress.ip_network(one.strip()) for one in env.list("ERS_TRUSTED_PROXIES", default=[])
+        ]
+    except ValueError:
+        raise InvalidSetting(
+            "ERS_TRUSTED_PROXIES holds something that is no address and no network",
+            hint="write addresses or networks, separated by commas: 127.0.0.1, 10.0.0.0/8",
+        ) from None
+
+
+TRUSTED_PROXIES = _trusted_proxies()
+
+#: name -> how many in which time; of one source, and ``messages`` of one address.
+RATE_LIMITS = {
+    "passwords": (60, timedelta(minutes=1)),
+    "register": (20, timedelta(hours=1)),
+    "reset": (20, timedelta(hours=1)),
+    "links": (60, timedelta(hours=1)),
+    "tokens": (600, timedelta(minutes=1)),
+    "messages": (10, timedelta(hours=1)),
+}
+_PERIODS = {
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+
+
+def _changed_limits() -> dict[str, tuple[int, timedelta]]:
+    found = {}
+    for one in env.list("ERS_RATE_LIMITS", default=[]):
+        match = re.fullmatch(r"(\w+)=([1-9]\d{0,8})/(\w+)", one.strip())
+        if match is None or match[1] not in RATE_LIMITS or match[3] not in _PERIODS:
+            raise InvalidSetting(
+                "ERS_RATE_LIMITS holds something that is no limit",
+                hint=f"write register=100/hour; names are {', '.join(RATE_LIMITS)},"
+                f" times {', '.join(_PERIODS)}",
+            )
+        found[match[1]] = int(match[2]), _PERIODS[match[3]]
+    return found
+
+
+RATE_LIMITS |= _changed_limits()
+
 # --- mail ---------------------------------------------------------------------------------
 
 
@@ -138,10 +193,8 @@ def _email_settings() -> dict[str, Any]:
 
 
 _email = _email_settings()
-#: What the courier's thread delivers with; see accounts.mail.
-MAIL_DELIVERY = _email.pop("EMAIL_BACKEND", "encrypted_records.server.accounts.mail.FolderBackend")
+EMAIL_BACKEND = "encrypted_records.server.accounts.mail.FolderBackend"
 vars().update(_email)
-EMAIL_BACKEND = "encrypted_records.server.accounts.mail.QueuedBackend"
 #: Shorter than what a stopping server grants the messages still on their way.
 EMAIL_TIMEOUT = 5
 _sender = str(_email.get("EMAIL_HOST_USER") or "")
@@ -174,8 +227,6 @@ SIMPLE_JWT = {
     "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
 }
 
-_SERIALIZERS = "encrypted_records.server.accounts.serializers"
-
 
 def _templates(name: str) -> dict[str, str]:
     return {
@@ -193,15 +244,10 @@ REST_REGISTRATION = {
     "RESET_PASSWORD_VERIFICATION_URL": f"{PUBLIC_URL}/reset-password/",
     "RESET_PASSWORD_VERIFICATION_PERIOD": timedelta(hours=1),
     "RESET_PASSWORD_VERIFICATION_ONE_TIME_USE": True,
-    "RESET_PASSWORD_FAIL_WHEN_USER_NOT_FOUND": False,
-    "SEND_RESET_PASSWORD_LINK_SERIALIZER_USE_EMAIL": True,
     "VERIFICATION_FROM_EMAIL": DEFAULT_FROM_EMAIL,
     "VERIFICATION_TEMPLATE_CONTEXT_BUILDER": "encrypted_records.server.accounts.mail.link_context",
     "REGISTER_VERIFICATION_EMAIL_TEMPLATES": _templates("register"),
     "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES": _templates("reset_password"),
-    "SEND_RESET_PASSWORD_LINK_SERIALIZER_CLASS": f"{_SERIALIZERS}.EmailSerializer",
-    "SEND_RESET_PASSWORD_LINK_USER_FINDER": f"{_SERIALIZERS}.find_by_email",
-    "LOGIN_RETRIEVE_TOKEN": False,
 }
 
 # --- HTTP ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from yarl import URL
 
-from encrypted_records.client.transport import ANSWER_SECONDS, CONNECT_SECONDS
+from encrypted_records.client.transport import ANSWER_SECONDS, CONNECT_SECONDS, forwarded_for
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, NotFound, Refused
 from encrypted_records.proxy.answers import answer
 from encrypted_records.proxy.parts import parts_of
@@ -37,7 +37,7 @@ _HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer"
     " transfer-encoding upgrade".split()
 )
-_REPLACED = frozenset({"host", "origin", "referer", "content-length"})
+_REPLACED = frozenset({"host", "origin", "referer", "content-length", "x-forwarded-for"})
 _CHUNK = 64 << 10
 #: A stream may take as long as it likes, but not pause for longer than this.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
@@ -93,6 +93,7 @@ def _request_headers(request: Request, base_url: str) -> list[tuple[str, str]]:
     if "referer" in request.headers:
         kept.append(("Referer", base_url + "/"))
     kept.append(("X-Request-ID", request.scope["request_id"]))
+    kept.append(("X-Forwarded-For", forwarded_for.get()))
     return kept
 
 

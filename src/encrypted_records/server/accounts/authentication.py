@@ -18,7 +18,7 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from encrypted_records.errors import NotAllowed
-from encrypted_records.server.accounts import logins, tokens
+from encrypted_records.server.accounts import credentials, logins, tokens
 from encrypted_records.server.accounts.models import Login, User
 
 REMEMBER_SECONDS = 60
@@ -41,7 +41,7 @@ class Basic(authentication.BasicAuthentication):
             user = User.objects.filter(pk=user_id, is_active=True).first()
             if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
                 return user, None
-        user = super().authenticate_credentials(userid, password, request)[0]
+        user = credentials.check(request._request, userid, password)
         cache.set(name, (user.pk, _fingerprint(user.password)), REMEMBER_SECONDS)
         return user, None
 

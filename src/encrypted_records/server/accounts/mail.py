@@ -13,39 +13,44 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.base import BaseEmailBackend
 from django.core.mail.message import EmailMessage
+from django.db import connection
 from django.template.loader import render_to_string
-from django.utils.module_loading import import_string
 from rest_registration.utils.signers import URLParamsSigner
 
+from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 _LINK = re.compile(r"^https?://\S+$", re.MULTILINE)
 
 
-class QueuedBackend(BaseEmailBackend):
-    """Hands messages to the backend that ``MAIL_DELIVERY`` names, on the courier's thread."""
-
-    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        _courier.submit(_deliver, list(email_messages))
-        return len(email_messages)
+def later(write: Callable[[T], None], argument: T) -> None:
+    """Have the courier write and send a message, once the request is answered or before."""
+    _courier.submit(_deliver, write, argument)
 
 
-def _deliver(messages: list[EmailMessage]) -> None:
+def _deliver(write: Callable[[T], None], argument: T) -> None:
     try:
-        import_string(settings.MAIL_DELIVERY)().send_messages(messages)
+        connection.close_if_unusable_or_obsolete()
+        write(argument)
     except Exception as error:  # whatever a mail server does, the courier goes on
         _log.error("a message could not be sent", exc_info=error)
+
+
+def may_write_to(address: str) -> bool:
+    """Whether an address may get one more message now; nobody's mailbox is for others to fill."""
+    return limits.reached("messages", address.casefold()) is None
 
 
 class FolderBackend(BaseEmailBackend):
@@ -82,6 +87,8 @@ def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) 
 
 def send_already_registered(user: User) -> None:
     """Tell the holder of an account that somebody tried to register with its address."""
+    if not may_write_to(user.email):
+        return
     context = {"public_url": settings.PUBLIC_URL}
     message = EmailMultiAlternatives(
         subject="You already have an account",

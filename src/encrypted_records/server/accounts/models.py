@@ -77,3 +77,14 @@ class Login(models.Model):
     expires = models.DateTimeField()
     #: the id (``jti``) of the one refresh token that may be used next; empty for a session
     refresh = models.CharField(max_length=32, blank=True, default="")
+
+
+class Tally(models.Model):
+    """A count with an end, for limits; what it counts only an HMAC says."""
+
+    name = models.BinaryField(max_length=32, primary_key=True)
+    count = models.IntegerField(default=0)
+    #: nothing more is let through before
+    until = models.DateTimeField(null=True)
+    #: from then on it counts from zero
+    forgotten = models.DateTimeField(db_index=True)

@@ -1,8 +1,8 @@
 """Making accounts and proving addresses.
 
-Whether an address has an account shows in no answer and in no duration: both ways hash a
-password and queue a message. Signed links work once: the first needs an address that was never
-verified, the second is signed over the password hash it replaces.
+Whether an address has an account shows in no answer and in no duration: both ways do the same
+work, and what differs is done by the courier afterwards. Signed links work once: the first needs
+an address that was never verified, the second is signed over the password hash it replaces.
 
 Each registration is a user of its own, with its own link. Were the second one for an address
 given the first one's, whoever registers somebody else's address beforehand would own the account
@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
-from rest_framework.request import Request
 from rest_registration import verification_notifications
 from rest_registration.exceptions import SignatureError, UserNotFound
 from rest_registration.settings import registration_settings
@@ -32,20 +30,35 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.organizations.models import Organization, found_organization
 
 
-def register(request: Request, email: str, password: str, organization_name: str) -> None:
+def register(email: str, password: str, organization_name: str) -> None:
     """Make a user who owns a new organization, and send the link that makes both usable.
 
-    Where the address has an account, its holder is told instead.
+    Where the address has an account, its holder is told instead. The same is stored then, to take
+    the same time; without a link nobody can use it, and it is dropped like any other that expires.
     """
-    holder = User.objects.with_email(email).filter(verified__isnull=False).first()
-    if holder is not None:
-        make_password(password)
-        mail.send_already_registered(holder)
-        return
     with transaction.atomic():
         user = User.objects.create_user(email, password)
         found_organization(organization_name, user.pk)
-    verification_notifications.send_register_verification_email_notification(request, user)
+    mail.later(_send_register_message, user)
+
+
+def _send_register_message(user: User) -> None:
+    holder = User.objects.with_email(user.email).filter(verified__isnull=False).first()
+    if holder is not None and holder != user:
+        mail.send_already_registered(holder)
+    elif user.verified is None and mail.may_write_to(user.email):
+        verification_notifications.send_register_verification_email_notification(None, user)
+
+
+def send_reset_link(email: str) -> None:
+    """Write to whoever could log in with this address; to look is left to the courier, too."""
+    mail.later(_send_reset_message, email)
+
+
+def _send_reset_message(email: str) -> None:
+    user = User.objects.with_email(email).filter(verified__isnull=False, is_active=True).first()
+    if user is not None and mail.may_write_to(user.email):
+        verification_notifications.send_reset_password_verification_email_notification(None, user)
 
 
 def verify(signed: dict[str, Any]) -> None:

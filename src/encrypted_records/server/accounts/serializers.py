@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework import serializers
-from rest_registration.exceptions import UserNotFound
 
 from encrypted_records.model import ids
 from encrypted_records.server.accounts.models import User
@@ -74,11 +73,6 @@ class ChangePasswordSerializer(serializers.Serializer[Any]):
     password = PasswordField()
     password_confirm = PasswordField()
 
-    def validate_old_password(self, value: str) -> str:
-        if not self.context["request"].user.check_password(value):
-            raise serializers.ValidationError("is not the present password", code="wrong_password")
-        return value
-
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         check_same(attrs)
         check_new_password(attrs["password"], self.context["request"].user)
@@ -87,14 +81,6 @@ class ChangePasswordSerializer(serializers.Serializer[Any]):
 
 class EmailSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField(max_length=254)
-
-
-def find_by_email(data: dict[str, Any], **_: Any) -> User:
-    """Who may get a reset link: whoever could log in."""
-    user = User.objects.with_email(data["email"]).filter(is_active=True).first()
-    if user is None:
-        raise UserNotFound
-    return user
 
 
 class UserSerializer(serializers.ModelSerializer[User]):

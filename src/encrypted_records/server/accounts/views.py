@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 from django.conf import settings
-from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth import login as start_session
+from django.contrib.auth import update_session_auth_hash
 from django.middleware.csrf import get_token
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, inline_serializer
@@ -16,11 +16,10 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
-from rest_registration.api.views.reset_password import SendResetPasswordLinkView
 
 from encrypted_records import __version__
-from encrypted_records.errors import NotAuthenticated, NotFound
-from encrypted_records.server.accounts import logins, registration, tokens
+from encrypted_records.errors import BadInput, Flaw, NotAuthenticated, NotFound
+from encrypted_records.server.accounts import credentials, limits, logins, registration, tokens
 from encrypted_records.server.accounts.authentication import Session
 from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.accounts.serializers import (
@@ -87,8 +86,9 @@ class Csrf(Open):
 class Register(Open):
     @extend_schema(auth=[], request=RegisterSerializer, responses={201: DETAIL})
     def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "register")
         data = _valid(RegisterSerializer, request)
-        registration.register(request, data["email"], data["password"], data["organization_name"])
+        registration.register(data["email"], data["password"], data["organization_name"])
         return Response(
             {"detail": "A message with a link to confirm the address is on its way."},
             status=status.HTTP_201_CREATED,
@@ -98,31 +98,16 @@ class Register(Open):
 class VerifyRegistration(Open):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "links")
         registration.verify(_valid(SignedLinkSerializer, request))
         return Response({"detail": "The address is confirmed; you can log in."})
-
-
-def check_password(request: Request, email: str, password: str) -> User:
-    """Who is logging in.
-
-    Raises:
-        NotAuthenticated: nobody with this address and password, or not verified yet.
-    """
-    user = authenticate(request._request, username=email, password=password)
-    if user is None:
-        raise NotAuthenticated(
-            "e-mail and password do not belong to an active account",
-            code="bad_credentials",
-            hint="a new account works once its address is confirmed",
-        )
-    return user
 
 
 class LogIn(Open):
     @extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Start a session; one that this browser had ends."""
-        user = check_password(request, **_valid(LoginSerializer, request))
+        user = credentials.check(request._request, **_valid(LoginSerializer, request))
         login = logins.begin(user, timedelta(seconds=settings.SESSION_COOKIE_AGE))
         _end_session(request)
         start_session(request._request, user)
@@ -153,6 +138,12 @@ class ChangePassword(APIView):
     def post(self, request: Request) -> Response:
         data = _valid(ChangePasswordSerializer, request)
         user, login = cast(User, request.user), cast(Login | None, request.auth)
+        try:
+            credentials.check(request._request, user.email, data["old_password"])
+        except NotAuthenticated:
+            detail = "is not the present password"
+            flaw = Flaw("wrong_password", detail, pointer="/old_password")
+            raise BadInput("the request is not valid", flaws=(flaw,)) from None
         keep = login if login is not None and not login.refresh else None
         logins.set_password(user, data["password"], keep=keep)
         if keep is not None:
@@ -160,14 +151,18 @@ class ChangePassword(APIView):
         return Response({"detail": "The password is changed."})
 
 
-@extend_schema(auth=[], request=EmailSerializer, responses=DETAIL)
-class SendResetPasswordLink(SendResetPasswordLinkView):  # type: ignore[misc]  # untyped
-    authentication_classes: list[type] = []
+class SendResetPasswordLink(Open):
+    @extend_schema(auth=[], request=EmailSerializer, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "reset")
+        registration.send_reset_link(_valid(EmailSerializer, request)["email"])
+        return Response({"detail": "If the address has an account, a message is on its way."})
 
 
 class ResetPassword(Open):
     @extend_schema(auth=[], request=ResetPasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "links")
         data = _valid(ResetPasswordSerializer, request)
         registration.reset_password(data, data.pop("password"))
         return Response({"detail": "The new password is set; you can log in."})
@@ -176,19 +171,21 @@ class ResetPassword(Open):
 class ObtainToken(Open):
     @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
-        user = check_password(request, **_valid(LoginSerializer, request))
+        user = credentials.check(request._request, **_valid(LoginSerializer, request))
         return Response(tokens.pair(user))
 
 
 class RefreshToken(Open):
     @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "tokens")
         return Response(tokens.rotate(_valid(RefreshSerializer, request)["refresh"]))
 
 
 class VerifyToken(Open):
     @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
+        limits.throttle(request._request, "tokens")
         tokens.verify(_valid(VerifySerializer, request)["token"])
         return Response({})
 

@@ -1,0 +1,37 @@
+"""The one place where a password is held against an account's.
+
+Login, token, Basic and a change of password all come here, so one lockout and one throttle cover
+them. A wrong password, an address without account and an account that was not verified cost the
+same work and get the same answer.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth import authenticate
+from django.http import HttpRequest
+
+from encrypted_records.errors import NotAuthenticated
+from encrypted_records.server.accounts import limits
+from encrypted_records.server.accounts.models import User
+
+
+def check(request: HttpRequest, email: str, password: str) -> User:
+    """Whoever has this address and password.
+
+    Raises:
+        NotAuthenticated: nobody, or not verified yet, or shut.
+        Throttled: too many wrong passwords for this address, or too many of any kind, came from
+            this source.
+    """
+    limits.throttle(request, "passwords")
+    limits.refuse_locked(request, email)
+    user = authenticate(request, username=email, password=password)
+    if user is None:
+        limits.count_failure(request, email)
+        raise NotAuthenticated(
+            "e-mail and password do not belong to an active account",
+            code="bad_credentials",
+            hint="a new account works once its address is confirmed",
+        )
+    limits.clear_failures(request, email)
+    return user

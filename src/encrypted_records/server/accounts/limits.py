@@ -1,0 +1,119 @@
+"""How often somebody may try: lockout after wrong passwords, and throttles.
+
+Counts are in the database, so that all processes of all APIs on it share them. A count's name is
+an HMAC: the table tells nobody which addresses, or passwords typed in their place, were tried.
+
+Wrong passwords count per address and source, whether the address has an account or not. From the
+tenth on each one doubles the time until the next is looked at. Nobody else's way in closes: not
+that of the same address from elsewhere, and no session, token or remembered Basic credential.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from encrypted_records.errors import Throttled
+from encrypted_records.server.accounts.models import Tally
+from encrypted_records.server.source import source_of
+
+FREE_FAILURES = 10
+FIRST_DELAY = timedelta(seconds=5)
+LONGEST_DELAY = timedelta(hours=1)
+#: Wrong passwords are forgotten this long after the last one.
+FORGET = timedelta(days=1)
+
+
+def refuse_locked(request: HttpRequest, email: str) -> None:
+    """
+    Raises:
+        Throttled: too many wrong passwords came for this address from this source.
+    """
+    tally = Tally.objects.filter(pk=_failures(request, email)).first()
+    if tally is not None and tally.until is not None:
+        _refuse_until(tally.until, "too many wrong passwords for this address", "too_many_failures")
+
+
+def count_failure(request: HttpRequest, email: str) -> None:
+    now = timezone.now()
+    with transaction.atomic():
+        tally = _locked(_failures(request, email))
+        tally.count += 1
+        tally.forgotten = now + FORGET
+        beyond = tally.count - FREE_FAILURES
+        if beyond >= 0:
+            tally.until = now + min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(beyond, 20))
+        tally.save()
+
+
+def clear_failures(request: HttpRequest, email: str) -> None:
+    Tally.objects.filter(pk=_failures(request, email)).delete()
+
+
+def throttle(request: HttpRequest, what: str) -> None:
+    """Count one request of a source towards the limit called ``what`` in ``RATE_LIMITS``.
+
+    Raises:
+        Throttled: there were as many as it allows.
+    """
+    until = reached(what, source_of(request))
+    if until is not None:
+        _refuse_until(until, "too many requests of this kind came from your address", "throttled")
+
+
+def reached(what: str, whose: str) -> datetime | None:
+    """Count one towards a limit; where it is reached already, until when."""
+    limit, window = settings.RATE_LIMITS[what]
+    with transaction.atomic():
+        tally = _locked(_name(what, whose))
+        if tally.count >= limit:
+            return tally.until
+        if tally.count == 0:
+            tally.until = tally.forgotten = timezone.now() + window
+        tally.count += 1
+        tally.save()
+    return None
+
+
+def drop_forgotten() -> None:
+    Tally.objects.filter(forgotten__lte=timezone.now()).delete()
+
+
+def _failures(request: HttpRequest, email: str) -> bytes:
+    # Spellings that some database takes for one address must not have counts of their own.
+    plain = unicodedata.normalize("NFKD", email)
+    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return _name("failures", letters.casefold(), source_of(request))
+
+
+def _name(what: str, *parts: str) -> bytes:
+    text = "\0".join((what, *parts))
+    return salted_hmac("encrypted_records.limits", text, algorithm="sha256").digest()
+
+
+def _locked(name: bytes) -> Tally:
+    """The tally of that name, locked; at zero where there was none, or it is forgotten."""
+    now = timezone.now()
+    tally, made = Tally.objects.select_for_update().get_or_create(
+        pk=name, defaults={"forgotten": now}
+    )
+    if made:
+        # Whoever adds to the table also clears it.
+        old = Tally.objects.select_for_update(skip_locked=True).filter(forgotten__lt=now)
+        Tally.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:100])).delete()
+    elif tally.forgotten <= now:
+        tally.count, tally.until = 0, None
+    return tally
+
+
+def _refuse_until(until: datetime, message: str, code: str) -> None:
+    left = (until - timezone.now()).total_seconds()
+    if left > 0:
+        raise Throttled(message, code=code, retry_after=math.ceil(left))

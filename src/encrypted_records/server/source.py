@@ -1,0 +1,65 @@
+"""Where a request comes from, and whether it came by TLS.
+
+A front server or a proxy is the peer of all its users. What it says of them in ``X-Forwarded-For``
+and ``X-Forwarded-Proto`` counts only if its own address is among ``ERS_TRUSTED_PROXIES``; from
+anybody else these headers are a claim that costs nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: A household or a host has a network of this size to choose addresses from.
+_IPV6_PREFIX = 64
+
+
+class Source:
+    """Middleware: sets ``request.source``, a text, and the scheme."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        peer = _address(request.META.get("REMOTE_ADDR", ""))
+        told = request.headers.get("X-Forwarded-For", "").split(",")
+        source = peer
+        # From the right: each trusted hop has written down who spoke to it.
+        while _trusted(source) and told:
+            before = _address(told.pop())
+            if before is None:
+                break
+            source = before
+        request.META["SOURCE"] = _as_text(source)
+        if _trusted(peer) and request.headers.get("X-Forwarded-Proto") == "https":
+            request.META["wsgi.url_scheme"] = "https"
+        return self.get_response(request)
+
+
+def source_of(request: HttpRequest) -> str:
+    """The sender's address; of IPv6 its network, since one sender has all of that."""
+    return str(request.META["SOURCE"])
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found = ipaddress.ip_address(text.strip())
+    except ValueError:
+        return None
+    mapped = getattr(found, "ipv4_mapped", None)
+    return found if mapped is None else mapped
+
+
+def _trusted(address: Address | None) -> bool:
+    return address is not None and any(address in net for net in settings.TRUSTED_PROXIES)
+
+
+def _as_text(address: Address | None) -> str:
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return "unknown" if address is None else str(address)
