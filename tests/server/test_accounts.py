@@ -288,9 +288,16 @@ def test_changing_the_password_ends_everything_but_the_session_that_asked(api: A
 
 
 def test_changing_the_password_needs_the_old_one_and_a_sound_new_one(ada: Account) -> None:
-    body = {"old_password": "wrong", "password": "short", "password_confirm": "short"}
+    body = {
+        "old_password": "wrong",
+        "password": NEW_PASSWORD,
+        "password_confirm": NEW_PASSWORD,
+    }
     refused = ada.call("POST", "/api/accounts/change-password/", body)
     assert refused.flaws() == {"/old_password": "wrong_password"}
+    body = {"old_password": PASSWORD, "password": "short", "password_confirm": "short"}
+    refused = ada.call("POST", "/api/accounts/change-password/", body)
+    assert refused.flaws() == {"/password": "password_too_short"}
     body = {"old_password": PASSWORD, "password": NEW_PASSWORD, "password_confirm": "else"}
     refused = ada.call("POST", "/api/accounts/change-password/", body)
     assert refused.flaws() == {"/password_confirm": "password_mismatch"}
