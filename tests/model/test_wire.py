@@ -271,13 +271,16 @@ def test_the_content_digest_is_that_of_the_frames(some: list[RowBatch], others: 
         for one in some
     ]
     paged = [[page.segment, page.number, page.data] for page in others]
-    assert wire.content_digest(some, others) == log.content(batched, paged)
+    assert wire.part_digest(some, others) == log.part(batched, paged)
+    digests = [wire.part_digest(some, []), wire.part_digest([], others)]
+    assert wire.content_digest(digests) == log.content(log.part(batched, []), log.part([], paged))
 
 
 def test_every_kind_byte_names_one_struct_as_specified() -> None:
     names = {number: kind.__name__ for number, kind in wire.KINDS.items()}
     assert names == dict(
         enumerate(
-            "Commit RowBatch Page ManifestDelta RowRef PageRef StoredRow Receipt".split(), start=1
+            "Commit RowBatch Page ManifestDelta RowRef PageRef StoredRow Receipt Part".split(),
+            start=1,
         )
     )

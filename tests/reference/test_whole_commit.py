@@ -95,7 +95,7 @@ def test_the_package_accepts_the_commit_and_agrees_on_the_log_digest(
     assert wire.commit_digest(stored.commit).hex() == VECTOR["commit"]["digest"]
     assert ledger.head.digest.hex() == VECTOR["log_digest"]
     body = wire.decode_commit_body(stored.commit)
-    assert body.content == wire.content_digest(stored.rows, stored.pages)
+    assert body.content == wire.content_digest([wire.part_digest(stored.rows, stored.pages)])
     assert body.definition == definition.digest
 
 

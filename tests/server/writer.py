@@ -129,7 +129,7 @@ class Writer:
             segments=list(segments),
             killed=list(killed),
             replaced=list(replaced),
-            content=wire.content_digest(rows, pages),
+            content=wire.content_digest([wire.part_digest(rows, pages)]),
         )
         encoded = wire.encode_commit_body(msgspec.structs.replace(body, **changes))
         return CommitUpload(Commit(encoded, os.urandom(32)), tuple(rows), tuple(pages))

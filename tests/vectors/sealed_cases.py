@@ -157,7 +157,7 @@ def group() -> dict[str, Any]:
             [[mini.uid, "mini", 1, len(rows), 0, [[uid, 0]], 1, mini.header]],
             [],
             [],
-            log.content([batch], [page]),
+            log.content(log.part([batch], [page])),
         ]
     )
     mac = log.commit_mac(schema.log, body)

@@ -291,7 +291,7 @@ class Ledger:
                 segments=list(segments),
                 killed=list(killed),
                 replaced=list(replaced),
-                content=wire.content_digest(rows, pages),
+                content=wire.content_digest([wire.part_digest(rows, pages)]),
             )
         )
         commit = Commit(body=body, mac=self.key.log.compute(body))

@@ -120,8 +120,9 @@ class CommitBody(_Sealed, frozen=True):
 
     ``key_id`` and ``key_version`` name the key that authenticates the commit and seals all that it
     adds; ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name
-    the newest log version the writer had verified; ``content`` is SHA-256 over the rows and pages
-    that travel with the commit (:func:`encrypted_records.model.wire.content_digest`).
+    the newest log version the writer had verified; ``content`` is SHA-256 over the digests of the
+    commit's parts, which hold its rows and pages: one part that travels with the commit, or all
+    that were staged for it (:func:`encrypted_records.model.wire.content_digest`).
     """
 
     format: Literal[1]
@@ -182,6 +183,30 @@ class Receipt(_Sealed, frozen=True):
     id: Uid
     schema: Uid
     version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class Part(_Sealed, frozen=True):
+    """Rows and pages that are stored ahead of their commit, which makes them visible.
+
+    ``staging`` names what belongs together: the id of a job, or of a merge. A part is known by
+    ``sequence``; another one of the same number takes its place. ``groups`` and ``segments`` are
+    those that its rows and pages are of, of which other parts may bring more.
+    """
+
+    staging: Uid
+    sequence: U32
+    definition: Digest
+    groups: list[Group]
+    segments: list[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class PartUpload:
+    """A part with the rows and pages it brings."""
+
+    part: Part
+    rows: tuple[RowBatch, ...] = ()
+    pages: tuple[Page, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

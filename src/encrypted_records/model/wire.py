@@ -23,6 +23,8 @@ from encrypted_records.model.records import (
     ManifestDelta,
     Page,
     PageRef,
+    Part,
+    PartUpload,
     Receipt,
     RowBatch,
     RowRef,
@@ -43,6 +45,7 @@ KINDS: dict[int, type[msgspec.Struct]] = {
     6: PageRef,
     7: StoredRow,
     8: Receipt,
+    9: Part,
 }
 _KIND_OF = {kind: number for number, kind in KINDS.items()}
 _HEAD = struct.Struct(">BI")
@@ -164,6 +167,33 @@ def decode_uploads(body: bytes) -> list[CommitUpload]:
     return uploads
 
 
+def encode_part(upload: PartUpload) -> Iterator[bytes]:
+    """A part in a body of its own: its :class:`Part` frame, then its rows, then its pages."""
+    return encode_parts([upload.part, *upload.rows, *upload.pages])
+
+
+def decode_part(body: bytes) -> PartUpload:
+    """Undo :func:`encode_part`.
+
+    Raises:
+        Malformed, Unsupported: as :func:`decode`; also for frames of another kind or order.
+    """
+    items = decode(body)
+    part = next(items, None)
+    rows: list[RowBatch] = []
+    pages: list[Page] = []
+    for item in items:
+        if isinstance(item, RowBatch) and not pages:
+            rows.append(item)
+        elif isinstance(item, Page):
+            pages.append(item)
+        else:
+            raise Malformed("a frame stands where none of its kind may", code="malformed_frame")
+    if not isinstance(part, Part):
+        raise Malformed("the body does not begin with a part", code="malformed_frame")
+    return PartUpload(part, tuple(rows), tuple(pages))
+
+
 def encode_commit_body(body: CommitBody) -> bytes:
     return _encoder.encode(body)
 
@@ -190,9 +220,14 @@ def next_log_digest(before: bytes, commit: Commit) -> bytes:
     return hashlib.sha256(before + commit_digest(commit)).digest()
 
 
-def content_digest(rows: Sequence[RowBatch], pages: Sequence[Page]) -> bytes:
-    """SHA-256 over the row and page frames of a commit, in their order."""
+def part_digest(rows: Sequence[RowBatch], pages: Sequence[Page]) -> bytes:
+    """SHA-256 over the row and page frames of one part of a commit, in their order."""
     state = hashlib.sha256()
-    for part in encode_parts([*rows, *pages]):
-        state.update(part)
+    for piece in encode_parts([*rows, *pages]):
+        state.update(piece)
     return state.digest()
+
+
+def content_digest(parts: Iterable[bytes]) -> bytes:
+    """SHA-256 over the digests of a commit's parts; what travels with a commit is one part."""
+    return hashlib.sha256(b"".join(parts)).digest()

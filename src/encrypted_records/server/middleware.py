@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 
@@ -16,8 +17,9 @@ from encrypted_records.server import problems
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
 MAX_BODY_BYTES = 2 << 20
-#: Paths that take more.
-MAX_BODY_BYTES_OF = {"/api/commits/": 64 << 20}
+#: Paths of sealed rows and pages take more.
+MAX_FRAMES_BYTES = 64 << 20
+_OF_FRAMES = re.compile(r"/api/(commits|schemas/[^/]+/staging|jobs/[^/]+/publish)/")
 
 _log = logging.getLogger("encrypted_records.request")
 
@@ -83,7 +85,7 @@ class RequestGate:
                 code="length_required",
                 hint="send Content-Length instead of Transfer-Encoding",
             )
-        limit = MAX_BODY_BYTES_OF.get(request.path, MAX_BODY_BYTES)
+        limit = MAX_FRAMES_BYTES if _OF_FRAMES.fullmatch(request.path) else MAX_BODY_BYTES
         length = request.headers.get("Content-Length") or "0"
         if not length.isdigit() or int(length) > limit:
             raise TooLarge(

@@ -19,6 +19,7 @@ _SCHEMES: dict[str, dict[str, Any]] = {
     "Bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     "Basic": {"type": "http", "scheme": "basic"},
     "Session": {"type": "apiKey", "in": "cookie", "name": "sessionid"},
+    "JobToken": {"type": "http", "scheme": "job"},
 }
 
 

@@ -88,3 +88,18 @@ class Tally(models.Model):
     until = models.DateTimeField(null=True)
     #: from then on it counts from zero
     forgotten = models.DateTimeField(db_index=True)
+
+
+class JobGrant(models.Model):
+    """That whoever has the token may go on with the job for this user; see :mod:`.job_tokens`."""
+
+    digest = models.BinaryField(primary_key=True, max_length=32)
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    job = models.BinaryField(max_length=16)
+    #: changes with the user's password
+    seal = models.CharField(max_length=128)
+    expires = models.DateTimeField()
+
+    class Meta:
+        db_table = "job_grant"
+        constraints = [models.UniqueConstraint("user", "job", name="job_grant_job")]

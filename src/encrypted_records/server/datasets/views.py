@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from encrypted_records.errors import BadInput, Conflict, Flaw
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.server import access
+from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets import changes
 from encrypted_records.server.datasets.models import Dataset, Schema
@@ -184,6 +185,11 @@ class Schemas(_Collection[Schema]):
         if self.request.method in ("PUT", "PATCH", "DELETE"):
             reached = reached.select_for_update(of=("self",))
         return access.find(reached, self.kwargs["pk"])
+
+    def get_authenticators(self) -> list[Any]:
+        # A job reads the definition of a schema, and has no other business here.
+        one = self.request is not None and self.request.method == "GET" and "pk" in self.kwargs
+        return [*([JobToken()] if one else []), *super().get_authenticators()]
 
     def perform_create(self, serializer: serializers.BaseSerializer[Any]) -> None:
         self.store(serializer)

@@ -21,6 +21,7 @@ from encrypted_records.model.records import (
     CommitUpload,
     Group,
     Page,
+    PartUpload,
     SealedRow,
     Segment,
 )
@@ -28,10 +29,19 @@ from encrypted_records.model.shapes import SEAL_VERSION, TAG_BYTES, is_sealed_fi
 
 
 @dataclass(frozen=True)
+class Staged:
+    """What a commit found stored ahead: the numbers of its groups and segments, by uid."""
+
+    groups: dict[bytes, int]
+    segments: dict[bytes, int]
+
+
+@dataclass(frozen=True)
 class Checked:
     """A commit that is sound in itself.
 
-    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number.
+    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number; of what
+    is stored ahead, nothing.
     """
 
     commit: Commit
@@ -39,10 +49,11 @@ class Checked:
     digest: bytes
     rows: dict[bytes, list[SealedRow]] = field(repr=False)
     pages: dict[bytes, list[bytes]] = field(repr=False)
+    staged: Staged | None = None
 
     def new_rows(self) -> Iterator[SealedRow]:
-        for group in self.body.groups:
-            yield from self.rows[group.uid]
+        for rows in self.rows.values():
+            yield from rows
 
 
 def check(upload: CommitUpload) -> Checked:
@@ -53,11 +64,8 @@ def check(upload: CommitUpload) -> Checked:
         BadInput: ``invalid_commit``; the message names the rule.
     """
     body = wire.decode_commit_body(upload.commit)
-    _require(
-        wire.content_digest(upload.rows, upload.pages) == body.content,
-        "the rows and pages are not those that the commit was made for",
-    )
-    _check_lists(body)
+    check_content(body, [wire.part_digest(upload.rows, upload.pages)])
+    check_lists(body)
     return Checked(
         commit=upload.commit,
         body=body,
@@ -67,6 +75,17 @@ def check(upload: CommitUpload) -> Checked:
     )
 
 
+def check_bare(commit: Commit) -> Checked:
+    """A commit whose rows and pages are stored ahead.
+
+    Raises:
+        Malformed, BadInput: as :func:`check`.
+    """
+    body = wire.decode_commit_body(commit)
+    check_lists(body)
+    return Checked(commit, body, wire.commit_digest(commit), {}, {})
+
+
 def check_sealed(checked: Checked, definition: SchemaDefinition) -> None:
     """Check names and shapes against the definition that the commit names.
 
@@ -74,23 +93,63 @@ def check_sealed(checked: Checked, definition: SchemaDefinition) -> None:
         BadInput: ``invalid_commit``, or ``not_sealed`` for bytes that no sealing produces.
     """
     for group in checked.body.groups:
-        names = group.fields
-        _require(len(set(names)) == len(names), "a group names a field twice")
-        _require(
-            all(name in definition.fields for name in names),
-            "a group names a field that the schema does not have",
-        )
-        _require(definition.required <= set(names), "a group leaves out a field that is required")
-        kinds: list[FieldType] = [definition.fields[name].type for name in names]
+        kinds = _kinds(group, definition)
         for row in checked.rows[group.uid]:
-            _require(row.version >= 1, "a record's version is below 1")
-            _require(len(row.fields) == len(kinds), "a row has not one value per field")
-            if not all(map(is_sealed_field, row.fields, kinds)):
-                raise BadInput(
-                    "a field's bytes cannot be ciphertext of this format",
-                    code="not_sealed",
-                    hint="records are sealed by the proxy; send them there",
-                )
+            _check_row(row, kinds)
+
+
+def check_part(upload: PartUpload, definition: SchemaDefinition) -> None:
+    """Check that a part announces what it brings, and that this is sealed.
+
+    Raises:
+        BadInput: ``invalid_commit``; ``not_sealed`` for bytes that no sealing produces.
+    """
+    part = upload.part
+    kinds = {group.uid: _kinds(group, definition) for group in part.groups}
+    counts = {group.uid: group.count for group in part.groups}
+    segments = {segment.uid: segment for segment in part.segments}
+    require(
+        len(kinds) == len(part.groups) and len(segments) == len(part.segments),
+        "a part names a group or a segment twice",
+    )
+    for batch in upload.rows:
+        require(batch.group in kinds, "rows of a group that the part does not announce")
+        require(
+            0 < len(batch.rows) <= counts[batch.group] - batch.first,
+            "a batch has no rows, or more than its group",
+        )
+        for row in batch.rows:
+            require(row.version == 1, "a staged row is of another version than 1")
+            _check_row(row, kinds[batch.group])
+    for page in upload.pages:
+        segment = segments.get(page.segment)
+        if segment is None:
+            raise _invalid("pages of a segment that the part does not announce")
+        require(page.number < segment.pages, "a page's number is beyond its segment's pages")
+        _check_page(segment, page.data)
+
+
+def _kinds(group: Group, definition: SchemaDefinition) -> list[FieldType]:
+    """The types of a group's fields, which are fields of the schema."""
+    names = group.fields
+    require(len(set(names)) == len(names), "a group names a field twice")
+    require(
+        all(name in definition.fields for name in names),
+        "a group names a field that the schema does not have",
+    )
+    require(definition.required <= set(names), "a group leaves out a field that is required")
+    return [definition.fields[name].type for name in names]
+
+
+def _check_row(row: SealedRow, kinds: Sequence[FieldType]) -> None:
+    require(row.version >= 1, "a record's version is below 1")
+    require(len(row.fields) == len(kinds), "a row has not one value per field")
+    if not all(map(is_sealed_field, row.fields, kinds)):
+        raise BadInput(
+            "a field's bytes cannot be ciphertext of this format",
+            code="not_sealed",
+            hint="records are sealed by the proxy; send them there",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +175,38 @@ def check_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> No
             size = groups.get(uid)
             if size is None:
                 raise _invalid("a segment covers a group that is not its to cover")
-            _require(uid not in covered, "two segments cover one group")
-            _require(given == base, "the bases of a segment's groups are not contiguous")
+            require(uid not in covered, "two segments cover one group")
+            require(given == base, "the bases of a segment's groups are not contiguous")
             covered.add(uid)
             base += size.count
             dead += size.dead
-        _require(
+        require(
             segment.count + segment.purged == base and segment.purged <= dead,
             "a segment's counts are not those of its groups",
         )
-    _require(len(covered) == len(groups), "a group is covered by no segment")
+    require(len(covered) == len(groups), "a group is covered by no segment")
 
 
-def _check_lists(body: CommitBody) -> None:
-    _require(body.of_one_key, "a group or segment is of another key version than the commit")
-    _require(
+def check_content(body: CommitBody, parts: Sequence[bytes]) -> None:
+    """Check that the commit was made for the parts of these digests.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    require(
+        wire.content_digest(parts) == body.content,
+        "the rows and pages are not those that the commit was made for",
+    )
+
+
+def check_lists(body: CommitBody) -> None:
+    """Check that the commit does something, and names nothing twice.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    require(body.of_one_key, "a group or segment is of another key version than the commit")
+    require(
         bool(body.groups or body.killed or body.replaced),
         "a commit must add groups, end rows or replace segments",
     )
@@ -140,7 +216,7 @@ def _check_lists(body: CommitBody) -> None:
         (body.replaced, "a replaced segment"),
         ([(ref.group, ref.ordinal) for ref in body.killed], "an ended row"),
     ):
-        _require(len(set(found)) == len(found), f"{what} is named twice")
+        require(len(set(found)) == len(found), f"{what} is named twice")
 
 
 def _rows(groups: Sequence[Group], upload: CommitUpload) -> dict[bytes, list[SealedRow]]:
@@ -149,10 +225,10 @@ def _rows(groups: Sequence[Group], upload: CommitUpload) -> dict[bytes, list[Sea
         own = rows.get(batch.group)
         if own is None:
             raise _invalid("rows of a group that the commit does not add")
-        _require(batch.first == len(own), "a group's rows are not in order, or not complete")
+        require(batch.first == len(own), "a group's rows are not in order, or not complete")
         own.extend(batch.rows)
     for group in groups:
-        _require(len(rows[group.uid]) == group.count, "a group's rows are not complete")
+        require(len(rows[group.uid]) == group.count, "a group's rows are not complete")
     return rows
 
 
@@ -162,28 +238,44 @@ def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, lis
         own = pages.get(page.segment)
         if own is None:
             raise _invalid("pages of a segment that the commit does not add")
-        _require(page.number == len(own), "a segment's pages are not in order, or not complete")
+        require(page.number == len(own), "a segment's pages are not in order, or not complete")
         own.append(page.data)
     for segment in segments:
         found = pages[segment.uid]
-        _require(len(found) == segment.pages, "a segment's pages are not complete")
+        require(len(found) == segment.pages, "a segment's pages are not complete")
+        check_form(segment)
         for data in found:
-            _require(
-                data[:1] == bytes([SEAL_VERSION]) and len(data) > 1 + TAG_BYTES,
-                "a page's bytes cannot be ciphertext of this format",
-            )
-        if segment.form == "mini":
-            _require(segment.pages == 1, "a mini segment has exactly one page")
-            _require(segment.count <= MAX_MINI_RECORDS, "a mini segment covers too many records")
-        else:
-            _require(
-                all(len(data) == PAGE_BYTES for data in found),
-                f"a page of a paged segment is not {PAGE_BYTES} bytes long",
-            )
+            _check_page(segment, data)
     return pages
 
 
-def _require(holds: bool, rule: str) -> None:
+def check_form(segment: Segment) -> None:
+    """Check what a mini may be.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    if segment.form == "mini":
+        require(segment.pages == 1, "a mini segment has exactly one page")
+        require(segment.count <= MAX_MINI_RECORDS, "a mini segment covers too many records")
+
+
+def _check_page(segment: Segment, data: bytes) -> None:
+    require(
+        data[:1] == bytes([SEAL_VERSION]) and len(data) > 1 + TAG_BYTES,
+        "a page's bytes cannot be ciphertext of this format",
+    )
+    require(
+        segment.form == "mini" or len(data) == PAGE_BYTES,
+        f"a page of a paged segment is not {PAGE_BYTES} bytes long",
+    )
+
+
+def require(holds: bool, rule: str) -> None:
+    """
+    Raises:
+        BadInput: ``invalid_commit``, naming the rule that does not hold.
+    """
     if not holds:
         raise _invalid(rule)
 

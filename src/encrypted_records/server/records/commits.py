@@ -13,8 +13,8 @@ locked in the order of their ids, so two requests never wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,11 +25,11 @@ from django.utils import timezone
 
 from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound, StaleDefinition
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import CommitBody, CommitUpload, Receipt
+from encrypted_records.model.records import Commit, CommitBody, CommitUpload, Receipt
 from encrypted_records.server import access
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
-from encrypted_records.server.records import checks, store
+from encrypted_records.server.records import checks, staging, store
 from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import (
     CommitLog,
@@ -60,22 +60,56 @@ def apply(user: User, uploads: Sequence[CommitUpload]) -> Outcome:
         StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids it.
     """
     commits = [checks.check(upload) for upload in uploads]
-    schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
-    if len(set(schema_ids)) != len(schema_ids):
-        raise BadInput("two commits of one request are for one schema", code="invalid_commit")
     # Shapes are checked before any lock is taken: that is the slow part.
-    reached = {schema.pk: schema for schema in access.schemas(user).filter(pk__in=schema_ids)}
-    for schema_id, commit in zip(schema_ids, commits, strict=True):
-        schema = reached.get(schema_id)
-        if schema is None:
-            raise NotFound("there is no such schema, or none that you can reach")
+    for schema, commit in _reached(user, commits):
         if _receipt(schema, commit) is None:
             _require_current(schema, commit)
             checks.check_sealed(commit, schema.parsed())
+    return _apply_all(commits, lambda _, commit: commit)
+
+
+def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> Outcome:
+    """Apply commits whose rows and pages are stored ahead under ``uid``, a staging's.
+
+    Raises:
+        NotFound: ``staging_gone``; or as :func:`apply`.
+        Malformed, BadInput, StaleDefinition, MergeFirst, Conflict: as :func:`apply`.
+    """
+    checked = [checks.check_bare(commit) for commit in commits]
+    for schema, commit in _reached(user, checked):
+        if _receipt(schema, commit) is None:
+            _require_current(schema, commit)
+    return _apply_all(
+        checked,
+        lambda schema, commit: replace(commit, staged=staging.take(user, schema, uid, commit.body)),
+    )
+
+
+def _reached(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked]]:
+    """Each commit with its schema.
+
+    Raises:
+        BadInput: ``invalid_commit``; two are for one schema.
+        NotFound: a schema that the user does not reach.
+    """
+    schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
+    if len(set(schema_ids)) != len(schema_ids):
+        raise BadInput("two commits of one request are for one schema", code="invalid_commit")
+    reached = {schema.pk: schema for schema in access.schemas(user).filter(pk__in=schema_ids)}
+    if len(reached) != len(schema_ids):
+        raise NotFound("there is no such schema, or none that you can reach")
+    return [
+        (reached[schema_id], commit) for schema_id, commit in zip(schema_ids, commits, strict=True)
+    ]
+
+
+def _apply_all(commits: Sequence[Checked], ready: Callable[[Schema, Checked], Checked]) -> Outcome:
+    """Apply commits in one transaction; ``ready`` is called under the lock of the schema's row."""
+    schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
     with transaction.atomic():
         locked = {
             schema.pk: schema
-            for schema in Schema.objects.select_for_update()
+            for schema in Schema.objects.select_for_update(no_key=True)
             .filter(pk__in=schema_ids)
             .order_by("pk")
         }
@@ -83,7 +117,7 @@ def apply(user: User, uploads: Sequence[CommitUpload]) -> Outcome:
         for schema_id, commit in zip(schema_ids, commits, strict=True):
             if schema_id not in locked:
                 raise NotFound("there is no such schema, or none that you can reach")
-            outcomes.append(_apply_one(locked[schema_id], commit))
+            outcomes.append(_apply_one(locked[schema_id], commit, ready))
     return Outcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
 
 
@@ -106,7 +140,9 @@ def _require_current(schema: Schema, commit: Checked) -> None:
         raise StaleDefinition("the schema's definition is not the one the records were sealed for")
 
 
-def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
+def _apply_one(
+    schema: Schema, commit: Checked, ready: Callable[[Schema, Checked], Checked]
+) -> tuple[Receipt, bool]:
     receipt = _receipt(schema, commit)
     if receipt is not None:
         return receipt, False
@@ -120,8 +156,9 @@ def _apply_one(schema: Schema, commit: Checked) -> tuple[Receipt, bool]:
     segments_change = len(commit.body.segments) - len(commit.body.replaced)
     if segments_change > 0 and schema.live_segments + segments_change > MAX_LIVE_SEGMENTS:
         raise MergeFirst(f"the schema would have more than {MAX_LIVE_SEGMENTS} live segments")
+    commit = ready(schema, commit)
     segments = _add_segments(schema, commit, freed)
-    _add_groups(schema, commit, segments)
+    _add_groups(schema, commit, segments, version)
     _log(schema, commit, version)
     Schema.objects.filter(pk=schema.pk).update(
         version=version,
@@ -244,7 +281,7 @@ def _end_rows(schema: Schema, commit: Checked, version: int) -> set[tuple[bytes,
     groups = {
         bytes(uid): pk
         for pk, uid in RecordGroup.objects.filter(
-            schema=schema, uid__in={ref.group for ref in killed}
+            schema=schema, uid__in={ref.group for ref in killed}, staging=None
         ).values_list("pk", "uid")
     }
     gone = Conflict(
@@ -288,6 +325,16 @@ def _add_segments(
     sizes = {group.uid: checks.Size(group.count) for group in commit.body.groups}
     sizes |= {bytes(g.uid): checks.Size(g.count, g.count - g.live) for g in freed}
     checks.check_cover(found, sizes)
+    numbers = commit.staged.segments if commit.staged else _store_segments(schema, commit)
+    freed_numbers = {bytes(group.uid): group.pk for group in freed}
+    for segment in found:
+        moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
+        RecordGroup.objects.filter(pk__in=moved).update(segment_id=numbers[segment.uid])
+    return numbers
+
+
+def _store_segments(schema: Schema, commit: Checked) -> dict[bytes, int]:
+    found = commit.body.segments
     if IndexSegment.objects.filter(schema=schema, uid__in=[s.uid for s in found]).exists():
         raise Conflict("a segment's uid is taken", code="uid_taken")
     stored = IndexSegment.objects.bulk_create(
@@ -300,20 +347,24 @@ def _add_segments(
         for uid, pages in commit.pages.items()
         for number, data in enumerate(pages)
     )
-    freed_numbers = {bytes(group.uid): group.pk for group in freed}
-    for segment in found:
-        moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
-        RecordGroup.objects.filter(pk__in=moved).update(segment_id=numbers[segment.uid])
     return numbers
 
 
-def _add_groups(schema: Schema, commit: Checked, segments: dict[bytes, int]) -> None:
-    """Store the new groups with their rows.
+def _add_groups(schema: Schema, commit: Checked, segments: dict[bytes, int], version: int) -> None:
+    """Store the new groups with their rows, or make those that are stored ahead visible.
 
     Raises:
         Conflict: ``uid_taken``, ``record_exists``.
     """
     body = commit.body
+    if commit.staged:
+        for segment in body.segments:
+            own = [commit.staged.groups.get(uid) for uid, _ in segment.groups]
+            for some in store.cut([number for number in own if number is not None]):
+                RecordGroup.objects.filter(pk__in=some).update(
+                    segment_id=segments[segment.uid], version=version, key_id=body.key_id
+                )
+        return
     if RecordGroup.objects.filter(schema=schema, uid__in=[g.uid for g in body.groups]).exists():
         raise Conflict("a group's uid is taken", code="uid_taken")
     segment_of = {uid: segment.uid for segment in body.segments for uid, _ in segment.groups}
@@ -321,6 +372,7 @@ def _add_groups(schema: Schema, commit: Checked, segments: dict[bytes, int]) -> 
         RecordGroup(
             schema=schema,
             uid=group.uid,
+            version=version,
             segment_id=segments[segment_of[group.uid]],
             key_version=group.key_version,
             key_id=body.key_id,

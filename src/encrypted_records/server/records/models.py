@@ -13,13 +13,48 @@ from __future__ import annotations
 
 from django.db import models
 
+from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
+
+
+class Staging(models.Model):
+    """What one job or merge has stored of a schema ahead of its commit. Nobody else sees it."""
+
+    schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="stagings")
+    uid = models.BinaryField(max_length=16)
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    touched = models.DateTimeField()
+
+    class Meta:
+        db_table = "staging"
+        constraints = [models.UniqueConstraint("schema", "uid", name="staging_uid")]
+
+
+class StagedPart(models.Model):
+    """One part of a staging, and where its rows and pages lie, so that another can replace it."""
+
+    pk = models.CompositePrimaryKey("staging_id", "sequence")
+    staging = models.ForeignKey(
+        Staging, on_delete=models.DO_NOTHING, related_name="parts", db_index=False
+    )
+    sequence = models.BigIntegerField()
+    digest = models.BinaryField(max_length=32)
+    #: of the definition that its shapes were checked against
+    definition = models.BinaryField(max_length=32)
+    #: (group's number, first ordinal, count) of each batch, as JSON
+    rows = models.TextField()
+    #: (segment's number, page's number) of each page, as JSON
+    pages = models.TextField()
+
+    class Meta:
+        db_table = "staged_part"
 
 
 class IndexSegment(models.Model):
     """An index segment. It lives until a commit supersedes it, and its pages a little longer.
 
-    The row stays, with no pages, so that no later segment takes its uid.
+    The row stays, with no pages, so that no later segment takes its uid. One with a staging is not
+    visible yet.
     """
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="segments")
@@ -28,6 +63,9 @@ class IndexSegment(models.Model):
     count = models.BigIntegerField()
     pages = models.BigIntegerField()
     superseded_at = models.DateTimeField(null=True)
+    staging = models.ForeignKey(
+        Staging, on_delete=models.DO_NOTHING, related_name="segments", null=True
+    )
 
     class Meta:
         db_table = "index_segment"
@@ -35,12 +73,19 @@ class IndexSegment(models.Model):
 
 
 class RecordGroup(models.Model):
-    """A batch of rows stored by one commit. ``id`` grows in the order of commits."""
+    """A batch of rows stored by one commit; not visible while it has a staging."""
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="groups")
     uid = models.BinaryField(max_length=16)
-    #: the live segment that indexes it
-    segment = models.ForeignKey(IndexSegment, on_delete=models.DO_NOTHING, related_name="groups")
+    #: the live segment that indexes it; none while it is staged
+    segment = models.ForeignKey(
+        IndexSegment, on_delete=models.DO_NOTHING, related_name="groups", null=True
+    )
+    #: of the log, whose commit made it visible; none while it is staged
+    version = models.BigIntegerField(null=True)
+    staging = models.ForeignKey(
+        Staging, on_delete=models.DO_NOTHING, related_name="groups", null=True
+    )
     key_version = models.BigIntegerField()
     key_id = models.BinaryField(max_length=8)
     count = models.BigIntegerField()

@@ -82,7 +82,7 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
     """
     _limit(wanted, MAX_PAGE_REFS)
     uids = {ref.segment for ref in wanted}
-    known = IndexSegment.objects.filter(schema=schema, uid__in=uids)
+    known = IndexSegment.objects.filter(schema=schema, uid__in=uids, staging=None)
     found = {bytes(uid): (pk, count) for pk, uid, count in known.values_list("pk", "uid", "pages")}
     if any(ref.segment not in found or ref.number >= found[ref.segment][1] for ref in wanted):
         raise NotFound(
@@ -109,7 +109,8 @@ def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
         NotFound: ``row_gone``; the schema has no such row, or no longer.
     """
     _limit(wanted, MAX_ROW_REFS)
-    known = RecordGroup.objects.filter(schema=schema, uid__in={ref.group for ref in wanted})
+    uids = {ref.group for ref in wanted}
+    known = RecordGroup.objects.filter(schema=schema, uid__in=uids, staging=None)
     found = {bytes(uid): (pk, count) for pk, uid, count in known.values_list("pk", "uid", "count")}
     if any(ref.group not in found or ref.ordinal >= found[ref.group][1] for ref in wanted):
         raise NotFound(
@@ -150,7 +151,8 @@ def listing(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]]:
     Each group knows how many of its rows live, so a late page costs no more than an early one.
     """
     found: list[dict[str, Any]] = []
-    groups = RecordGroup.objects.filter(schema=schema, live__gt=0).order_by("pk")
+    visible = RecordGroup.objects.filter(schema=schema, live__gt=0, staging=None)
+    groups = visible.order_by("version", "pk")
     for group in groups.iterator():
         if offset >= group.live:
             offset -= group.live

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from django.db import connection
 
+T = TypeVar("T")
 #: (group, ordinal) or (segment, number)
 Key = tuple[int, int]
 #: Keys per query; two parameters each, far below what either database takes.
@@ -130,12 +131,17 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 
 def _at(select: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
     """Rows of a two-column primary key, a bounded number of keys at a time."""
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        some = keys[start : start + _KEYS_PER_QUERY]
+    for some in cut(keys):
         marks = ", ".join(["(%s, %s)"] * len(some))
         with connection.cursor() as cursor:
             cursor.execute(f"{select} IN (VALUES {marks})", [part for key in some for part in key])
             yield from cursor.fetchall()
+
+
+def cut(keys: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A bounded number of keys at a time."""
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        yield keys[start : start + _KEYS_PER_QUERY]
 
 
 def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
@@ -169,6 +175,44 @@ def live_row_of(record_id: bytes) -> StoredSealedRow | None:
     return None if row is None else _row(row)
 
 
+def drop_rows(group: int, first: int, count: int) -> None:
+    _run(
+        "DELETE FROM record_row WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
+        group,
+        first,
+        first + count,
+    )
+
+
+def drop_page(segment: int, number: int) -> None:
+    _run("DELETE FROM index_page WHERE segment_id = %s AND number = %s", segment, number)
+
+
+def drop_empty(staging: int) -> None:
+    """Delete the groups and segments of a staging that have no row or page."""
+    for statement in _DROP_EMPTY:
+        _run(statement, staging)
+
+
+def drop_staged(staging: int) -> None:
+    """Delete all rows and pages of a staging."""
+    for statement in _DROP_STAGED:
+        _run(statement, staging)
+
+
+_DROP_EMPTY = (
+    "DELETE FROM record_group WHERE staging_id = %s AND NOT EXISTS"
+    " (SELECT 1 FROM record_row r WHERE r.group_id = record_group.id)",
+    "DELETE FROM index_segment WHERE staging_id = %s AND NOT EXISTS"
+    " (SELECT 1 FROM index_page p WHERE p.segment_id = index_segment.id)",
+)
+_DROP_STAGED = (
+    "DELETE FROM record_row WHERE group_id IN (SELECT id FROM record_group WHERE staging_id = %s)",
+    "DELETE FROM index_page WHERE segment_id IN"
+    " (SELECT id FROM index_segment WHERE staging_id = %s)",
+)
+
+
 def drop_pages(segments: Sequence[int]) -> None:
     for segment in segments:
         _run("DELETE FROM index_page WHERE segment_id = %s", segment)
@@ -179,9 +223,11 @@ _ERASE = (
     "DELETE FROM dead_row WHERE group_id IN (SELECT id FROM record_group WHERE schema_id = %s)",
     "DELETE FROM record_row WHERE group_id IN (SELECT id FROM record_group WHERE schema_id = %s)",
     "DELETE FROM record_group WHERE schema_id = %s",
+    "DELETE FROM staged_part WHERE staging_id IN (SELECT id FROM staging WHERE schema_id = %s)",
     "DELETE FROM index_page WHERE segment_id IN"
     " (SELECT id FROM index_segment WHERE schema_id = %s)",
     "DELETE FROM index_segment WHERE schema_id = %s",
+    "DELETE FROM staging WHERE schema_id = %s",
     "DELETE FROM writer_head WHERE schema_id = %s",
     "DELETE FROM commit_log WHERE schema_id = %s",
 )
@@ -193,9 +239,9 @@ def erase(schema: bytes) -> None:
         _run(statement, schema)
 
 
-def _run(statement: str, parameter: Any) -> None:
+def _run(statement: str, *parameters: Any) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(statement, [parameter])
+        cursor.execute(statement, parameters)
 
 
 def _row(row: tuple[Any, ...]) -> StoredSealedRow:

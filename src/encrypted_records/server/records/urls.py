@@ -1,4 +1,4 @@
-"""Paths of commits, the manifest, pages, rows and records."""
+"""Paths of commits, staging, the manifest, pages, rows and records."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ urlpatterns = [
     path("commits/", views.Commits.as_view()),
     path("schemas/<str:schema_id>/manifest/", views.Manifest.as_view()),
     path("schemas/<str:schema_id>/pages/", views.Pages.as_view()),
+    path("schemas/<str:schema_id>/staging/", views.Staging.as_view()),
+    path("jobs/<uuid:job>/token/", views.Token.as_view()),
+    path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
+    path("jobs/<uuid:job>/", views.Job.as_view()),
     path("schemas/<str:schema_id>/rows/", views.Rows.as_view()),
     path("records/", views.Records.as_view()),
     path("records/<str:pk>/", views.RecordDetail.as_view()),

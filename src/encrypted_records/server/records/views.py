@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -14,16 +15,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound
+from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import PageRef, RowRef
+from encrypted_records.model.records import Commit, CommitUpload, PageRef, RowRef
 from encrypted_records.server import access
-from encrypted_records.server.accounts.models import User
+from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts.job_tokens import WITH_JOBS
+from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.fields import identifier
 from encrypted_records.server.formats import FramesParser
 from encrypted_records.server.paging import Paging
-from encrypted_records.server.records import commits, reading, store
+from encrypted_records.server.records import commits, reading, staging, store
 from encrypted_records.server.records.models import RecordGroup
 
 FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
@@ -63,19 +66,89 @@ def _whole_or_broken(items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
 
 class Commits(APIView):
     parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes})
     def post(self, request: Request) -> HttpResponse:
         """Apply commits, each to a schema of its own, all or none."""
-        outcome = commits.apply(_user(request), wire.decode_uploads(_frames(request)))
-        return HttpResponse(
-            wire.encode(outcome.receipts),
-            status=201 if outcome.created else 200,
-            content_type=wire.MEDIA_TYPE,
-        )
+        uploads = wire.decode_uploads(_frames(request))
+        if isinstance(request.auth, JobGrant):
+            _only_merges(uploads)
+        return _outcome(commits.apply(_user(request), uploads))
+
+
+def _only_merges(uploads: Iterable[CommitUpload]) -> None:
+    """What a job adds, it publishes; beside that it may make room in the index."""
+    for upload in uploads:
+        body = wire.decode_commit_body(upload.commit)
+        if body.groups or body.killed:
+            raise NotAllowed("a job's token merges segments here and adds or ends no rows")
+
+
+def _outcome(outcome: commits.Outcome) -> HttpResponse:
+    return HttpResponse(
+        wire.encode(outcome.receipts),
+        status=201 if outcome.created else 200,
+        content_type=wire.MEDIA_TYPE,
+    )
+
+
+class Staging(APIView):
+    parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
+    def post(self, request: Request, schema_id: str) -> HttpResponse:
+        """Store a part of a commit ahead of it."""
+        upload = wire.decode_part(_frames(request))
+        _require_own(request, upload.part.staging)
+        new = staging.add(_user(request), _schema(request, schema_id), upload)
+        return HttpResponse(status=201 if new else 200)
+
+
+def _require_own(request: Request, job: bytes) -> None:
+    """
+    Raises:
+        NotAllowed: the caller is a job, and this is another one's.
+    """
+    if isinstance(request.auth, JobGrant) and bytes(request.auth.job) != job:
+        raise NotAllowed("a job's token is for its own job")
+
+
+class Token(APIView):
+    @extend_schema(request=None, responses={201: OpenApiTypes.OBJECT})
+    def post(self, request: Request, job: uuid.UUID) -> Response:
+        """A token with which a proxy goes on with this job; an earlier one is void."""
+        return Response({"token": job_tokens.issue(_user(request), job.bytes)}, status=201)
+
+
+class Publish(APIView):
+    parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(request=FRAMES_BODY, responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes})
+    def post(self, request: Request, job: uuid.UUID) -> HttpResponse:
+        """Make what is stored ahead under this id visible, at once, by a commit per schema."""
+        _require_own(request, job.bytes)
+        found = wire.decode_all(_frames(request), Commit)
+        return _outcome(commits.publish(_user(request), job.bytes, found))
+
+
+class Job(APIView):
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
+        """Drop what is stored ahead under this id, and void the job's token."""
+        _require_own(request, job.bytes)
+        staging.drop(_user(request), job.bytes)
+        job_tokens.revoke(_user(request), job.bytes)
+        return HttpResponse(status=204)
 
 
 class Manifest(APIView):
+    authentication_classes = WITH_JOBS
+
     @extend_schema(parameters=[OpenApiParameter("since", int)], responses=FRAMES)
     def get(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """The log of a schema's commits after the version ``since``."""
@@ -90,6 +163,7 @@ class Manifest(APIView):
 
 class Pages(APIView):
     parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
@@ -149,7 +223,9 @@ def _record(user: User, record_id: str) -> dict[str, Any]:
         raise gone from None
     if row is None:
         raise gone
-    group = RecordGroup.objects.get(pk=row.group)
+    group = RecordGroup.objects.filter(pk=row.group, staging=None).first()
+    if group is None:
+        raise gone
     schema = access.schemas(user).filter(pk=group.schema_id).first()
     if schema is None:
         raise gone

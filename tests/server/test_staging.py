@@ -1,0 +1,376 @@
+"""What is stored ahead of its commit: invisible until it is published, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from encrypted_records.model import ids, wire
+from encrypted_records.model.records import (
+    CommitUpload,
+    Group,
+    Page,
+    PageRef,
+    Part,
+    PartUpload,
+    Receipt,
+    RowBatch,
+    RowRef,
+    SealedRow,
+    Segment,
+)
+from tests.server.api import Account, Answer, Api
+from tests.server.writer import FRAMES, Writer, body_of, group_of, pages_of, person, segment_over
+
+
+class Job:
+    """Parts of one staging, and the commit that publishes them."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.id = uuid.uuid4()
+        self.parts: dict[int, PartUpload] = {}
+        self.groups: dict[bytes, Group] = {}
+        self.segments: dict[bytes, Segment] = {}
+
+    def part(
+        self,
+        sequence: int,
+        groups: Sequence[Group] = (),
+        segments: Sequence[Segment] = (),
+        rows: Sequence[RowBatch] = (),
+        pages: Sequence[Page] = (),
+    ) -> PartUpload:
+        part = Part(self.id.bytes, sequence, self.writer.definition, list(groups), list(segments))
+        return PartUpload(part, tuple(rows), tuple(pages))
+
+    def adding(self, sequence: int, rows: Sequence[SealedRow]) -> PartUpload:
+        """One group and its mini in one part."""
+        group = group_of(rows)
+        segment = segment_over([(group.uid, len(rows))])
+        batch = RowBatch(group.uid, 0, list(rows))
+        return self.part(sequence, [group], [segment], [batch], pages_of(segment))
+
+    def post(self, upload: PartUpload, *, auth: Account | None = None, **headers: str) -> Answer:
+        body = b"".join(wire.encode_part(upload))
+        path = f"{self.writer.schema['url']}staging/"
+        return (auth or self.writer.account).call("POST", path, body, **(FRAMES | headers))
+
+    def stage(self, upload: PartUpload) -> None:
+        assert self.post(upload).status in (200, 201)
+        self.parts[upload.part.sequence] = upload
+        self.groups |= {group.uid: group for group in upload.part.groups}
+        self.segments |= {segment.uid: segment for segment in upload.part.segments}
+
+    def commit(self, **changes: Any) -> CommitUpload:
+        digests = [wire.part_digest(one.rows, one.pages) for _, one in sorted(self.parts.items())]
+        content = wire.content_digest(digests)
+        changes = {
+            "groups": list(self.groups.values()),
+            "segments": list(self.segments.values()),
+            "content": content,
+        } | changes
+        return self.writer.make(**changes)
+
+    def publish(self, *uploads: CommitUpload, **headers: str) -> Answer:
+        body = wire.encode([upload.commit for upload in uploads])
+        path = f"/api/jobs/{self.id}/publish/"
+        return self.writer.account.call("POST", path, body, **(FRAMES | headers))
+
+    def drop(self) -> Answer:
+        return self.writer.account.call("DELETE", f"/api/jobs/{self.id}/")
+
+    def token(self) -> str:
+        answer = self.writer.account.call("POST", f"/api/jobs/{self.id}/token/")
+        assert answer.status == 201, answer.body
+        return f"Job {answer.json()['token']}"
+
+
+def nobody_at(api: Api) -> Account:
+    """Calls that bring credentials of their own."""
+    return Account(api, "", "", "", "")
+
+
+@pytest.fixture
+def writer(ada: Account) -> Writer:
+    return Writer(ada, ada.new_schema())
+
+
+@pytest.fixture
+def job(writer: Writer) -> Job:
+    return Job(writer)
+
+
+def stored(api: Api, table: str) -> int:
+    """Rows of a table, from behind."""
+    question = f"SELECT count(*) FROM {table}"
+    if api.database_url is None:
+        with closing(sqlite3.connect(api.data_dir / "api" / "db.sqlite3")) as sqlite:
+            return int(sqlite.execute(question).fetchone()[0])
+    with psycopg.connect(api.database_url) as postgresql:
+        row = postgresql.execute(question.encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def everything(api: Api) -> list[int]:
+    tables = ["record_group", "record_row", "index_segment", "index_page", "staging", "staged_part"]
+    return [stored(api, table) for table in tables]
+
+
+def records(writer: Writer) -> list[str]:
+    answer = writer.account.call("GET", f"/api/records/?schema={writer.schema['id']}")
+    return [one["id"] for one in answer.json()["results"]]
+
+
+def test_staged_rows_are_seen_by_nobody_and_published_at_once(job: Job) -> None:
+    first, second = [person(), person()], [person()]
+    job.stage(job.adding(0, first))
+    job.stage(job.adding(1, second))
+    writer = job.writer
+    assert records(writer) == []
+    assert writer.manifest()[0].version == 0
+    [group, _], [segment, _] = list(job.groups), list(job.segments)
+    one = f"/api/records/{ids.to_text(first[0].record_id)}/"
+    assert writer.account.call("GET", one).status == 404
+    rows, pages = f"{writer.schema['url']}rows/", f"{writer.schema['url']}pages/"
+    asked = wire.encode([RowRef(group, 0)])
+    assert writer.account.call("POST", rows, asked, **FRAMES).code == "row_gone"
+    asked = wire.encode([PageRef(segment, 0)])
+    assert writer.account.call("POST", pages, asked, **FRAMES).code == "segment_gone"
+
+    answer = job.publish(job.commit())
+
+    assert answer.status == 201
+    assert wire.decode_one(answer.body, Receipt).version == 1
+    assert records(writer) == [ids.to_text(row.record_id) for row in [*first, *second]]
+    assert writer.account.call("GET", one).status == 200
+
+
+def test_a_repeated_publish_gets_the_same_receipt(job: Job) -> None:
+    job.stage(job.adding(0, [person()]))
+    commit = job.commit()
+    first, again = job.publish(commit), job.publish(commit)
+    assert (first.status, again.status) == (201, 200)
+    assert first.body == again.body
+    job.writer.follow(commit)
+    assert job.publish(job.commit()).code == "staging_gone"
+
+
+def test_a_repeated_part_changes_nothing(api: Api, job: Job) -> None:
+    upload = job.adding(0, [person(), person()])
+    assert job.post(upload).status == 201
+    before = everything(api)
+    assert job.post(upload).status == 200
+    assert everything(api) == before
+
+
+def test_another_part_of_the_same_number_takes_its_place(api: Api, job: Job) -> None:
+    job.stage(job.adding(0, [person()]))
+    before = everything(api)
+    assert job.post(job.adding(1, [person(), person()])).status == 201
+    rows = [person(), person()]
+    job.stage(job.adding(1, rows))
+    grown = [now - then for then, now in zip(before, everything(api), strict=True)]
+    assert grown == [1, 2, 1, 1, 0, 1]
+    assert job.publish(job.commit()).status == 201
+    assert records(job.writer)[1:] == [ids.to_text(row.record_id) for row in rows]
+
+
+def test_rows_and_pages_of_a_group_and_segment_may_be_spread_over_parts(job: Job) -> None:
+    rows = [person() for _ in range(5)]
+    group = group_of(rows)
+    segment = segment_over([(group.uid, 5)], "paged", pages=3)
+    pages = pages_of(segment)
+    job.stage(job.part(0, [group], [], [RowBatch(group.uid, 0, rows[:2])]))
+    job.stage(job.part(7, [], [segment], [], pages[1:]))
+    incomplete = job.publish(job.commit())
+    assert (incomplete.status, incomplete.code) == (400, "invalid_commit")
+    job.stage(job.part(8, [group], [segment], [RowBatch(group.uid, 2, rows[2:])], pages[:1]))
+    assert job.publish(job.commit()).status == 201
+    assert records(job.writer) == [ids.to_text(row.record_id) for row in rows]
+
+
+def test_what_the_commit_does_not_name_is_dropped(api: Api, job: Job) -> None:
+    before = everything(api)
+    job.stage(job.adding(0, [person()]))
+    assert job.post(job.adding(1, [person(), person()])).status == 201
+    assert job.publish(job.commit()).status == 201
+    grown = [now - then for then, now in zip(before, everything(api), strict=True)]
+    assert grown == [1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"content": bytes(32)},
+        {"groups": []},
+        {"segments": []},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_commit_of_other_parts_is_refused_and_can_be_mended(
+    job: Job, change: dict[str, Any]
+) -> None:
+    job.stage(job.adding(0, [person()]))
+    refused = job.publish(job.commit(**change))
+    assert (refused.status, refused.code) == (400, "invalid_commit")
+    assert records(job.writer) == []
+    assert job.publish(job.commit()).status == 201
+
+
+def test_a_group_must_be_published_as_it_was_described(job: Job) -> None:
+    job.stage(job.adding(0, [person()]))
+    [group] = job.groups.values()
+    other = msgspec.structs.replace(group, fields=["age", "name"])
+    assert job.publish(job.commit(groups=[other])).code == "invalid_commit"
+
+
+def test_a_publish_that_loses_a_race_is_made_anew_without_its_parts(job: Job) -> None:
+    job.stage(job.adding(0, [person()]))
+    late = job.commit()
+    job.writer.send(job.writer.adding([person()]))
+    refused = job.publish(late)
+    assert (refused.status, refused.code) == (409, "writer_conflict")
+    assert job.publish(job.commit()).status == 201
+
+
+def test_several_schemas_are_published_together_or_not_at_all(ada: Account, job: Job) -> None:
+    other = Job(Writer(ada, ada.new_schema()))
+    other.id = job.id
+    job.stage(job.adding(0, [person()]))
+    other.stage(other.adding(0, [person()]))
+    refused = job.publish(job.commit(), other.commit(content=bytes(32)))
+    assert (refused.status, refused.code) == (400, "invalid_commit")
+    assert records(job.writer) == records(other.writer) == []
+    assert job.publish(job.commit(), other.commit()).status == 201
+    assert len(records(job.writer)) == len(records(other.writer)) == 1
+
+
+def test_what_is_not_sealed_is_refused_ahead_as_well(job: Job) -> None:
+    plain = msgspec.structs.replace(person(), fields=[b"Ada Lovelace", b"36"])
+    assert job.post(job.adding(0, [plain])).code == "not_sealed"
+    assert job.post(job.adding(0, [person(version=2)])).code == "invalid_commit"
+    rows = [person()]
+    group = group_of(rows)
+    stranger = job.part(0, [], [], [RowBatch(group.uid, 0, rows)])
+    assert job.post(stranger).code == "invalid_commit"
+    beyond = job.part(0, [group], [], [RowBatch(group.uid, 1, rows)])
+    assert job.post(beyond).code == "invalid_commit"
+    segment = segment_over([(group.uid, 1)], "paged")
+    short = job.part(0, [], [segment], [], [Page(segment.uid, 0, b"\x01" + os.urandom(99))])
+    assert job.post(short).code == "invalid_commit"
+    assert records(job.writer) == []
+
+
+def test_parts_of_another_definition_are_refused(job: Job) -> None:
+    upload = job.adding(0, [person()])
+    stale = msgspec.structs.replace(upload.part, definition=bytes(32))
+    refused = job.post(PartUpload(stale, upload.rows, upload.pages))
+    assert (refused.status, refused.code) == (409, "stale_definition")
+
+
+def test_a_dropped_staging_leaves_nothing(api: Api, job: Job) -> None:
+    before = everything(api)
+    job.stage(job.adding(0, [person()]))
+    job.stage(job.adding(1, [person()]))
+    assert job.drop().status == 204
+    assert everything(api) == before
+    assert job.drop().status == 204
+    assert job.publish(job.commit()).code == "staging_gone"
+
+
+def test_deleting_the_schema_takes_what_is_staged_along(api: Api, job: Job) -> None:
+    before = everything(api)
+    job.stage(job.adding(0, [person()]))
+    assert job.writer.account.call("DELETE", job.writer.schema["url"]).status == 204
+    assert everything(api) == before
+
+
+def test_strangers_neither_add_to_a_staging_nor_publish_nor_drop_it(job: Job, bob: Account) -> None:
+    job.stage(job.adding(0, [person()]))
+    assert job.post(job.adding(1, [person()]), auth=bob).status == 404
+    body = wire.encode([job.commit().commit])
+    assert bob.call("POST", f"/api/jobs/{job.id}/publish/", body, **FRAMES).status == 404
+    assert bob.call("DELETE", f"/api/jobs/{job.id}/").status == 204
+    assert job.publish(job.commit()).status == 201
+
+
+# --- the token of a job ---------------------------------------------------------------------
+
+
+def test_a_job_token_does_all_that_its_job_needs(api: Api, job: Job) -> None:
+    token, nobody = job.token(), nobody_at(api)
+    writer = job.writer
+    assert nobody.call("GET", writer.schema["url"], Authorization=token).status == 200
+    manifest = f"{writer.schema['url']}manifest/"
+    assert nobody.call("GET", manifest, Authorization=token).status == 200
+    upload = job.adding(0, [person()])
+    assert job.post(upload, auth=nobody, Authorization=token).status == 201
+    job.stage(upload)
+    assert job.publish(job.commit(), Authorization=token).status == 201
+    assert nobody.call("DELETE", f"/api/jobs/{job.id}/", Authorization=token).status == 204
+    assert nobody.call("GET", manifest, Authorization=token).code == "bad_token"
+
+
+def test_a_job_token_does_nothing_else(api: Api, job: Job) -> None:
+    token, nobody = job.token(), nobody_at(api)
+    other = Job(job.writer)
+    refused = other.post(other.adding(0, [person()]), auth=nobody, Authorization=token)
+    assert (refused.status, refused.code) == (403, "not_allowed")
+    drop = nobody.call("DELETE", f"/api/jobs/{other.id}/", Authorization=token)
+    assert (drop.status, drop.code) == (403, "not_allowed")
+    body = b"".join(wire.encode_uploads([job.writer.adding([person()])]))
+    added = nobody.call("POST", "/api/commits/", body, **FRAMES, Authorization=token)
+    assert (added.status, added.code) == (403, "not_allowed")
+    for method, path in (
+        ("GET", "/api/schemas/"),
+        ("PATCH", job.writer.schema["url"]),
+        ("DELETE", job.writer.schema["url"]),
+        ("GET", f"/api/records/?schema={job.writer.schema['id']}"),
+        ("GET", "/api/users/self/"),
+        ("POST", f"/api/jobs/{job.id}/token/"),
+    ):
+        assert nobody.call(method, path, Authorization=token).status == 401, path
+
+
+def test_a_job_token_makes_room_in_the_index(api: Api, job: Job) -> None:
+    writer = job.writer
+    segments = []
+    for _ in range(2):
+        upload = writer.adding([person()])
+        writer.send(upload)
+        segments += body_of(upload).segments
+    body = b"".join(wire.encode_uploads([writer.merging(segments, [1, 1])]))
+    nobody = nobody_at(api)
+    merged = nobody.call("POST", "/api/commits/", body, **FRAMES, Authorization=job.token())
+    assert merged.status == 201
+
+
+def test_a_new_token_voids_the_old_and_a_new_password_all(api: Api) -> None:
+    account = api.new_account()
+    job = Job(Writer(account, account.new_schema()))
+    manifest = f"{job.writer.schema['url']}manifest/"
+    nobody = nobody_at(api)
+    old, new = job.token(), job.token()
+    assert nobody.call("GET", manifest, Authorization=old).status == 401
+    assert nobody.call("GET", manifest, Authorization=new).status == 200
+    changed = account.call(
+        "POST",
+        "/api/accounts/change-password/",
+        {
+            "old_password": account.password,
+            "password": "another long passphrase",
+            "password_confirm": "another long passphrase",
+        },
+    )
+    assert changed.status == 200
+    assert nobody.call("GET", manifest, Authorization=new).code == "bad_token"
