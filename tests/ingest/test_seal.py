@@ -66,7 +66,7 @@ def test_a_commit_says_what_it_brings() -> None:
     assert (batch.group, batch.first, page.segment, page.number) == (group.uid, 0, segment.uid, 0)
     assert group.fields == ["diagnosis", "n"]
     assert body.definition == world.definition.digest
-    assert body.content == wire.content_digest(upload.rows, upload.pages)
+    assert body.content == wire.content_digest([wire.part_digest(upload.rows, upload.pages)])
     assert (body.killed, body.replaced) == ([], [])
     assert world.ledger.version == 0, "sealing changes nothing until the commit is stored"
 
