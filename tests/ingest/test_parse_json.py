@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Malformed, TooLarge
-from encrypted_records.ingest.parse_json import RawRecord, parse_records
+from encrypted_records.ingest.blocks import RawRecord
+from encrypted_records.ingest.parse_json import parse_records
 
 PATH = "/api/schemas/x/"
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
+from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import strict_json
 
 MAX_DIRECT_RECORDS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RawRecord:
-    """A record object as it came. ``row`` counts from 1."""
-
-    row: int
-    schema: Any
-    data: dict[str, Any]
 
 
 def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRecord]:

@@ -22,7 +22,12 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _decimal(text: str) -> Decimal:
+def decimal(text: str) -> Decimal:
+    """The exact value of a JSON number with a fraction or exponent.
+
+    Raises:
+        Malformed: too long, or with too large an exponent.
+    """
     if len(text) > MAX_NUMBER_LENGTH:
         raise Malformed(f"a number has more than {MAX_NUMBER_LENGTH} characters")
     try:
@@ -47,10 +52,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+#: Finds where a value ends, whatever the rules above say of it.
+_lenient = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object,
     parse_int=_integer,
-    parse_float=_decimal,
+    parse_float=decimal,
     parse_constant=_constant,
 )
 
@@ -76,3 +83,23 @@ def loads(text: str | bytes) -> Any:
         ) from None
     except RecursionError:
         raise Malformed("nested too deeply") from None
+
+
+def value_at(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins at ``start``, and where it ends.
+
+    Raises:
+        json.JSONDecodeError: it is not JSON, or not all there.
+        Malformed: as :func:`loads`; :func:`end_of` still finds its end.
+        RecursionError: nested too deeply.
+    """
+    return _decoder.raw_decode(text, start)
+
+
+def end_of(text: str, start: int) -> int:
+    """Where the value ends that begins at ``start``.
+
+    Raises:
+        json.JSONDecodeError, RecursionError: as :func:`value_at`.
+    """
+    return _lenient.raw_decode(text, start)[1]

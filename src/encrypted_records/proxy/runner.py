@@ -23,7 +23,8 @@ from encrypted_records.errors import (
     StaleDefinition,
     Unavailable,
 )
-from encrypted_records.ingest.parse_json import RawRecord, parse_records
+from encrypted_records.ingest.blocks import RawRecord
+from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
