@@ -129,9 +129,10 @@ def test_an_append_that_nobody_finished_counts_as_far_as_it_is_whole(
     upload = new_upload(spool)
     data = os.urandom(20 * FRAME + 7)
     with spool.append(upload, KEYRING, 0) as appending:
-        appending.write(data)
+        appending.write(data[:-7])
+        appending.write(data[-7:])
     offset = spool.synced(upload, KEYRING)
-    assert offset % FRAME == 0
+    assert 0 < offset < len(data)
     assert content(spool, upload, offset) == data[:offset]
     append(spool, upload, offset, data[offset:])
     assert content(spool, upload, len(data)) == data
@@ -213,6 +214,32 @@ def test_a_deleted_upload_is_gone(spool: Spool, tmp_path: Path) -> None:
     for ask in (lambda: spool.synced(upload, KEYRING), lambda: content(spool, upload, 5)):
         with pytest.raises(NotFound):
             ask()
+
+
+def test_a_joined_upload_reads_as_its_parts_which_may_be_deleted(
+    spool: Spool, tmp_path: Path
+) -> None:
+    data = [os.urandom(FRAME + 5), os.urandom(3), b"", os.urandom(10)]
+    parts = [(new_upload(spool, one), len(one)) for one in data]
+    order = [parts[1], parts[0], parts[2], parts[1], parts[3]]
+    expected = data[1] + data[0] + data[1] + data[3]
+    joined = new_id()
+    spool.join(joined, KEYRING, order)
+    for part, _ in parts:
+        spool.delete(part)
+    again, size = Spool(tmp_path), len(expected)
+    for start in (0, 2, 3, 4, FRAME + 8, FRAME + 10, size - 1, size):
+        for end in (start, min(start + 5, size), size):
+            assert content(again, joined, end, start) == expected[start:end]
+    with pytest.raises(DoesNotOpen, match="shorter"):
+        content(again, joined, size + 1)
+    again.delete(joined)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_upload_is_not_joined_of_parts_that_are_not_there(spool: Spool) -> None:
+    with pytest.raises(NotFound):
+        spool.join(new_id(), KEYRING, [(new_id(), 5)])
 
 
 def test_space_is_asked_for_before_anything_is_written(tmp_path: Path) -> None:

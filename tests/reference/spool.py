@@ -45,7 +45,7 @@ def read(root: bytes, upload: bytes, file: bytes, length: int) -> bytes:
     if len(file) < 30:
         raise does_not_open()
     head, at = file[:30], 30
-    if head[:9] != _MAGIC + b"\x01" or head[9] not in (1, 2):
+    if head[:9] != _MAGIC + b"\x01" or head[9] not in (1, 2, 3):
         raise Refused("unsupported")
     if head[14:] != upload:
         raise does_not_open()

@@ -10,8 +10,8 @@ import pytest
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import recovery, sealing, spooling, values
-from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, SchemaKeys, TailKey
-from encrypted_records.errors import DoesNotOpen, ErsError
+from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, TailKey
+from encrypted_records.errors import DoesNotOpen, ErsError, Unsupported
 from encrypted_records.index import rows
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
@@ -39,13 +39,9 @@ def bare(key: Any) -> str:
     return bytes(key._secret).hex()
 
 
-def schema_keys(entry: dict[str, Any]) -> SchemaKeys:
-    place = (bytes.fromhex(entry["organization"]), bytes.fromhex(entry["schema"]))
-    return Keyring({entry["kv"]: RootKey(bytes.fromhex(entry["root"]))}).schema(*place)
-
-
 def schema_key(entry: dict[str, Any]) -> SchemaKey:
-    return schema_keys(entry).newest
+    place = (bytes.fromhex(entry["organization"]), bytes.fromhex(entry["schema"]))
+    return RootKey(bytes.fromhex(entry["root"])).schema(*place, entry["kv"])
 
 
 def field(text: str) -> FieldSpec:
@@ -264,8 +260,23 @@ def spool_file(kind: int, sessions: list[list[bytes]]) -> str:
 def test_a_spool_file_is_written_as_specified() -> None:
     sessions = [[bytes.fromhex(frame) for frame in frames] for frames in SPOOL["sessions"]]
     assert spool_file(fmt.SPOOL_PLAIN, sessions) == SPOOL["file"]
-    joined = bytes.fromhex(SPOOL["joined"]["plain"])
-    assert spool_file(fmt.SPOOL_JOINED, [[joined]]) == SPOOL["joined"]["file"]
+
+
+@pytest.mark.parametrize("name", ["joined", "note"])
+def test_a_spool_file_of_one_frame_is_made_and_opened_as_specified(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = {"joined": fmt.SPOOL_JOINED, "note": fmt.SPOOL_NOTE}[name]
+    plain, file = (bytes.fromhex(SPOOL[name][part]) for part in ("plain", "file"))
+    key = RootKey(bytes.fromhex(SPOOL["root"])).spool(bytes.fromhex(SPOOL["upload"]), 1)
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(SPOOL["salts"][0]))
+    assert spooling.seal_whole(kind, key, plain) == file
+    assert spooling.open_whole(kind, key, file) == plain
+    for at in range(len(file)):
+        altered = file[:at] + bytes((file[at] ^ 1,)) + file[at + 1 :]
+        for wrong in (altered, file[:at]):
+            with pytest.raises((DoesNotOpen, Unsupported)):
+                spooling.open_whole(kind, key, wrong)
 
 
 def read_spool(folder: Path, file: str) -> str:

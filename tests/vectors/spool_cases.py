@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from tests.reference import spool as ref
+from tests.reference.msgpack import pack
 from tests.vectors.cases import RECORDS, ROOT
 
 UPLOAD, OTHER = RECORDS[0], RECORDS[1]
@@ -17,6 +18,7 @@ PLAIN = b"name,age\nAda,36\n"
 def spool() -> dict[str, Any]:
     file = ref.write(ROOT, UPLOAD, 1, 1, SESSIONS)
     key = ref.spool_key(ROOT, UPLOAD, 1)
+    note = pack(["filename Y2l0aWVzLmNzdg==", ""])
     joined = OTHER + (5).to_bytes(8, "big") + RECORDS[2] + (7).to_bytes(8, "big")
     return {
         "root": ROOT.hex(),
@@ -27,12 +29,15 @@ def spool() -> dict[str, Any]:
         "sessions": [[frame.hex() for frame in frames] for _, frames in SESSIONS],
         "plain": PLAIN.hex(),
         "file": file.hex(),
-        "joined": {
-            "plain": joined.hex(),
-            "file": ref.write(ROOT, UPLOAD, 1, 2, [(SALTS[0], [joined])]).hex(),
-        },
+        "joined": _whole(2, joined),
+        "note": _whole(3, note),
         "bad": _bad(file),
     }
+
+
+def _whole(kind: int, plain: bytes) -> dict[str, str]:
+    file = ref.write(ROOT, UPLOAD, 1, kind, [(SALTS[0], [plain])])
+    return {"plain": plain.hex(), "file": file.hex()}
 
 
 def _bad(file: bytes) -> list[dict[str, Any]]:
@@ -51,7 +56,7 @@ def _bad(file: bytes) -> list[dict[str, Any]]:
         ("cut short after a salt", file[: later + 33], closed),
         ("another magic", b"X" + file[1:], unsupported),
         ("a later version", file[:8] + b"\x02" + file[9:], unsupported),
-        ("an unknown kind", file[:9] + b"\x03" + file[10:], unsupported),
+        ("an unknown kind", file[:9] + b"\x04" + file[10:], unsupported),
         ("read as the other kind", file[:9] + b"\x02" + file[10:], closed),
         ("of another keyring version", file[:13] + b"\x02" + file[14:], closed),
         ("of another upload", file[:14] + OTHER + file[30:], closed),

@@ -79,6 +79,7 @@ SPOOL_VERSION = 1
 #: What a spool file holds. Numbers are never reused.
 SPOOL_PLAIN = 1
 SPOOL_JOINED = 2
+SPOOL_NOTE = 3
 #: The byte before a session's salt, and the one before a frame.
 SPOOL_SESSION = 1
 SPOOL_FRAME = 2

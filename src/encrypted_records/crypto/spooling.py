@@ -58,7 +58,7 @@ def read_head(data: bytes) -> SpoolHead:
     magic, version, kind, keyring, upload = _HEAD.unpack_from(data)
     if magic != fmt.SPOOL_MAGIC or version != fmt.SPOOL_VERSION:
         raise Unsupported("a file is no spool file of this version")
-    if kind not in (fmt.SPOOL_PLAIN, fmt.SPOOL_JOINED):
+    if kind not in (fmt.SPOOL_PLAIN, fmt.SPOOL_JOINED, fmt.SPOOL_NOTE):
         raise Unsupported("a spool file is of a kind that this version does not know")
     return SpoolHead(kind, keyring, upload)
 
@@ -134,3 +134,29 @@ def frame_size(head: bytes) -> int:
         if marker == fmt.SPOOL_FRAME and 0 < size <= fmt.SPOOL_FRAME_BYTES:
             return int(size)
     raise DoesNotOpen("a spool file holds something that is no frame")
+
+
+def seal_whole(kind: int, key: SpoolKey, plain: Buffer) -> bytes:
+    """A spool file of one frame, 1 to ``SPOOL_FRAME_BYTES`` bytes: a note, or a list of parts."""
+    head = SpoolHead(kind, key.version, key.upload).encode()
+    session = Session(key, head, 0, 0)
+    frame = bytearray(len(plain) + FRAME_OVERHEAD)
+    session.seal_into(plain, memoryview(frame))
+    return head + session.encode() + frame
+
+
+def open_whole(kind: int, key: SpoolKey, file: bytes) -> bytes:
+    """Undo :func:`seal_whole`; ``key`` is of the version that the file's head names.
+
+    Raises:
+        DoesNotOpen: altered, or of another kind, upload or key.
+        Unsupported: as :func:`read_head`.
+    """
+    found = read_head(file)
+    begin = HEAD_BYTES + SESSION_BYTES
+    marker, salt = file[HEAD_BYTES : HEAD_BYTES + 1], file[HEAD_BYTES + 1 : begin]
+    sealed = file[begin + FRAME_HEAD_BYTES :]
+    size = frame_size(file[begin : begin + FRAME_HEAD_BYTES])
+    if found.kind != kind or marker[0] != fmt.SPOOL_SESSION or len(sealed) != size + TAG_BYTES:
+        raise DoesNotOpen("a sealed note is of another form")
+    return Session(key, file[:HEAD_BYTES], 0, 0, salt).open(sealed)

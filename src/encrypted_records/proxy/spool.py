@@ -30,8 +30,9 @@ import errno
 import logging
 import os
 import shutil
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -60,11 +61,16 @@ Buffer = bytes | bytearray | memoryview
 SYNC_BYTES = 16 << 20
 #: Left free on the disk, for the databases beside the uploads.
 KEEP_FREE_BYTES = 256 << 20
+#: Smaller pieces are collected to whole frames.
+_LARGE_BYTES = 64 << 10
 #: What one more frame may need, and the sealed bytes that go to the file in one call.
 _ROOM_BYTES = spooling.SESSION_BYTES + spooling.FRAME_OVERHEAD + fmt.SPOOL_FRAME_BYTES
 _BATCH_BYTES = 4 * _ROOM_BYTES
 #: At the end of a file, the part that may have been written after the last sync.
 _DOUBTFUL_BYTES = SYNC_BYTES + _BATCH_BYTES
+#: A part of a joined upload: its id, and its length. A list of parts is one frame.
+_PART = struct.Struct(">16sQ")
+_LIST_BYTES = spooling.HEAD_BYTES + _ROOM_BYTES
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -107,13 +113,38 @@ class Spool:
             OutOfSpace: not even that fits.
         """
         head = spooling.SpoolHead(fmt.SPOOL_PLAIN, keyring.newest, upload).encode()
-        path = self._path(upload)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with FileIO(handle, "w") as file, _named_errors():
-            _write(file, memoryview(head))
-            os.fsync(handle)
-        sync_folder(self._folder)
+        self._create(upload, head)
         self._remember(upload, _Extent(0, len(head), 0))
+
+    def join(self, upload: bytes, keyring: Keyring, parts: Sequence[tuple[bytes, int]]) -> None:
+        """Make a new upload of the bytes of others, one after the other, without copying them.
+
+        They can be deleted afterwards: the new upload keeps what it needs.
+
+        Args:
+            parts: other uploads that nothing is appended to any more, and how long each is.
+
+        Raises:
+            NotFound: one of them is not here.
+            OutOfSpace, Unavailable: the disk does not take it.
+        """
+        with _named_errors():
+            for part in {part for part, _ in parts}:
+                try:
+                    os.link(self._path(part), self._part(upload, part))
+                except FileNotFoundError:
+                    raise _no_bytes() from None
+        listed = b"".join(_PART.pack(*part) for part in parts)
+        key = keyring.spool(upload)
+        self._create(upload, spooling.seal_whole(fmt.SPOOL_JOINED, key, listed))
+
+    def _create(self, upload: bytes, content: bytes) -> None:
+        with _named_errors():
+            handle = os.open(self._path(upload), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with FileIO(handle, "w") as file:
+                _write(file, memoryview(content))
+                os.fsync(handle)
+            sync_folder(self._folder)
 
     def synced(self, upload: bytes, keyring: Keyring, *, at_least: int = 0) -> int:
         """How many bytes of the upload are on disk, after whatever ended the last append.
@@ -179,26 +210,35 @@ class Spool:
             DoesNotOpen: ``spool_damaged``: altered, or shorter than ``size``.
             Unavailable: ``spool_failed``: the disk fails.
         """
-        reached = start
-        with self._file(upload) as file, _as_damage(), _named_errors():
-            key, head = _head_of(file, upload, keyring)
-            for session, place, length in _frames(file, key, head):
-                begin = session.offset
-                if begin >= size:
-                    break
-                if begin + length <= start:
-                    session.skip(length)
-                    continue
-                plain = session.open(_bytes_at(file, place, length + spooling.TAG_BYTES))
-                yield plain[max(start - begin, 0) : size - begin]
-                reached = session.offset
-        if reached < size:
+        parts = self._parts(upload, keyring)
+        if parts is None:
+            yield from _read(self._file(upload), upload, keyring, start, size)
+            return
+        for part, length in parts:
+            if start < min(length, size):
+                file = _open(self._part(upload, part))
+                yield from _read(file, part, keyring, start, min(length, size))
+            start, size = max(start - length, 0), size - length
+        if size > 0:
             raise _damaged("it is shorter than it was")
+
+    def _parts(self, upload: bytes, keyring: Keyring) -> list[tuple[bytes, int]] | None:
+        """Of a joined upload, what it is made of."""
+        with self._file(upload) as file:
+            key, head = _head_of(file, upload, keyring)
+            if spooling.read_head(head).kind != fmt.SPOOL_JOINED:
+                return None
+            with _named_errors():
+                content = os.pread(file.fileno(), _LIST_BYTES, 0)
+        with _as_damage():
+            listed = spooling.open_whole(fmt.SPOOL_JOINED, key, content)
+        return list(_PART.iter_unpack(listed))
 
     def delete(self, upload: bytes) -> None:
         """Remove the upload's bytes, if there are any."""
         self._remember(upload, None)
-        self._path(upload).unlink(missing_ok=True)
+        for path in (self._path(upload), *self._folder.glob(f"{ids.to_text(upload)}.*.part")):
+            path.unlink(missing_ok=True)
         sync_folder(self._folder)
 
     def uploads(self) -> list[bytes]:
@@ -219,11 +259,11 @@ class Spool:
     def _path(self, upload: bytes) -> Path:
         return self._folder / f"{ids.to_text(upload)}.spool"
 
+    def _part(self, upload: bytes, part: bytes) -> Path:
+        return self._folder / f"{ids.to_text(upload)}.{ids.to_text(part)}.part"
+
     def _file(self, upload: bytes) -> FileIO:
-        try:
-            return FileIO(self._path(upload), "r+")
-        except FileNotFoundError:
-            raise NotFound("the bytes of this upload are no longer here") from None
+        return _open(self._path(upload))
 
 
 class Appending:
@@ -244,6 +284,7 @@ class Appending:
         self._batch = memoryview(bytearray(_BATCH_BYTES))
         self._filled = 0
         self._unsynced = 0
+        self._synced = start.offset
 
     def __enter__(self) -> Appending:
         return self
@@ -255,6 +296,11 @@ class Appending:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+
+    @property
+    def synced(self) -> int:
+        """How much of the upload is on disk so far; another thread may ask."""
+        return self._synced
 
     def write(self, data: Buffer) -> None:
         """Take more bytes. They are on disk after ``finish``, or when much has come after them.
@@ -270,12 +316,15 @@ class Appending:
             view = view[missing:]
             if len(self._rest) < fmt.SPOOL_FRAME_BYTES:
                 return
-            self._seal(self._rest)
-            self._rest = bytearray()
-        whole = len(view) - len(view) % fmt.SPOOL_FRAME_BYTES
-        for begin in range(0, whole, fmt.SPOOL_FRAME_BYTES):
-            self._seal(view[begin : begin + fmt.SPOOL_FRAME_BYTES])
-        self._rest += view[whole:]
+            self._seal_rest()
+        if len(view) < _LARGE_BYTES:
+            self._rest += view
+            return
+        # Straight from where it is: what comes in large pieces need not be copied together.
+        frames = -(-len(view) // fmt.SPOOL_FRAME_BYTES)
+        for number in range(frames):
+            begin, end = (len(view) * one // frames for one in (number, number + 1))
+            self._seal(view[begin:end])
 
     def finish(self) -> int:
         """Put everything on disk; the offset that may now be acknowledged.
@@ -284,24 +333,29 @@ class Appending:
             OutOfSpace, Unavailable: as :meth:`write`.
         """
         if self._rest:
-            self._seal(self._rest)
-            self._rest = bytearray()
+            self._seal_rest()
         self._flush()
         self._sync()
         self._spool._remember(self._upload, self._written)
         return self._written.offset
 
-    def discard(self) -> None:
-        """Forget what was written: durably, the upload is as it was before.
+    def discard(self) -> int:
+        """Forget what was written; the offset where the upload is again, durably.
 
         Raises:
             Unavailable: as :meth:`write`.
         """
         with _named_errors():
             self._file.truncate(self._start.end)
-        self._unsynced = 1
-        self._sync()
+            os.fsync(self._file.fileno())
+        self._written = self._start
+        self._synced = self._start.offset
         self._spool._remember(self._upload, self._start)
+        return self._start.offset
+
+    def _seal_rest(self) -> None:
+        self._seal(self._rest)
+        self._rest = bytearray()
 
     def _seal(self, plain: Buffer) -> None:
         if len(self._batch) - self._filled < _ROOM_BYTES:
@@ -342,6 +396,37 @@ class Appending:
             with _named_errors():
                 os.fsync(self._file.fileno())
             self._unsynced = 0
+            self._synced = self._written.offset
+
+
+def _open(path: Path) -> FileIO:
+    try:
+        return FileIO(path, "r+")
+    except FileNotFoundError:
+        raise _no_bytes() from None
+
+
+def _no_bytes() -> NotFound:
+    return NotFound("the bytes of this upload are no longer here")
+
+
+def _read(file: FileIO, upload: bytes, keyring: Keyring, start: int, size: int) -> Iterator[bytes]:
+    """The bytes from ``start`` up to ``size`` of a file, which is closed then."""
+    reached = start
+    with file, _as_damage(), _named_errors():
+        key, head = _head_of(file, upload, keyring)
+        for session, place, length in _frames(file, key, head):
+            begin = session.offset
+            if begin >= size:
+                break
+            if begin + length <= start:
+                session.skip(length)
+                continue
+            plain = session.open(_bytes_at(file, place, length + spooling.TAG_BYTES))
+            yield plain[max(start - begin, 0) : size - begin]
+            reached = session.offset
+    if reached < size:
+        raise _damaged("it is shorter than it was")
 
 
 def _head_of(file: FileIO, upload: bytes, keyring: Keyring) -> tuple[SpoolKey, bytes]:
