@@ -9,17 +9,21 @@
     │   ├── InvalidRecords          rows that do not fit their schema
     │   ├── InvalidQuery            a search that cannot be asked
     │   ├── InvalidSetting          a flag, variable or file of the command line
+    │   ├── ChecksumMismatch        bytes that are not those their sender hashed
     │   └── TooLarge                over a documented limit
     ├── Refused                     understood, and not done
     │   ├── NotAuthenticated        no credentials, or bad ones
     │   ├── NotAllowed              known caller, not permitted
     │   ├── Throttled               too often; comes with a time to wait
     │   ├── NotFound                absent, or belongs to somebody else
+    │   │   └── Gone                was here, and is no longer
     │   ├── Conflict                the state has moved on or forbids it
     │   │   ├── StaleDefinition     the definition changed since the caller read it
-    │   │   └── MergeFirst          too many live segments
+    │   │   ├── MergeFirst          too many live segments
+    │   │   └── Locked              somebody else is at it just now
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
     │   ├── Unsupported             a format this side does not speak
+    │   ├── VersionRefused          a protocol version this side does not speak
     │   └── Closed                  what cannot be proven right is not answered
     │       ├── KeyMissing          no key here for these records
     │       ├── DoesNotOpen         ciphertext altered, swapped or of another key
@@ -110,6 +114,11 @@ class InvalidSetting(BadInput):
     code = "invalid_setting"
 
 
+class ChecksumMismatch(BadInput):
+    code = "checksum_mismatch"
+    default_hint = "nothing of it was kept; send the same bytes again"
+
+
 class TooLarge(BadInput):
     code = "too_large"
 
@@ -136,6 +145,10 @@ class NotFound(Refused):
     code = "not_found"
 
 
+class Gone(NotFound):
+    code = "gone"
+
+
 class Conflict(Refused):
     code = "conflict"
 
@@ -153,6 +166,11 @@ class MergeFirst(Conflict):
     )
 
 
+class Locked(Conflict):
+    code = "locked"
+    default_hint = "wait a moment and try again"
+
+
 class NoProxy(Refused):
     code = "no_proxy"
     default_hint = (
@@ -163,6 +181,10 @@ class NoProxy(Refused):
 
 class Unsupported(Refused):
     code = "unsupported"
+
+
+class VersionRefused(Refused):
+    code = "version_refused"
 
 
 class Closed(Refused):
