@@ -22,7 +22,11 @@ def frames(*items: tuple[int, list[Any]]) -> bytes:
     return body
 
 
-def content(batches: list[list[Any]], pages: list[list[Any]]) -> bytes:
+def content(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def part(batches: list[list[Any]], pages: list[list[Any]]) -> bytes:
     body = frames(*((ROW_BATCH, batch) for batch in batches), *((PAGE, page) for page in pages))
     return hashlib.sha256(body).digest()
 

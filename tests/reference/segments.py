@@ -82,12 +82,14 @@ def build_mini(
     rows: list[tuple[int, dict[str, Value]]],
     r: bytes,
     inputs: list[bytes] | None = None,
+    tails: Schema | None = None,
 ) -> Mini:
-    """A mini over (local ordinal, data) pairs."""
+    """A mini over (local ordinal, data) pairs; ``tails`` is the log's first key, if another."""
+    first = tails or schema
     encoded = {
         name: column(
             field,
-            schema.field(name, field),
+            first.field(name, field),
             ((ordinal, data.get(name)) for ordinal, data in rows),
         )
         for name, field in definition.fields.items()

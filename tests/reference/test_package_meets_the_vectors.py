@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import recovery, sealing, spooling, values
-from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, TailKey
+from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, SchemaKeys, TailKey
 from encrypted_records.errors import DoesNotOpen, ErsError, Unsupported
 from encrypted_records.index import rows
 from encrypted_records.model.definition import FieldSpec
@@ -39,9 +39,13 @@ def bare(key: Any) -> str:
     return bytes(key._secret).hex()
 
 
-def schema_key(entry: dict[str, Any]) -> SchemaKey:
+def schema_keys(entry: dict[str, Any]) -> SchemaKeys:
     place = (bytes.fromhex(entry["organization"]), bytes.fromhex(entry["schema"]))
-    return RootKey(bytes.fromhex(entry["root"])).schema(*place, entry["kv"])
+    return Keyring({entry["kv"]: RootKey(bytes.fromhex(entry["root"]))}).schema(*place)
+
+
+def schema_key(entry: dict[str, Any]) -> SchemaKey:
+    return schema_keys(entry).newest
 
 
 def field(text: str) -> FieldSpec:

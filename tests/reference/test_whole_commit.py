@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.index import rows
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.segments import OpenSegment
@@ -17,14 +17,19 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, PlainRecord
 from tests.reference.loading import raw, vectors
-from tests.reference.test_package_meets_the_vectors import schema_key
+from tests.reference.test_package_meets_the_vectors import schema_keys
 
 VECTOR = vectors("group.json")
 
 
 @pytest.fixture
-def key() -> SchemaKey:
-    return schema_key(VECTOR)
+def keys() -> SchemaKeys:
+    return schema_keys(VECTOR)
+
+
+@pytest.fixture
+def key(keys: SchemaKeys) -> SchemaKey:
+    return keys.newest
 
 
 @pytest.fixture
@@ -52,15 +57,15 @@ def stored() -> CommitUpload:
     return upload
 
 
-def extended(key: SchemaKey, definition: SchemaDefinition, upload: CommitUpload) -> Ledger:
-    ledger = Ledger(key, bytes(16))
+def extended(keys: SchemaKeys, definition: SchemaDefinition, upload: CommitUpload) -> Ledger:
+    ledger = Ledger(keys, bytes(16))
     entries = [LogEntry(1, upload.commit)]
-    ledger.extend(ManifestDelta(key.schema, 1, key.id, definition.digest, entries))
+    ledger.extend(ManifestDelta(keys.schema, 1, keys.newest.id, definition.digest, entries))
     return ledger
 
 
 def test_the_package_makes_the_very_bytes_of_the_vector(
-    key: SchemaKey,
+    keys: SchemaKeys,
     definition: SchemaDefinition,
     records: list[PlainRecord],
     monkeypatch: pytest.MonkeyPatch,
@@ -71,7 +76,7 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
     commit_id = bytes.fromhex(VECTOR["commit_id"])
     monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda: commit_id)
 
-    upload = seal(Ledger(key, bytes.fromhex(VECTOR["writer"])), definition, records)
+    upload = seal(Ledger(keys, bytes.fromhex(VECTOR["writer"])), definition, records)
 
     batch, page = upload.rows[0], upload.pages[0]
     assert batch.group.hex() == VECTOR["group"]
@@ -84,13 +89,13 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
 
 
 def test_the_package_accepts_the_commit_and_agrees_on_the_log_digest(
-    key: SchemaKey, definition: SchemaDefinition, stored: CommitUpload
+    keys: SchemaKeys, definition: SchemaDefinition, stored: CommitUpload
 ) -> None:
-    ledger = extended(key, definition, stored)
+    ledger = extended(keys, definition, stored)
     assert wire.commit_digest(stored.commit).hex() == VECTOR["commit"]["digest"]
     assert ledger.head.digest.hex() == VECTOR["log_digest"]
     body = wire.decode_commit_body(stored.commit)
-    assert body.content == wire.content_digest(stored.rows, stored.pages)
+    assert body.content == wire.content_digest([wire.part_digest(stored.rows, stored.pages)])
     assert body.definition == definition.digest
 
 
@@ -109,10 +114,10 @@ def test_the_package_opens_every_row_that_the_reference_sealed(
 
 
 def test_the_package_reads_the_columns_that_the_reference_built(
-    key: SchemaKey, definition: SchemaDefinition, stored: CommitUpload
+    keys: SchemaKeys, definition: SchemaDefinition, stored: CommitUpload
 ) -> None:
-    (segment,) = extended(key, definition, stored).view().segments
-    opened = OpenSegment(key, definition, segment, stored.pages[0])
+    (segment,) = extended(keys, definition, stored).view().segments
+    opened = OpenSegment(keys.newest, definition, segment, stored.pages[0])
     for name, expected in VECTOR["index"].items():
         assert entries(opened.column(name)) == expected
 

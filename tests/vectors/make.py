@@ -28,6 +28,7 @@ def build() -> dict[str, Any]:
         "phrases.json": keyring_cases.phrases(),
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
+        "rotation.json": sealed_cases.rotation(),
         "spool.json": spool_cases.spool(),
     }
 

@@ -151,13 +151,13 @@ def group() -> dict[str, Any]:
     writer, commit_id = RECORDS[6], RECORDS[7]
     body = pack(
         [
-            *(1, commit_id, SCHEMA, schema.key_id, defs.digest(definition)),
+            *(1, commit_id, SCHEMA, schema.key_id, 1, defs.digest(definition)),
             *(writer, 1, log.EMPTY_LOG, 0, log.EMPTY_LOG),
             [[uid, 1, len(rows), names]],
             [[mini.uid, "mini", 1, len(rows), 0, [[uid, 0]], 1, mini.header]],
             [],
             [],
-            log.content([batch], [page]),
+            log.content(log.part([batch], [page])),
         ]
     )
     mac = log.commit_mac(schema.log, body)
@@ -193,3 +193,120 @@ def group() -> dict[str, Any]:
             for name, field in definition.fields.items()
         },
     }
+
+
+#: The root key that the keyring of the vectors was rotated to.
+NEXT_ROOT = hashlib.sha256(b"root after a rotation").digest()
+_NEXT_ROWS: list[tuple[bytes, int, dict[str, int | str | None]]] = [
+    (RECORDS[5], 1, _data(7, None, "Oslo", "x" * 48 + "b")),
+    (RECORDS[0], 2, _data(42, "12.50", "Bergen", "x" * 48 + "b")),
+]
+
+
+def rotation() -> dict[str, Any]:
+    """The log of ``group.json`` goes on under keyring version 2: an update, then a merge."""
+    before, definition = group(), people()
+    first = people_key()
+    schema = keys.schema(NEXT_ROOT, ORGANIZATION, SCHEMA, 2)
+    labels = (b"second group", b"second segment", b"merged segment")
+    randomness = [hashlib.sha256(label).digest() for label in labels]
+    records = [(record, n, _typed(definition, data)) for record, n, data in _NEXT_ROWS]
+    uid = ref.group_uid(schema, definition, records, randomness[0])
+    rows = [
+        [record, version, sealed]
+        for (record, version, _), sealed in zip(
+            records, ref.seal_rows(schema, definition, records, uid), strict=True
+        )
+    ]
+    added = [(ordinal, data) for ordinal, (_, _, data) in enumerate(records)]
+    mini = segments.build_mini(schema, definition, [(uid, 0)], added, randomness[1], tails=first)
+
+    old_uid, old_segment = bytes.fromhex(before["group"]), bytes.fromhex(before["segment"]["uid"])
+    base = len(_ROWS)
+    kept = [(at, _typed(definition, data)) for at, (_, _, data) in enumerate(_ROWS) if at != 0]
+    merged = segments.build_mini(
+        schema,
+        definition,
+        [(old_uid, 0), (uid, base)],
+        [*kept, *((base + at, data) for at, data in added)],
+        randomness[2],
+        inputs=[old_segment, mini.uid],
+        tails=first,
+    )
+
+    batch, page, merged_page = (
+        [uid, 0, rows],
+        [mini.uid, 0, mini.page],
+        [merged.uid, 0, merged.page],
+    )
+    head = bytes.fromhex(before["log_digest"])
+    digest = bytes.fromhex(before["commit"]["digest"])
+    commits = []
+    for version, (changes, frames) in enumerate(
+        [
+            (
+                [
+                    [[uid, 2, len(rows), list(definition.fields)]],
+                    [[mini.uid, "mini", 2, len(rows), 0, [[uid, 0]], 1, mini.header]],
+                    [[old_uid, 0]],
+                    [],
+                    log.content(log.part([batch], [page])),
+                ],
+                [(log.ROW_BATCH, batch), (log.PAGE, page)],
+            ),
+            (
+                [
+                    [],
+                    [
+                        [
+                            *(merged.uid, "mini", 2, base - 1 + len(rows), 1),
+                            *([[old_uid, 0], [uid, base]], 1, merged.header),
+                        ]
+                    ],
+                    [],
+                    [old_segment, mini.uid],
+                    log.content(log.part([], [merged_page])),
+                ],
+                [(log.PAGE, merged_page)],
+            ),
+        ],
+        start=2,
+    ):
+        body = pack(
+            [
+                *(1, _COMMIT_IDS[version], SCHEMA, schema.key_id, 2, defs.digest(definition)),
+                *(RECORDS[6], version, digest, version - 1, head),
+                *changes,
+            ]
+        )
+        mac = log.commit_mac(schema.log, body)
+        digest = log.commit_digest(body, mac)
+        head = log.next_log_digest(head, digest)
+        commits.append(
+            {
+                "commit_id": _COMMIT_IDS[version].hex(),
+                "upload": log.frames((log.COMMIT, [body, mac]), *frames).hex(),
+                "digest": digest.hex(),
+                "log_digest": head.hex(),
+            }
+        )
+    return {
+        "roots": {"1": ROOT.hex(), "2": NEXT_ROOT.hex()},
+        "randomness": [one.hex() for one in randomness],
+        "records": [
+            {"record": record.hex(), "version": version, "data": data}
+            for record, version, data in _NEXT_ROWS
+        ],
+        "commits": commits,
+        "index": {
+            name: [[at, None if key is None else key.hex()] for at, key in column]
+            for name, column in segments.open_mini(
+                schema, definition, merged.uid, merged.header, merged.page
+            ).items()
+        },
+    }
+
+
+_COMMIT_IDS = {
+    number: bytes.fromhex(f"0190a000000070008000000000000d{number:02x}") for number in (2, 3)
+}

@@ -246,14 +246,20 @@ class Keyring:
     def fingerprint(self) -> bytes:
         return self.roots[self.newest].fingerprint
 
-    def schema(self, organization: bytes, schema: bytes, version: int | None = None) -> SchemaKey:
-        """The schema's key under ``version``, or under the newest.
+    def rotated(self, *, created: int = 0) -> Keyring:
+        """This keyring with one version more, whose root key owes nothing to the older ones."""
+        return Keyring({**self.roots, self.newest + 1: RootKey.generate(created=created)})
+
+    def root(self, version: int) -> RootKey:
+        """The root key of ``version``.
 
         Raises:
             KeyMissing: the keyring has no such version.
         """
-        wanted = self.newest if version is None else version
-        return self._root(wanted).schema(organization, schema, wanted)
+        root = self.roots.get(version)
+        if root is None:
+            raise KeyMissing(f"the keyring has no version {version}")
+        return root
 
     def spool(self, upload: bytes, version: int | None = None) -> SpoolKey:
         """The key of an upload's bytes on disk, under ``version`` or under the newest.
@@ -262,26 +268,58 @@ class Keyring:
             KeyMissing: the keyring has no such version.
         """
         wanted = self.newest if version is None else version
-        return self._root(wanted).spool(upload, wanted)
+        return self.root(wanted).spool(upload, wanted)
 
-    def _root(self, version: int) -> RootKey:
-        root = self.roots.get(version)
-        if root is None:
-            raise KeyMissing(f"the keyring has no version {version}")
-        return root
+    def schema(self, organization: bytes, schema: bytes) -> SchemaKeys:
+        """One schema's keys; 16-byte identifiers."""
+        return SchemaKeys(self, organization, schema)
 
-    def schema_of(self, organization: bytes, schema: bytes, key_id: bytes) -> SchemaKey:
-        """The schema's key whose id the API names.
 
-        Key ids are compared, never ciphertexts tried: GCM does not commit to a key.
+class SchemaKeys:
+    """One schema's keys under the versions of one keyring, each derived when it is first needed.
+
+    The version that is stated chooses the key, and key ids are compared; ciphertexts are never
+    tried, since GCM does not commit to a key (docs/SPEC.md, section 2).
+    """
+
+    def __init__(self, keyring: Keyring, organization: bytes, schema: bytes) -> None:
+        self.organization = organization
+        self.schema = schema
+        self._keyring = keyring
+        self._derived: dict[int, SchemaKey] = {}
+
+    def __repr__(self) -> str:
+        return f"<SchemaKeys of {self._keyring!r}>"
+
+    @property
+    def newest(self) -> SchemaKey:
+        """Seals whatever is new."""
+        return self.of(self._keyring.newest)
+
+    def of(self, version: int) -> SchemaKey:
+        """The schema's key under keyring version ``version``.
 
         Raises:
-            KeyMissing: no version of this keyring has that id.
+            KeyMissing: the keyring has no such version.
         """
-        for version in sorted(self.roots, reverse=True):
-            key = self.roots[version].schema(organization, schema, version)
-            if key.id == key_id:
-                return key
-        raise KeyMissing(
-            f"this schema is sealed with key {key_id.hex()}, which is not in this keyring"
-        )
+        key = self._derived.get(version)
+        if key is None:
+            key = self._keyring.root(version).schema(self.organization, self.schema, version)
+            self._derived[version] = key
+        return key
+
+    def named(self, version: int, key_id: bytes) -> SchemaKey:
+        """The key of ``version``, which must be the one that ``key_id`` names.
+
+        Raises:
+            KeyMissing: it is not in this keyring; the message names it.
+        """
+        needed = f"this schema's records are sealed with key {key_id.hex()} of keyring version"
+        if version not in self._keyring.roots:
+            raise KeyMissing(
+                f"{needed} {version}; the newest version of this keyring is {self._keyring.newest}"
+            )
+        key = self.of(version)
+        if key.id != key_id:
+            raise KeyMissing(f"{needed} {version}; version {version} of this keyring is another")
+        return key
