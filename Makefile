@@ -5,6 +5,8 @@
 #   make test         run all tests
 #   make fuzz         throw hostile bytes at every parser    FUZZ_SECONDS=
 #   make check        lint, format, types, import rules
+#   make web          bundle the scripts of the proxy's pages; needs Node 20 or newer
+#   make wheel        the package with them in it, in dist/
 #   make environment  make .venv with all that tests need
 #   make clean        remove the environment; data stays
 
@@ -21,16 +23,21 @@ FOR_TEST := $(VENV)/.for-test
 
 PORTS := $(if $(API_PORT),--api-port $(API_PORT)) $(if $(PROXY_PORT),--proxy-port $(PROXY_PORT))
 
-.PHONY: run demo test fuzz check environment clean
+# Written when the pages' scripts are those of web/. Where they cannot be built, pages say so.
+STATIC := src/encrypted_records/proxy/web/static
+WEB := $(STATIC)/built/LICENCES.txt
+WEB_SOURCES := $(wildcard web/*.json web/build.mjs web/src/*)
+
+.PHONY: run demo test fuzz check web wheel environment clean
 .DEFAULT_GOAL := run
 
-run: $(FOR_RUN)
+run: $(FOR_RUN) $(WEB)
 	@exec $(BIN)/ers up --data-dir "$(DATA_DIR)" $(PORTS)
 
-demo: $(FOR_RUN)
+demo: $(FOR_RUN) $(WEB)
 	@exec $(BIN)/ers demo --data-dir "$(DATA_DIR)" $(PORTS)
 
-test: $(FOR_TEST)
+test: $(FOR_TEST) $(WEB)
 	@exec $(BIN)/python -m pytest
 
 fuzz: $(FOR_TEST)
@@ -42,10 +49,17 @@ check: $(FOR_TEST)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-environment: $(FOR_TEST)
+web:
+	@scripts/build-web --required
+
+wheel: web | $(BIN)/uv
+	@$(BIN)/uv build --quiet --wheel
+	@ls dist/*.whl
+
+environment: $(FOR_TEST) $(WEB)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) web/node_modules $(STATIC)/built .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # --inexact: whatever else was put into the environment stays, uv itself included.
 $(FOR_RUN): pyproject.toml uv.lock | $(BIN)/uv
@@ -55,6 +69,9 @@ $(FOR_RUN): pyproject.toml uv.lock | $(BIN)/uv
 $(FOR_TEST): pyproject.toml uv.lock | $(BIN)/uv
 	@$(BIN)/uv sync --quiet --frozen --inexact
 	@touch $(FOR_RUN) $@
+
+$(WEB): scripts/build-web $(WEB_SOURCES)
+	@scripts/build-web
 
 # uv is pinned and lives inside the environment, so that nothing is installed outside of it.
 $(BIN)/uv:
