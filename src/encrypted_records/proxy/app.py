@@ -22,13 +22,14 @@ from encrypted_records.errors import ErsError, Startup
 from encrypted_records.proxy import answers
 from encrypted_records.proxy.access import Access
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.guard import Guard, OwnNames
 from encrypted_records.proxy.heads import Heads
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, keyring, pages, records, schemas
+from encrypted_records.proxy.routes import forward, keyring, records, schemas, web
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -89,7 +90,7 @@ def create_app(settings: ProxySettings) -> Starlette:
             *schemas.routes,
             *keyring.routes,
             *forward.routes,
-            *pages.routes,
+            *web.routes,
         ],
         middleware=[Middleware(Guard, names=names)],
         exception_handlers={
@@ -108,6 +109,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         runner=Runner(api, known_schemas, merger, own_origins=names.origins),
         search=Search(known_schemas, reader),
         own_origins=names.origins,
+        desks=Desks(),
     )
     return app
 

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from encrypted_records.client.api import Api
 from encrypted_records.proxy.access import Access, Caller, credentials_of
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
@@ -26,6 +27,7 @@ class Parts:
     runner: Runner
     search: Search
     own_origins: tuple[str, ...]
+    desks: Desks
 
     async def caller(self, connection: HTTPConnection) -> Caller:
         """Who sends this request, or opens this WebSocket.

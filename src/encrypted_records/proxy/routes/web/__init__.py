@@ -1,0 +1,28 @@
+"""The pages for people, at the proxy's address outside of /api/."""
+
+from __future__ import annotations
+
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from encrypted_records.proxy.routes.web import (
+    account,
+    datasets,
+    home,
+    keyring,
+    records,
+    schemas,
+    search,
+)
+
+routes = [
+    *home.routes,
+    *account.routes,
+    *datasets.routes,
+    *schemas.routes,
+    *search.routes,
+    *records.routes,
+    *keyring.routes,
+    Mount("/static", StaticFiles(packages=[("encrypted_records.proxy.web", "static")])),
+    home.last,
+]

@@ -1,0 +1,107 @@
+"""The schema editor's form and the definition that it stands for are one and the same."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import InvalidDefinition, Malformed
+from encrypted_records.proxy.routes.web.editor import Draft, draft_of
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 200, "title": "Name"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "height": {
+            "type": "number",
+            "minimum": Decimal("0.25"),
+            "maximum": 3,
+            "precision": 2,
+        },
+    },
+    "title": "Person",
+    "required": ["name"],
+}
+
+
+def form_of(draft: Draft) -> dict[str, str]:
+    """What a browser would send of the form that shows this draft."""
+    form = {"rest": draft.rest_json, "json": draft.json, "json-shown": draft.json}
+    for number, row in enumerate(draft.rows):
+        form |= {
+            f"field-{number}": row.name,
+            f"type-{number}": row.type,
+            f"minimum-{number}": row.minimum,
+            f"maximum-{number}": row.maximum,
+            f"precision-{number}": row.precision,
+            f"more-{number}": row.more_json,
+        }
+        if row.required:
+            form[f"required-{number}"] = "yes"
+    return form
+
+
+def shown(definition: Any) -> Draft:
+    draft = Draft()
+    draft.take(definition)
+    return draft
+
+
+def test_a_definition_comes_out_of_the_form_as_it_went_in() -> None:
+    assert draft_of(form_of(shown(DEFINITION))).definition() == DEFINITION
+
+
+def test_what_is_typed_into_the_table_is_in_the_definition() -> None:
+    form = form_of(shown(DEFINITION)) | {"maximum-1": " 120 ", "field-0": "full name"}
+    form["required-1"] = "yes"
+    del form["required-0"]
+
+    found = draft_of(form).definition()
+
+    assert found["properties"]["age"]["maximum"] == 120
+    assert list(found["properties"]) == ["full name", "age", "height"]
+    assert found["required"] == ["age"]
+
+
+def test_a_field_that_becomes_a_string_loses_its_bounds() -> None:
+    form = form_of(shown(DEFINITION)) | {"type-2": "string"}
+
+    assert draft_of(form).definition()["properties"]["height"] == {"type": "string"}
+
+
+def test_edited_json_goes_before_the_table_and_untouched_json_does_not() -> None:
+    form = form_of(shown(DEFINITION)) | {"maximum-1": "120"}
+    edited = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+    assert draft_of(form).definition()["properties"]["age"]["maximum"] == 120
+    assert draft_of(form | {"json": json.dumps(edited)}).definition() == edited
+
+
+@pytest.mark.parametrize("typed", ["ten", "1e5", "", "0x10", "1,5"])
+def test_a_bound_that_is_no_number_is_refused_with_its_field(typed: str) -> None:
+    form = form_of(shown(DEFINITION)) | {"minimum-1": typed}
+    if not typed:
+        assert "minimum" not in draft_of(form).definition()["properties"]["age"]
+        return
+    with pytest.raises(InvalidDefinition) as caught:
+        draft_of(form).definition()
+    assert [flaw.field for flaw in caught.value.flaws] == ["age"]
+
+
+def test_two_fields_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidDefinition):
+        draft_of(form_of(shown(DEFINITION)) | {"field-1": "name"}).definition()
+
+
+def test_json_that_no_table_can_show_is_refused_by_name() -> None:
+    form = form_of(shown(DEFINITION))
+    with pytest.raises(Malformed):
+        draft_of(form | {"json": "{"})
+    with pytest.raises(InvalidDefinition):
+        draft_of(form | {"json": '{"type": "object"}'})
+    with pytest.raises(InvalidDefinition):
+        draft_of(form | {"json": '{"properties": {"a": 1}}'})

@@ -1,0 +1,109 @@
+"""The search page's filters and the question that they ask."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import InvalidQuery
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.predicates import parse_query
+from encrypted_records.proxy.routes.web.question import PHRASES, Question
+
+TYPES = {"city": "string", "age": "integer", "height": "number"}
+DEFINITION = parse_definition(
+    b'{"type": "object", "properties": {"city": {"type": "string"},'
+    b' "age": {"type": "integer", "minimum": 0, "maximum": 150},'
+    b' "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2}}}'
+)
+
+
+def asked(**form: str) -> dict[str, Any]:
+    question = Question()
+    question.take({name.replace("_", "-"): value for name, value in form.items()}, TYPES)
+    return question.body("/api/schemas/x/", TYPES)
+
+
+@pytest.mark.parametrize(
+    ("form", "condition"),
+    [
+        (
+            {"field_0": "city", "op_0": "prefix", "value_0": "Ro"},
+            {"field": "city", "op": "prefix", "value": "Ro"},
+        ),
+        (
+            {"field_0": "city", "op_0": "in", "value_0": "Rome\r\nNew York, NY\r\n\r\n"},
+            {"field": "city", "op": "in", "value": ["Rome", "New York, NY"]},
+        ),
+        (
+            {"field_0": "age", "op_0": "between", "value_0": " 18", "second_0": "65"},
+            {"field": "age", "op": "between", "value": [18, 65]},
+        ),
+        (
+            {"field_0": "height", "op_0": "gt", "value_0": "1.50"},
+            {"field": "height", "op": "gt", "value": Decimal("1.50")},
+        ),
+        (
+            {"field_0": "age", "op_0": "missing"},
+            {"field": "age", "op": "is_null", "value": True},
+        ),
+        (
+            {"field_0": "age", "op_0": "present"},
+            {"field": "age", "op": "is_null", "value": False},
+        ),
+        # a comparison that the field's new type lacks becomes the type's first
+        (
+            {"field_0": "city", "op_0": "between", "value_0": "Rome"},
+            {"field": "city", "op": "eq", "value": "Rome"},
+        ),
+    ],
+)
+def test_a_filter_asks_what_it_says(form: dict[str, str], condition: dict[str, Any]) -> None:
+    assert asked(**form)["where"] == {"and": [condition]}
+
+
+@pytest.mark.parametrize(("kind", "op"), [(kind, op) for kind in PHRASES for op in PHRASES[kind]])
+def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> None:
+    name = next(name for name in TYPES if TYPES[name] == kind)
+    value = "Rome" if kind == "string" else "2"
+
+    body = asked(field_0=name, op_0=op, value_0=value, second_0="3")
+
+    parse_query(body, DEFINITION)
+    assert body["where"]["and"][0]["field"] == name
+
+
+def test_filters_that_nothing_was_typed_into_do_not_count() -> None:
+    assert "where" not in asked(field_0="city", op_0="eq", value_0="  ")
+    assert "where" not in asked()
+
+
+def test_filters_combine_to_all_or_any_of_them() -> None:
+    two = {"field_0": "city", "op_0": "eq", "value_0": "Rome", "field_1": "age", "op_1": "missing"}
+
+    assert list(asked(**two)["where"]) == ["and"]
+    assert list(asked(**two, any="yes")["where"]) == ["or"]
+
+
+@pytest.mark.parametrize("typed", ["many", "1,5", "1e3", "NaN"])
+def test_what_is_no_number_is_refused_with_its_field_and_not_repeated(typed: str) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        asked(field_0="age", op_0="ge", value_0=typed)
+
+    (flaw,) = caught.value.flaws
+    assert flaw.field == "age"
+    assert typed not in flaw.detail
+
+
+def test_a_column_sorts_up_then_down_then_not_at_all() -> None:
+    question = Question(pages=["cursor"])
+    seen = []
+    for _ in range(3):
+        question.sort("age")
+        seen.append(question.body("x", TYPES).get("order_by"))
+
+    up, down = ([{"field": "age", "descending": way}] for way in (False, True))
+    assert seen == [up, down, None]
+    assert question.pages == []
