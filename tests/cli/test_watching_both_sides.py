@@ -39,14 +39,23 @@ def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Behave:
     return choose
 
 
+#: Servers that other tests share are children of this process as well.
+OTHERS: set[int] = set()
+
+
+def sides() -> list[int]:
+    """The processes that the serving now under way has started."""
+    return [pid for pid in descendants(os.getpid()) if pid not in OTHERS]
+
+
 def serve(settings: Settings, when_ready: Callable[[], Awaitable[None]]) -> list[int]:
     """Serve until told to stop; the processes that were there when it was ready."""
     seen: list[int] = []
-    # Servers that other tests share are children of this process as well.
-    others = set(descendants(os.getpid()))
+    OTHERS.clear()
+    OTHERS.update(descendants(os.getpid()))
 
     async def ready() -> None:
-        seen.extend(pid for pid in descendants(os.getpid()) if pid not in others)
+        seen.extend(sides())
         await when_ready()
 
     try:
@@ -134,7 +143,7 @@ def test_if_one_side_dies_the_other_is_ended_and_named(behave: Behave) -> None:
 
 def test_a_killed_side_is_named_with_its_signal(behave: Behave) -> None:
     async def kill_one() -> None:
-        os.kill(descendants(os.getpid())[0], signal.SIGKILL)
+        os.kill(sides()[0], signal.SIGKILL)
 
     with pytest.raises(Startup, match="SIGKILL"):
         serve(behave(), kill_one)
@@ -194,7 +203,7 @@ def test_secrets_reach_the_sides_by_environment_and_not_by_argument(
     )
 
     def look() -> None:
-        for pid in descendants(os.getpid()):
+        for pid in sides():
             assert b"hunter2" not in Path(f"/proc/{pid}/cmdline").read_bytes()
             assert secret.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -213,7 +222,7 @@ def test_the_passphrase_of_the_keyrings_reaches_the_proxy_and_not_the_api(
     knows: dict[str, bool] = {}
 
     def look() -> None:
-        for pid in descendants(os.getpid()):
+        for pid in sides():
             side = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2].decode()
             environment = Path(f"/proc/{pid}/environ").read_bytes()
             assert (b"hunter2" in environment) == (b"hunter3" in environment)

@@ -47,7 +47,7 @@ def _check_format(folder: Path) -> None:
                 f"{folder} holds files and is no data folder of this service",
                 hint="name a new or empty folder with --data-dir",
             )
-        with open(marker, "x", opener=_for_owner) as file:
+        with open(marker, "x", opener=for_owner) as file:
             file.write(f"{FORMAT}\n")
         return
     text = marker.read_text(errors="replace").strip()
@@ -75,7 +75,8 @@ def _close_to_others(folder: Path) -> None:
         )
 
 
-def _for_owner(path: str, flags: int) -> int:
+def for_owner(path: str, flags: int) -> int:
+    """An ``opener`` of :func:`open` whose new files nobody else can open."""
     return os.open(path, flags, 0o600)
 
 
@@ -89,7 +90,7 @@ def held(folder: Path, role: str) -> Iterator[None]:
         Startup: another process holds it.
     """
     path = folder / f"{role}.lock"
-    with open(path, "a+", opener=_for_owner) as file:
+    with open(path, "a+", opener=for_owner) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -77,6 +77,15 @@ def parse(text: str) -> dict[str, Any]:
         InvalidSetting: it is no expression; the message points at the place.
     """
     return _Parser(text).whole()
+
+
+def fields_of(where: Mapping[str, Any]) -> list[str]:
+    """The fields that a condition compares, in its order."""
+    if "field" in where:
+        return [where["field"]]
+    (inner,) = where.values()
+    parts = inner if isinstance(inner, list) else [inner]
+    return [name for part in parts for name in fields_of(part)]
 
 
 class _Parser:

@@ -18,8 +18,23 @@ COMMANDS = {
         "proxy": "Run the proxy alone, for an API elsewhere.",
         "demo": "Start both, store a thousand records, search them.",
     },
-    "Keys": {
+    "Who you are": {
+        "register": "Open an account with an organization of its own.",
+        "login": "Log in, and stay logged in.",
+        "logout": "End the login that is kept here.",
+        "user": "Show your account, change its password.",
+        "token": "Get or check access tokens, for use with curl.",
+        "organization": "List, show or rename organizations.",
+    },
+    "Your data": {
+        "dataset": "List, make, change or delete datasets.",
+        "schema": "List, make, change or delete schemas; infer one from data.",
+        "record": "Store, search, read records.",
         "keyring": "Show, back up or restore your keyring.",
+    },
+    "Help": {
+        "status": "Say whether proxy and API answer.",
+        "completion": "Print what makes your shell complete ers.",
     },
 }
 

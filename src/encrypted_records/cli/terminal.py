@@ -43,6 +43,32 @@ def say(line: str = "") -> None:
     click.echo(line)
 
 
+def show(text: str) -> None:
+    """:func:`say` of stored values: as they are to programs, unable to steer a terminal."""
+    say("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
+
+
+def warn(line: str) -> None:
+    """A line that is no result, for whoever looks on."""
+    click.echo(printable(line), err=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; end the command unless it is answered by yes.
+
+    Raises:
+        InvalidSetting: there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise errors.InvalidSetting(
+            "this cannot be undone, and there is no terminal to ask on",
+            hint="repeat it with --yes if it is meant",
+        )
+    click.confirm(question, abort=True, err=True)
+
+
 def report(error: ErsError) -> int:
     """Show one of our errors; the exit code it stands for."""
     _trace()

@@ -21,15 +21,16 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from encrypted_records.cli import data_folder, parent
-from encrypted_records.cli.settings import Settings, flag, variable
-from encrypted_records.errors import ErsError, Startup
+from encrypted_records.cli.settings import LOCAL, Settings, flag, variable
+from encrypted_records.errors import ErsError, ProxyUnreachable, Startup
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy import ProxyClient
@@ -209,6 +210,56 @@ async def _answers(client: ProxyClient) -> bool:
     return False
 
 
+@asynccontextmanager
+async def proxy_beside(settings: Settings) -> AsyncIterator[str]:
+    """A proxy as a child of this process, on a free port of this machine; yields its URL.
+
+    What it logs is dropped, unless it cannot start.
+
+    Raises:
+        Startup: it cannot, for instance because another proxy uses the data folder.
+    """
+    settings = dataclasses.replace(settings, proxy_host=LOCAL, proxy_port=_free_port())
+    with tempfile.TemporaryFile() as log:
+        reading, writing = os.pipe()
+        side = await _start("proxy", settings, reading, log.fileno(), base_url=settings.base_url)
+        try:
+            await _until_it_answers(side, settings.proxy_url, log)
+            yield settings.proxy_url
+        finally:
+            await _end([side])
+            os.close(reading)
+            os.close(writing)
+
+
+def _free_port() -> int:
+    with socket.create_server((LOCAL, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+async def _until_it_answers(side: _Side, url: str, log: IO[bytes]) -> None:
+    from encrypted_records.client.proxy import ProxyClient  # noqa: PLC0415 - slow to import
+
+    async with ProxyClient(url) as client:
+        while not side.end.done():
+            try:
+                await client.status()
+            except ProxyUnreachable:
+                await asyncio.sleep(_POLL_SECONDS)
+            except ErsError:
+                return  # it answers, if only that the API does not: let the command hear that
+            else:
+                return
+    log.seek(0)
+    said = log.read().decode(errors="replace").splitlines()
+    reasons = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
+    raise Startup(
+        f"no inline proxy: {reasons[-1] if reasons else 'it ended at once'}",
+        hint=hints[-1] if hints else "start one to see why: ers proxy",
+    )
+
+
 @dataclass(frozen=True)
 class _Side:
     name: str
@@ -237,10 +288,13 @@ def _open_log(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-async def _start(command: str, settings: Settings, lifeline: int, log: int) -> _Side:
+async def _start(
+    command: str, settings: Settings, lifeline: int, log: int, *, base_url: str | None = None
+) -> _Side:
+    """Start a side; ``base_url`` is the API of a proxy that runs without ours."""
     process = await asyncio.create_subprocess_exec(
         *_command_line(command),
-        env=_environment(settings, command) | {parent.VARIABLE: str(lifeline)},
+        env=_environment(settings, command, base_url) | {parent.VARIABLE: str(lifeline)},
         pass_fds=(lifeline,),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
@@ -257,12 +311,12 @@ def _command_line(command: str) -> list[str]:
     return [sys.executable, "-m", "encrypted_records.cli.main", command]
 
 
-def _environment(settings: Settings, command: str) -> dict[str, str]:
+def _environment(settings: Settings, command: str, base_url: str | None) -> dict[str, str]:
     """A child's environment: ours as far as it concerns the child, with every setting decided."""
     decided = dataclasses.replace(
         settings,
         data_dir=settings.data_dir.absolute(),
-        base_url=settings.api_url,
+        base_url=base_url or settings.api_url,
         public_url=settings.public_url or settings.proxy_url,
     )
     chosen = {

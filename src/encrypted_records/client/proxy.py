@@ -6,7 +6,7 @@ Numbers keep their exact value in both directions: they leave as JSON numbers an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ import msgspec
 
 from encrypted_records.client.resources import Resources
 from encrypted_records.errors import ApiFailed
+from encrypted_records.model.ids import reference
+from encrypted_records.model.predicates import MAX_LIMIT
 
 T = TypeVar("T")
 
@@ -49,6 +51,16 @@ class KeyringInfo(msgspec.Struct, frozen=True):
     backup_confirmed: bool
 
 
+class Tokens(msgspec.Struct, frozen=True):
+    """An access token, and the refresh token for the next pair, which works once."""
+
+    access: str
+    refresh: str
+
+    def __repr__(self) -> str:
+        return "<tokens>"
+
+
 class _Phrase(msgspec.Struct, frozen=True):
     phrase: str
 
@@ -58,7 +70,11 @@ class _Phrase(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
+    """A record, opened; ``url`` and ``schema`` are paths."""
+
     id: str
+    url: str
+    schema: str
     data: Mapping[str, Any]
 
 
@@ -113,6 +129,50 @@ class ProxyClient(Resources):
         body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
         await self._transport.request("POST", "/api/accounts/verify-registration/", json=body)
 
+    async def tokens(self, *, email: str, password: str) -> Tokens:
+        """Log in with a password."""
+        body = {"email": email, "password": password}
+        answer = await self._transport.request("POST", "/api/token/", json=body)
+        return answer.typed(Tokens)  # type: ignore[no-any-return] # typed() checks it
+
+    async def refresh_tokens(self, refresh: str) -> Tokens:
+        """A new pair for a refresh token, which is used up."""
+        body = {"refresh": refresh}
+        answer = await self._transport.request("POST", "/api/token/refresh/", json=body)
+        return answer.typed(Tokens)  # type: ignore[no-any-return] # typed() checks it
+
+    async def verify_token(self, token: str) -> None:
+        """
+        Raises:
+            NotAuthenticated: the token is none, expired or revoked.
+        """
+        await self._transport.request("POST", "/api/token/verify/", json={"token": token})
+
+    async def log_out(self, auth: str) -> None:
+        """End the login behind an Authorization value, with all its tokens."""
+        await self._transport.request("POST", "/api/accounts/logout/", auth=auth)
+
+    async def change_password(self, old: str, new: str) -> None:
+        """Change the password. All logins of the account end."""
+        body = {"old_password": old, "password": new, "password_confirm": new}
+        await self._transport.request("POST", "/api/accounts/change-password/", json=body)
+
+    async def infer(self, sample: bytes, media_type: str) -> Mapping[str, Any]:
+        """A proposed definition for a sample of records, as docs/http-api.md describes it."""
+        headers = {"Content-Type": media_type}
+        answer = await self._transport.request(
+            "POST", "/api/schemas/infer/", data=sample, headers=headers
+        )
+        return answer.typed(dict[str, Any])  # type: ignore[no-any-return] # typed() checks it
+
+    async def estimate(
+        self, definition: Any, records: int, string_bytes: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """What ``records`` records of a definition will cost and reveal."""
+        body = {"schema": definition, "records": records, "string_bytes": string_bytes}
+        found: Mapping[str, Any] = await self._ask("POST", "/api/schemas/estimate/", body)
+        return found
+
     async def user(self) -> User:
         answer = await self._transport.request("GET", "/api/users/self/")
         return answer.typed(User)  # type: ignore[no-any-return] # typed() checks it
@@ -158,7 +218,10 @@ class ProxyClient(Resources):
             schema: the path of their schema.
             records: field name to value; absent fields are left out.
         """
-        body = [{"schema": schema, "data": data} for data in records]
+        return await self.ingest_records([{"schema": schema, "data": data} for data in records])
+
+    async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[Created]:
+        """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
         return _typed(await self._ask("POST", "/api/records/ingest/", body), list[Created])
 
     async def search(
@@ -166,6 +229,7 @@ class ProxyClient(Resources):
         schema: str,
         *,
         where: Mapping[str, Any] | None = None,
+        order_by: Sequence[str] | None = None,
         fields: Sequence[str] | None = None,
         limit: int = 100,
         cursor: str | None = None,
@@ -175,18 +239,61 @@ class ProxyClient(Resources):
 
         Args:
             where: a predicate as docs/http-api.md describes it; None selects all.
+            order_by: field names, with ``-`` before one for descending order.
             fields: the fields to return; None returns all.
             cursor: ``next_cursor`` of the page before.
         """
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
-        optional = {"where": where, "fields": fields, "cursor": cursor}
+        optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
         answer = await self._ask("POST", "/api/records/search/", body)
         try:
             return Found(
                 answer.get("count"),
                 answer.get("next_cursor"),
-                tuple(FoundRecord(row["id"], row["data"]) for row in answer["results"]),
+                tuple(FoundRecord(**record) for record in answer["results"]),
             )
         except (AttributeError, KeyError, TypeError):
             raise ApiFailed("the search answer is not of the expected form") from None
+
+    async def search_all(
+        self,
+        schema: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        order_by: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[FoundRecord]:
+        """All records that :meth:`search` would find, or the first ``limit``, page after page."""
+        cursor, left = None, limit
+        while True:
+            page = await self.search(
+                schema,
+                where=where,
+                order_by=order_by,
+                fields=fields,
+                limit=MAX_LIMIT if left is None else min(left, MAX_LIMIT),
+                cursor=cursor,
+                count=False,
+            )
+            for record in page.results:
+                yield record
+            cursor = page.next_cursor
+            if left is not None:
+                left -= len(page.results)
+            if cursor is None or left == 0:
+                return
+
+    async def record(self, record_id: str, *, sealed: bool = False) -> Mapping[str, Any]:
+        """One record: opened, or as the API has it."""
+        params = {"sealed": "true"} if sealed else None
+        found: Mapping[str, Any] = await self._ask(
+            "GET", reference("records", record_id), params=params
+        )
+        return found
+
+    async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Open up to 1000 sealed records."""
+        found: list[Mapping[str, Any]] = await self._ask("POST", "/api/records/decrypt/", sealed)
+        return found

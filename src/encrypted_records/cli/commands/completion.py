@@ -1,0 +1,27 @@
+"""``ers completion``: what makes a shell complete commands and options."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from encrypted_records.cli.terminal import say
+
+
+@click.command(short_help="Print what makes your shell complete ers.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that makes a shell complete commands and options.
+
+    Put its line into ~/.bashrc or ~/.zshrc, or for fish into ~/.config/fish/config.fish as:
+    ers completion fish | source
+
+    \b
+    Example:
+      eval "$(ers completion bash)"
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root()
+    say(kind(root.command, {}, "ers", "_ERS_COMPLETE").source())

@@ -1,0 +1,118 @@
+"""Read what commands are given in files, or on standard input as ``-``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from encrypted_records.errors import InvalidSetting
+
+STDIN = "-"
+#: Media types by ending; the rest is recognised by its first bytes.
+_ENDINGS = {
+    ".csv": "text/csv",
+    ".json": "application/json",
+    ".ndjson": "application/x-ndjson",
+    ".jsonl": "application/x-ndjson",
+}
+#: A sample is cut here; a definition is inferred from at most 10,000 rows of it.
+SAMPLE_BYTES = 8 << 20
+#: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
+_WHOLE_BYTES = 16 << 20
+#: Files with records that are read into memory whole; larger ones are for batch jobs.
+_ALL_BYTES = 256 << 20
+
+
+def read_definition(path: str) -> Any:
+    """A JSON Schema, ready to be sent exactly as it is written.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+        Malformed: it is no JSON.
+    """
+    import msgspec  # noqa: PLC0415 - slow to import
+
+    from encrypted_records.model import strict_json  # noqa: PLC0415
+
+    text = read(path, _WHOLE_BYTES)
+    strict_json.loads(text)
+    return msgspec.Raw(text.removeprefix(b"\xef\xbb\xbf"))
+
+
+def read(path: str, limit: int) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InvalidSetting: it cannot be read, or has more than ``limit`` bytes.
+    """
+    found = _begin(path, limit + 1)
+    if len(found) > limit:
+        raise InvalidSetting(f"{path} has more than {limit >> 20} MiB")
+    return found
+
+
+def read_objects(path: str) -> list[Any]:
+    """What a JSON array, or a file with one JSON value per line, holds; numbers are exact.
+
+    Raises:
+        InvalidSetting: it cannot be read, or is something else.
+        Malformed: it is no JSON.
+    """
+    from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
+
+    text = read(path, _ALL_BYTES)
+    kind = media_type(path, text)
+    if kind == "application/json":
+        found = strict_json.loads(text)
+        return found if isinstance(found, list) else [found]
+    if kind == "application/x-ndjson":
+        return [strict_json.loads(line) for line in text.splitlines() if line.strip()]
+    raise InvalidSetting(f"{path} is neither a JSON array nor one JSON object per line")
+
+
+def _begin(path: str, size: int) -> bytes:
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read(size)
+        with Path(path).open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise InvalidSetting(
+            f"{path} cannot be read: {(error.strerror or 'it fails').lower()}"
+        ) from None
+
+
+def media_type(path: str, beginning: bytes) -> str:
+    """What kind of records a file holds: by its name, else by its first bytes."""
+    named = _ENDINGS.get(Path(path).suffix.lower())
+    if named is not None:
+        return named
+    first = beginning.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return {b"[": "application/json", b"{": "application/x-ndjson"}.get(first, "text/csv")
+
+
+def read_sample(path: str) -> tuple[bytes, str]:
+    """The first rows of a file, whole ones, and its media type.
+
+    Raises:
+        InvalidSetting: it cannot be read, or is one JSON array that is too large for a sample.
+    """
+    body = _begin(path, _WHOLE_BYTES + 1)
+    kind = media_type(path, body)
+    if kind == "application/json":
+        if len(body) > _WHOLE_BYTES:
+            raise InvalidSetting(
+                f"{path} is a JSON array of more than {_WHOLE_BYTES >> 20} MiB",
+                hint="give a file with its first records, or one record per line",
+            )
+        return body, kind
+    return (_whole_lines(body[:SAMPLE_BYTES]) if len(body) > SAMPLE_BYTES else body), kind
+
+
+def _whole_lines(body: bytes) -> bytes:
+    """Up to the last line break that stands in no quotes: quotes before one come in pairs."""
+    end = body.rfind(b"\n") + 1
+    while end and body.count(b'"', 0, end) % 2:
+        end = body.rfind(b"\n", 0, end - 1) + 1
+    return body[:end]

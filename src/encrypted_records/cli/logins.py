@@ -1,0 +1,174 @@
+"""Logins that ``ers login`` made, kept between commands: a token pair for each address.
+
+They lie in the keychain of the operating system or, where it has none, in a file that only its
+owner can open. A refresh token works once, and one that comes a second time ends the login, so
+whoever trades one holds a lock until the new pair is stored: commands may run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import platformdirs
+
+from encrypted_records.cli.data_folder import for_owner
+from encrypted_records.cli.settings import APP
+from encrypted_records.client.proxy import Tokens
+from encrypted_records.errors import InvalidSetting, NotAuthenticated
+from encrypted_records.model.tokens import expiry
+
+#: An access token is replaced this long before it expires: a request may take its time.
+EARLY_SECONDS = 60.0
+
+
+class Login(msgspec.Struct, frozen=True):
+    email: str
+    tokens: Tokens
+
+
+#: Trades a refresh token for a new pair.
+Trade = Callable[[str], Awaitable[Tokens]]
+
+
+class Logins:
+    """The logins of this machine's user, by address: a proxy's URL, or an API's."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or platformdirs.user_state_path(APP)
+        self.file = self.folder / "logins.json"
+        self._one_at_a_time = asyncio.Lock()
+
+    def find(self, address: str) -> Login | None:
+        """The login for an address, if there is one.
+
+        Raises:
+            InvalidSetting: the place where it is kept cannot be read.
+        """
+        found = self._in_file().get(address)
+        if found is not None:
+            return found
+        text = None
+        with _keychain() as keychain:
+            text = keychain.get_password(APP, address) if keychain else None
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Login)
+        except msgspec.DecodeError:
+            return None  # of another program, or another version: log in again
+
+    async def keep(self, address: str, login: Login) -> str:
+        """Store a login in the place of an earlier one; where, in words."""
+        async with self._locked():
+            return self._store(address, login)
+
+    async def forget(self, address: str) -> None:
+        async with self._locked():
+            self._remove(address)
+
+    async def authorization(self, address: str, trade: Trade) -> str:
+        """An Authorization value that is good for a while, traded for where need be.
+
+        Raises:
+            NotAuthenticated: there is no login any more, or the service has ended it.
+        """
+        login = self._present(address)
+        if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+            async with self._locked():
+                # Another command may have traded while this one waited for the lock.
+                login = self._present(address)
+                if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+                    login = await self._traded(address, login, trade)
+        return f"Bearer {login.tokens.access}"
+
+    def _present(self, address: str) -> Login:
+        login = self.find(address)
+        if login is None:
+            raise NotAuthenticated(f"you are not logged in at {address}", hint="run: ers login")
+        return login
+
+    async def _traded(self, address: str, login: Login, trade: Trade) -> Login:
+        try:
+            tokens = await trade(login.tokens.refresh)
+        except NotAuthenticated:
+            self._remove(address)
+            raise NotAuthenticated(
+                f"your login at {address} has ended", code="bad_token", hint="run: ers login"
+            ) from None
+        new = Login(login.email, tokens)
+        self._store(address, new)
+        return new
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """Alone among the tasks of this process and among all processes."""
+        async with self._one_at_a_time:
+            with self._lock_file() as lock:
+                await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+                yield
+
+    def _lock_file(self) -> IO[str]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return open(self.folder / "logins.lock", "a", opener=for_owner)
+
+    def _store(self, address: str, login: Login) -> str:
+        text = msgspec.json.encode(login).decode()
+        with _keychain() as keychain:
+            if keychain is not None:
+                keychain.set_password(APP, address, text)
+                self._write({**self._in_file(), address: None})
+                return "the keychain"
+        self._write({**self._in_file(), address: login})
+        return str(self.file)
+
+    def _remove(self, address: str) -> None:
+        self._write({**self._in_file(), address: None})
+        with _keychain() as keychain:
+            if keychain is not None and keychain.get_password(APP, address) is not None:
+                keychain.delete_password(APP, address)
+
+    def _in_file(self) -> dict[str, Login]:
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, Login])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError):
+            raise InvalidSetting(
+                f"the file with logins cannot be read: {self.file}",
+                hint="delete it and run: ers login",
+            ) from None
+
+    def _write(self, logins: dict[str, Login | None]) -> None:
+        kept = {address: login for address, login in logins.items() if login is not None}
+        if not kept:
+            self.file.unlink(missing_ok=True)
+            return
+        # Written beside and renamed: a command that is killed here leaves the old file whole.
+        draft = self.file.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        with open(draft, "xb", opener=for_owner) as file:
+            file.write(msgspec.json.encode(kept))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.file)
+
+
+@contextmanager
+def _keychain() -> Iterator[Any]:
+    """The system's keychain; None where there is none, or where it fails: on a machine without a
+    desktop, in a session that is locked."""
+    import keyring  # noqa: PLC0415 - slow to import, and often not needed
+    from keyring.backends import fail, null  # noqa: PLC0415
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    backend = keyring.get_keyring()
+    with suppress(KeyringError):
+        yield None if isinstance(backend, fail.Keyring | null.Keyring) else backend

@@ -1,0 +1,144 @@
+"""Results: a table for people, JSON lines or CSV for programs.
+
+On a terminal results are tables, elsewhere JSON, one object per line; ``--output`` decides
+otherwise. Numbers keep all their digits. Lists leave as they come, page by page, except tables,
+whose columns must first be measured.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from encrypted_records.cli.terminal import printable, show, table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Row = Mapping[str, Any]
+
+FORMATS = ("table", "json", "ndjson", "csv")
+#: Longer cells of a table are cut; every other form is whole.
+_WIDEST = 60
+
+
+def takes_output(command: Command) -> Command:
+    """Give a command ``--output`` and hand it the :class:`Output` that it means."""
+    option = click.option(
+        "--output",
+        "-o",
+        type=click.Choice(FORMATS),
+        callback=lambda _ctx, _param, found: Output(found or default_format()),
+        show_default="table on a terminal, else ndjson",
+        help="How results are written.",
+    )
+    return option(command)
+
+
+def default_format() -> str:
+    return "table" if sys.stdout.isatty() else "ndjson"
+
+
+@dataclass(frozen=True)
+class Output:
+    form: str
+
+    def one(self, thing: Row) -> None:
+        """Write a single thing; in a table a line for each member."""
+        if self.form == "table":
+            for name, value in thing.items():
+                show(f"{name:<{max(map(len, thing))}}  {_cell(value)}")
+        elif self.form == "csv":
+            show(_csv_line(thing))
+            show(_csv_line(thing.values()))
+        else:
+            show(_json(thing, pretty=self.form == "json"))
+
+    async def many(
+        self,
+        things: AsyncIterable[Row],
+        columns: Sequence[str],
+        cells: Callable[[Row], Row] = lambda thing: thing,
+    ) -> int:
+        """Write a list; how many there were.
+
+        Args:
+            columns: of the table and the CSV.
+            cells: what stands in them, of a thing; JSON shows the thing itself.
+        """
+        write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
+            self.form, self._lines
+        )
+        return await write(things, columns, cells)
+
+    async def _table(
+        self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
+    ) -> int:
+        rows = [
+            {name: _cell(value) for name, value in cells(thing).items()} async for thing in things
+        ]
+        for line in table(rows, columns):
+            show(line)
+        return len(rows)
+
+    async def _csv(
+        self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
+    ) -> int:
+        show(_csv_line(columns))
+        count = 0
+        async for thing in things:
+            row = cells(thing)
+            show(_csv_line(row.get(name) for name in columns))
+            count += 1
+        return count
+
+    async def _array(
+        self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
+    ) -> int:
+        count = 0
+        async for thing in things:
+            show(("," if count else "[") + "\n" + _json(thing, pretty=True))
+            count += 1
+        show("]" if count else "[]")
+        return count
+
+    async def _lines(
+        self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
+    ) -> int:
+        count = 0
+        async for thing in things:
+            show(_json(thing, pretty=False))
+            count += 1
+        return count
+
+
+def _json(thing: Any, *, pretty: bool) -> str:
+    import msgspec  # noqa: PLC0415 - slow to import
+
+    text = msgspec.json.Encoder(decimal_format="number").encode(thing)
+    return (msgspec.json.format(text, indent=2) if pretty else text).decode()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool | Mapping | list):
+        return _json(value, pretty=False)
+    return "" if value is None else str(value)
+
+
+def _cell(value: Any) -> str:
+    text = printable(_text(value))
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "\u2026"
+
+
+def _csv_line(values: Iterable[Any]) -> str:
+    """A line as RFC 4180 has it. An absent value is an empty cell, an empty text is quoted: that is
+    how the service reads CSV, and the csv module cannot tell them apart."""
+    return ",".join("" if value is None else _csv_cell(_text(value)) for value in values)
+
+
+def _csv_cell(text: str) -> str:
+    plain = re.fullmatch(r'[^",\r\n]+', text)
+    return text if plain else '"' + text.replace('"', '""') + '"'

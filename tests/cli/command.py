@@ -1,0 +1,87 @@
+"""Run ``ers`` in this process against a running service, and see what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.cli import main
+from tests.support.service import Account, Service
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON lines of the result."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def one(self) -> Any:
+        (found,) = self.lines
+        return found
+
+
+class Ers:
+    """
+    Args:
+        environment: what the command is told by variables; no other ``ERS_`` variable is set.
+    """
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        **environment: str,
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        for name in [name for name in os.environ if name.startswith("ERS_")]:
+            monkeypatch.delenv(name)
+        # A keychain of the machine's own is no place for the logins of tests.
+        self.set(
+            PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring",
+            ERS_CONFIG=os.devnull,
+            **environment,
+        )
+
+    def set(self, **environment: str) -> None:
+        for name, value in environment.items():
+            self._monkeypatch.setenv(name, value)
+
+    def unset(self, *names: str) -> None:
+        for name in names:
+            self._monkeypatch.delenv(name)
+
+    def __call__(self, *arguments: str | Path, typed: str = "") -> Said:
+        stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            code = main.run([str(one) for one in arguments])
+        captured = self._capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    def done(self, *arguments: str | Path, typed: str = "") -> Said:
+        """What a command says that must succeed."""
+        said = self(*arguments, typed=typed)
+        assert said.code == 0, said.err
+        return said
+
+
+def environment(service: Service, account: Account) -> dict[str, str]:
+    return {
+        "ERS_PROXY_URL": service.proxy_url,
+        "ERS_EMAIL": account.email,
+        "ERS_PASSWORD": account.password,
+    }

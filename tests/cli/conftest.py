@@ -1,0 +1,39 @@
+"""A service, accounts and the command for tests of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Ers, environment
+from tests.support.service import Account, Service, running_service
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("commands") / "data") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def account(running: Service) -> Account:
+    return running.new_account()
+
+
+@pytest.fixture
+def ers(
+    running: Service,
+    account: Account,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Ers:
+    """The command, as somebody who has set their e-mail and password."""
+    return Ers(
+        monkeypatch,
+        capsys,
+        XDG_STATE_HOME=str(tmp_path / "state"),
+        **environment(running, account),
+    )

@@ -1,0 +1,296 @@
+"""Who a command runs as: variables, a login that is kept, or a question; never an argument."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import keyring
+import pytest
+
+from encrypted_records.cli import logins as room
+from encrypted_records.cli.logins import Login, Logins
+from encrypted_records.client.proxy import ProxyClient, Tokens
+from encrypted_records.errors import InvalidSetting, NotAuthenticated
+from tests.cli.command import Ers
+from tests.cli.keychain import FileKeychain
+from tests.support.service import Account, Service, call
+
+ADDRESS = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def nobody(ers: Ers) -> Ers:
+    """The command where no variable says who asks."""
+    ers.unset("ERS_EMAIL", "ERS_PASSWORD")
+    return ers
+
+
+def log_in(ers: Ers, account: Account) -> str:
+    """Log in with the password in the environment, and out of the environment again."""
+    ers.set(ERS_PASSWORD=account.password)
+    said = ers.done("login", "--email", account.email)
+    ers.unset("ERS_PASSWORD")
+    return said.out
+
+
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "encrypted-records" / "logins.json"
+
+
+def test_a_login_serves_the_commands_that_follow_until_logout(
+    nobody: Ers, account: Account, tmp_path: Path
+) -> None:
+    assert nobody("user", "get").code == 2
+    said = log_in(nobody, account)
+    assert str(state(tmp_path)) in said
+    assert account.password not in said
+
+    assert nobody.done("user", "get").one["email"] == account.email
+    token = nobody.done("token", "create").out
+    assert nobody.done("token", "verify", typed=token).out == "The token is valid.\n"
+
+    nobody.done("logout")
+    assert not state(tmp_path).exists()
+    assert nobody("user", "get").code == 2
+    assert nobody("logout").code == 3
+
+
+def test_the_file_is_for_its_owner_alone_and_holds_no_password(
+    nobody: Ers, account: Account, tmp_path: Path
+) -> None:
+    log_in(nobody, account)
+
+    assert stat.S_IMODE(state(tmp_path).stat().st_mode) == 0o600
+    assert stat.S_IMODE(state(tmp_path).parent.stat().st_mode) == 0o700
+    text = state(tmp_path).read_text()
+    assert account.password not in text
+    assert account.email in text
+
+
+def test_a_wrong_password_keeps_no_login(nobody: Ers, account: Account, tmp_path: Path) -> None:
+    nobody.set(ERS_PASSWORD="wrong-horse-battery")
+    said = nobody("login", "--email", account.email)
+    assert said.code == 4
+    assert not state(tmp_path).exists()
+    assert "wrong-horse" not in said.err
+
+
+def test_variables_go_before_the_login_that_is_kept(
+    nobody: Ers, account: Account, running: Service
+) -> None:
+    log_in(nobody, account)
+    other = running.new_account()
+    nobody.set(ERS_EMAIL=other.email, ERS_PASSWORD=other.password)
+    assert nobody.done("user", "get").one["email"] == other.email
+
+
+def test_a_login_that_the_service_has_ended_is_forgotten_and_says_so(
+    nobody: Ers, running: Service, tmp_path: Path
+) -> None:
+    account = running.new_account()
+    log_in(nobody, account)
+    text = state(tmp_path).read_text()
+    change = {
+        "old_password": account.password,
+        "password": "another-violet-harbour",
+        "password_confirm": "another-violet-harbour",
+    }
+    url = f"{running.base_url}/api/accounts/change-password/"
+    assert call("POST", url, change, auth=account.auth).status == 200
+    state(tmp_path).write_text(text.replace('"access":"', '"access":"expired.'))
+
+    said = nobody("user", "get")
+
+    assert said.code == 4
+    assert "has ended" in said.err
+    assert "hint: run: ers login" in said.err
+    assert not state(tmp_path).exists()
+
+
+def test_a_password_is_changed_without_a_terminal(nobody: Ers, running: Service) -> None:
+    account = running.new_account()
+    nobody.set(ERS_EMAIL=account.email, ERS_PASSWORD=account.password)
+    assert nobody("user", "password", typed="").code == 2
+    nobody.done("user", "password", typed="another-violet-harbour\n")
+    assert nobody("user", "get").code == 4
+    nobody.set(ERS_PASSWORD="another-violet-harbour")
+    assert nobody.done("user", "get").one["email"] == account.email
+
+
+def test_an_account_is_opened_without_a_terminal(nobody: Ers, running: Service) -> None:
+    assert nobody("register", "--email", "grace@example.org").code == 2
+    nobody.set(ERS_PASSWORD="violet-harbour-49-lantern")
+    said = nobody.done(
+        "register", "--email", "grace@example.org", "--organization", "Harvard Mark I"
+    )
+    assert "ers login" in said.out
+    assert running.link_for("grace@example.org").user_id
+
+
+class Trader:
+    """Trades tokens as the service does: each refresh token once."""
+
+    def __init__(self) -> None:
+        self.traded: list[str] = []
+        self.lock = threading.Lock()
+
+    async def __call__(self, refresh: str) -> Tokens:
+        with self.lock:
+            if refresh in self.traded:
+                raise NotAuthenticated("used up")
+            self.traded.append(refresh)
+            number = len(self.traded)
+        await asyncio.sleep(0.05)  # time for others to do the wrong thing
+        return Tokens(_token(10**10), f"refresh-{number}")
+
+
+def _token(expires: float) -> str:
+    from base64 import urlsafe_b64encode
+
+    claims = urlsafe_b64encode(json.dumps({"exp": expires}).encode()).decode().rstrip("=")
+    return f"e30.{claims}.c2ln"
+
+
+def kept(folder: Path, *, expires: float) -> Logins:
+    logins = Logins(folder)
+    login = Login("ada@example.org", Tokens(_token(expires), "refresh-0"))
+    asyncio.run(logins.keep(ADDRESS, login))
+    return logins
+
+
+def test_commands_side_by_side_trade_a_refresh_token_once(nobody: Ers, tmp_path: Path) -> None:
+    kept(tmp_path, expires=0)
+    trader = Trader()
+    found: list[str] = []
+
+    def command() -> None:
+        # Two requests in each of several processes; a lock file is held alike by threads.
+        async def both() -> list[str]:
+            logins = Logins(tmp_path)
+            return list(
+                await asyncio.gather(*(logins.authorization(ADDRESS, trader) for _ in range(2)))
+            )
+
+        found.extend(asyncio.run(both()))
+
+    threads = [threading.Thread(target=command) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert trader.traded == ["refresh-0"]
+    assert found == [f"Bearer {_token(10**10)}"] * 8
+
+
+def test_a_token_that_is_still_good_is_not_traded(nobody: Ers, tmp_path: Path) -> None:
+    logins, trader = kept(tmp_path, expires=10**10), Trader()
+    asyncio.run(logins.authorization(ADDRESS, trader))
+    assert trader.traded == []
+
+
+def test_a_login_lies_in_the_keychain_where_there_is_one(
+    nobody: Ers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keychain = tmp_path / "keychain"
+    keychain.write_text("{}")
+    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(keychain))
+    monkeypatch.setattr(keyring, "get_keyring", FileKeychain)
+
+    logins = Logins(tmp_path)
+    login = Login("ada@example.org", Tokens("access", "refresh"))
+    assert asyncio.run(logins.keep(ADDRESS, login)) == "the keychain"
+    assert not logins.file.exists()
+    assert Logins(tmp_path).find(ADDRESS) == login
+
+    asyncio.run(logins.forget(ADDRESS))
+    assert json.loads(keychain.read_text()) == {}
+    assert logins.find(ADDRESS) is None
+
+
+def test_a_locked_keychain_leaves_the_file(
+    nobody: Ers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(keyring, "get_keyring", FileKeychain)
+
+    logins = Logins(tmp_path)
+    login = Login("ada@example.org", Tokens("access", "refresh"))
+    assert asyncio.run(logins.keep(ADDRESS, login)) == str(logins.file)
+    assert logins.find(ADDRESS) == login
+    assert logins.find("http://elsewhere") is None
+
+
+def test_a_damaged_file_is_named_with_the_way_out(nobody: Ers, tmp_path: Path) -> None:
+    logins = kept(tmp_path, expires=0)
+    logins.file.write_text("{")
+    with pytest.raises(InvalidSetting) as refused:
+        logins.find(ADDRESS)
+    assert str(logins.file) in refused.value.message
+    assert "ers login" in refused.value.hint
+
+
+def test_tokens_do_not_print() -> None:
+    assert "secret" not in repr(Login("ada@example.org", Tokens("secret-a", "secret-b")))
+
+
+def test_real_tokens_say_when_they_expire(running: Service, account: Account) -> None:
+    async def tokens() -> Tokens:
+        async with ProxyClient(running.proxy_url) as client:
+            return await client.tokens(email=account.email, password=account.password)
+
+    import time
+
+    left = room.expiry(asyncio.run(tokens()).access) - time.time()
+    assert 0 < left <= 15 * 60 + 5
+
+
+def test_an_inline_proxy_serves_one_command_and_is_gone(
+    running: Service, account: Account, tmp_path: Path
+) -> None:
+    told = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("ERS_")},
+        "ERS_CONFIG": os.devnull,
+        "ERS_BASE_URL": running.base_url,
+        "ERS_DATA_DIR": str(tmp_path / "inline"),
+        "ERS_EMAIL": account.email,
+        "ERS_PASSWORD": account.password,
+    }
+
+    def ers(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "encrypted_records.cli.main", *arguments],
+            env=told,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    done = ers("status", "--inline")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["behind_proxy"] is True
+    assert done.stderr == ""
+
+    # The folder of a service that runs is taken: an inline proxy beside it would be a second one.
+    told["ERS_DATA_DIR"] = str(running.data_dir)
+    refused = ers("status", "--inline")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: no inline proxy: another ers proxy (process ")
+    assert "hint: " in refused.stderr
+
+
+def test_without_a_proxy_the_way_to_one_is_named(ers: Ers) -> None:
+    said = ers("status", "--proxy-url", ADDRESS)
+    assert said.code == 5
+    assert said.err.startswith(f"error: no connection to {ADDRESS}")
+    assert "--inline" in said.err
+    assert "Traceback" not in said.err
