@@ -143,10 +143,12 @@ def _prepare_database() -> None:
 
 def _drop_expired() -> None:
     from encrypted_records.server.accounts import limits, logins, registration  # noqa: PLC0415
+    from encrypted_records.server.organizations import audit  # noqa: PLC0415
     from encrypted_records.server.records import staging  # noqa: PLC0415
 
     logins.drop_expired()
     limits.drop_forgotten()
+    audit.drop_old()
     registration.drop_expired()
     staging.drop_expired()
 

@@ -151,6 +151,7 @@ RATE_LIMITS = {
     "register": (20, timedelta(hours=1)),
     "reset": (20, timedelta(hours=1)),
     "links": (60, timedelta(hours=1)),
+    "invite": (60, timedelta(hours=1)),
     "tokens": (600, timedelta(minutes=1)),
     "messages": (10, timedelta(hours=1)),
 }

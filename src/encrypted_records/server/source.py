@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+#: The address of who sent the request that this thread answers; of IPv6 its network, since one
+#: sender has all of that.
+source: ContextVar[str] = ContextVar("source", default="unknown")
+
 #: A household or a host has a network of this size to choose addresses from.
 _IPV6_PREFIX = 64
 
 
 class Source:
-    """Middleware: sets ``request.source``, a text, and the scheme."""
+    """Middleware: sets :data:`source` and the request's scheme."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -28,22 +33,17 @@ class Source:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         peer = _address(request.META.get("REMOTE_ADDR", ""))
         told = request.headers.get("X-Forwarded-For", "").split(",")
-        source = peer
+        sender = peer
         # From the right: each trusted hop has written down who spoke to it.
-        while _trusted(source) and told:
+        while _trusted(sender) and told:
             before = _address(told.pop())
             if before is None:
                 break
-            source = before
-        request.META["SOURCE"] = _as_text(source)
+            sender = before
+        source.set(_as_text(sender))
         if _trusted(peer) and request.headers.get("X-Forwarded-Proto") == "https":
             request.META["wsgi.url_scheme"] = "https"
         return self.get_response(request)
-
-
-def source_of(request: HttpRequest) -> str:
-    """The sender's address; of IPv6 its network, since one sender has all of that."""
-    return str(request.META["SOURCE"])
 
 
 def _address(text: str) -> Address | None:

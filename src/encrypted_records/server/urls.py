@@ -16,6 +16,7 @@ router.register("schemas", Schemas, basename="schema")
 
 urlpatterns = [
     path("api/", include("encrypted_records.server.accounts.urls")),
+    path("api/", include("encrypted_records.server.organizations.urls")),
     path("api/", include("encrypted_records.server.records.urls")),
     path("api/", include(router.urls)),
     path("api/openapi.json", SpectacularJSONAPIView.as_view()),

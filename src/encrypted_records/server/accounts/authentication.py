@@ -20,6 +20,8 @@ from rest_framework.request import Request
 from encrypted_records.errors import NotAllowed
 from encrypted_records.server.accounts import credentials, logins, tokens
 from encrypted_records.server.accounts.models import Login, User
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 
 REMEMBER_SECONDS = 60
 _process_key = secrets.token_bytes(32)
@@ -42,6 +44,7 @@ class Basic(authentication.BasicAuthentication):
             if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
                 return user, None
         user = credentials.check(request._request, userid, password)
+        audit.note_for_all(user, Action.LOGGED_IN)
         cache.set(name, (user.pk, _fingerprint(user.password)), REMEMBER_SECONDS)
         return user, None
 

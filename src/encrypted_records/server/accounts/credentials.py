@@ -23,15 +23,15 @@ def check(request: HttpRequest, email: str, password: str) -> User:
         Throttled: too many wrong passwords for this address, or too many of any kind, came from
             this source.
     """
-    limits.throttle(request, "passwords")
-    limits.refuse_locked(request, email)
+    limits.throttle("passwords")
+    limits.refuse_locked(email)
     user = authenticate(request, username=email, password=password)
     if user is None:
-        limits.count_failure(request, email)
+        limits.count_failure(email)
         raise NotAuthenticated(
             "e-mail and password do not belong to an active account",
             code="bad_credentials",
             hint="a new account works once its address is confirmed",
         )
-    limits.clear_failures(request, email)
+    limits.clear_failures(email)
     return user

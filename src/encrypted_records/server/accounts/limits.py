@@ -16,13 +16,12 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from encrypted_records.errors import Throttled
 from encrypted_records.server.accounts.models import Tally
-from encrypted_records.server.source import source_of
+from encrypted_records.server.source import source
 
 FREE_FAILURES = 10
 FIRST_DELAY = timedelta(seconds=5)
@@ -31,20 +30,20 @@ LONGEST_DELAY = timedelta(hours=1)
 FORGET = timedelta(days=1)
 
 
-def refuse_locked(request: HttpRequest, email: str) -> None:
+def refuse_locked(email: str) -> None:
     """
     Raises:
         Throttled: too many wrong passwords came for this address from this source.
     """
-    tally = Tally.objects.filter(pk=_failures(request, email)).first()
+    tally = Tally.objects.filter(pk=_failures(email)).first()
     if tally is not None and tally.until is not None:
         _refuse_until(tally.until, "too many wrong passwords for this address", "too_many_failures")
 
 
-def count_failure(request: HttpRequest, email: str) -> None:
+def count_failure(email: str) -> None:
     now = timezone.now()
     with transaction.atomic():
-        tally = _locked(_failures(request, email))
+        tally = _locked(_failures(email))
         tally.count += 1
         tally.forgotten = now + FORGET
         beyond = tally.count - FREE_FAILURES
@@ -53,17 +52,17 @@ def count_failure(request: HttpRequest, email: str) -> None:
         tally.save()
 
 
-def clear_failures(request: HttpRequest, email: str) -> None:
-    Tally.objects.filter(pk=_failures(request, email)).delete()
+def clear_failures(email: str) -> None:
+    Tally.objects.filter(pk=_failures(email)).delete()
 
 
-def throttle(request: HttpRequest, what: str) -> None:
+def throttle(what: str) -> None:
     """Count one request of a source towards the limit called ``what`` in ``RATE_LIMITS``.
 
     Raises:
         Throttled: there were as many as it allows.
     """
-    until = reached(what, source_of(request))
+    until = reached(what, source.get())
     if until is not None:
         _refuse_until(until, "too many requests of this kind came from your address", "throttled")
 
@@ -86,11 +85,11 @@ def drop_forgotten() -> None:
     Tally.objects.filter(forgotten__lte=timezone.now()).delete()
 
 
-def _failures(request: HttpRequest, email: str) -> bytes:
+def _failures(email: str) -> bytes:
     # Spellings that some database takes for one address must not have counts of their own.
     plain = unicodedata.normalize("NFKD", email)
     letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return _name("failures", letters.casefold(), source_of(request))
+    return _name("failures", letters.casefold(), source.get())
 
 
 def _name(what: str, *parts: str) -> bytes:

@@ -85,16 +85,16 @@ def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) 
     }
 
 
+def send(address: str, subject: str, template: str, context: dict[str, Any]) -> None:
+    """Send a message, as text and as HTML, unless the address had enough of them."""
+    if may_write_to(address):
+        text, html = (render_to_string(f"{template}.{form}", context) for form in ("txt", "html"))
+        message = EmailMultiAlternatives(subject=subject, body=text, to=[address])
+        message.attach_alternative(html, "text/html")
+        message.send()
+
+
 def send_already_registered(user: User) -> None:
     """Tell the holder of an account that somebody tried to register with its address."""
-    if not may_write_to(user.email):
-        return
     context = {"public_url": settings.PUBLIC_URL}
-    message = EmailMultiAlternatives(
-        subject="You already have an account",
-        body=render_to_string("accounts/already_registered.txt", context),
-        to=[user.email],
-    )
-    html = render_to_string("accounts/already_registered.html", context)
-    message.attach_alternative(html, "text/html")
-    message.send()
+    send(user.email, "You already have an account", "accounts/already_registered", context)

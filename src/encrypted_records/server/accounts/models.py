@@ -10,7 +10,7 @@ all that succeed it. Sessions and tokens are worth something only while their lo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.db import models
@@ -21,6 +21,14 @@ from django.utils import timezone
 from encrypted_records.model import ids
 from encrypted_records.server.fields import ShortIdField, new_id
 
+M = TypeVar("M", bound=models.Model)
+
+
+def of_address(rows: QuerySet[M, M], email: str) -> QuerySet[M, M]:
+    """Those with this e-mail; the database folds case on both sides, as its indexes do."""
+    found = rows.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
+    return cast("QuerySet[M, M]", found)
+
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str, **fields: Any) -> User:
@@ -30,8 +38,7 @@ class UserManager(BaseUserManager["User"]):
         return user
 
     def with_email(self, email: str) -> QuerySet[User]:
-        """Whoever has this address; the database folds case on both sides, as its index does."""
-        return self.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
+        return of_address(self.all(), email)
 
     def get_by_natural_key(self, username: str | None) -> User:
         if not username or "\0" in username:  # PostgreSQL has no text with that character

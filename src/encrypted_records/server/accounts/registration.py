@@ -27,6 +27,8 @@ from rest_registration.utils.verification import verify_signer_or_bad_request
 from encrypted_records.errors import BadInput
 from encrypted_records.server.accounts import logins, mail
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Organization, found_organization
 
 
@@ -114,6 +116,7 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
     with transaction.atomic():
         user = _signed_user(signed, ResetPasswordSigner)
         logins.set_password(user, password)
+        audit.note_for_all(user, Action.PASSWORD_RESET)
 
 
 def _signed_user(signed: dict[str, Any], kind: type[URLParamsSigner]) -> User:

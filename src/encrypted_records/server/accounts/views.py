@@ -8,6 +8,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib.auth import login as start_session
 from django.contrib.auth import update_session_auth_hash
+from django.db import transaction
 from django.middleware.csrf import get_token
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, inline_serializer
@@ -33,6 +34,8 @@ from encrypted_records.server.accounts.serializers import (
     UserSerializer,
     VerifySerializer,
 )
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 
 DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
 ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
@@ -86,7 +89,7 @@ class Csrf(Open):
 class Register(Open):
     @extend_schema(auth=[], request=RegisterSerializer, responses={201: DETAIL})
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "register")
+        limits.throttle("register")
         data = _valid(RegisterSerializer, request)
         registration.register(data["email"], data["password"], data["organization_name"])
         return Response(
@@ -98,7 +101,7 @@ class Register(Open):
 class VerifyRegistration(Open):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "links")
+        limits.throttle("links")
         registration.verify(_valid(SignedLinkSerializer, request))
         return Response({"detail": "The address is confirmed; you can log in."})
 
@@ -112,6 +115,7 @@ class LogIn(Open):
         _end_session(request)
         start_session(request._request, user)
         request.session[tokens.LOGIN] = login.pk
+        audit.note_for_all(user, Action.LOGGED_IN)
         return Response({"detail": "You are logged in."})
 
 
@@ -123,6 +127,7 @@ class LogOut(APIView):
         _end_session(request)
         if isinstance(request.auth, Login):
             request.auth.delete()
+        audit.note_for_all(cast(User, request.user), Action.LOGGED_OUT)
         return Response({"detail": "You are logged out."})
 
 
@@ -145,7 +150,9 @@ class ChangePassword(APIView):
             flaw = Flaw("wrong_password", detail, pointer="/old_password")
             raise BadInput("the request is not valid", flaws=(flaw,)) from None
         keep = login if login is not None and not login.refresh else None
-        logins.set_password(user, data["password"], keep=keep)
+        with transaction.atomic():
+            logins.set_password(user, data["password"], keep=keep)
+            audit.note_for_all(user, Action.PASSWORD_CHANGED)
         if keep is not None:
             update_session_auth_hash(request._request, user)
         return Response({"detail": "The password is changed."})
@@ -154,7 +161,7 @@ class ChangePassword(APIView):
 class SendResetPasswordLink(Open):
     @extend_schema(auth=[], request=EmailSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "reset")
+        limits.throttle("reset")
         registration.send_reset_link(_valid(EmailSerializer, request)["email"])
         return Response({"detail": "If the address has an account, a message is on its way."})
 
@@ -162,7 +169,7 @@ class SendResetPasswordLink(Open):
 class ResetPassword(Open):
     @extend_schema(auth=[], request=ResetPasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "links")
+        limits.throttle("links")
         data = _valid(ResetPasswordSerializer, request)
         registration.reset_password(data, data.pop("password"))
         return Response({"detail": "The new password is set; you can log in."})
@@ -172,20 +179,22 @@ class ObtainToken(Open):
     @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
         user = credentials.check(request._request, **_valid(LoginSerializer, request))
-        return Response(tokens.pair(user))
+        pair = tokens.pair(user)
+        audit.note_for_all(user, Action.LOGGED_IN)
+        return Response(pair)
 
 
 class RefreshToken(Open):
     @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "tokens")
+        limits.throttle("tokens")
         return Response(tokens.rotate(_valid(RefreshSerializer, request)["refresh"]))
 
 
 class VerifyToken(Open):
     @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
-        limits.throttle(request._request, "tokens")
+        limits.throttle("tokens")
         tokens.verify(_valid(VerifySerializer, request)["token"])
         return Response({})
 

@@ -7,7 +7,6 @@ record is ever sealed under a definition that was replaced meanwhile.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from django.db import IntegrityError, transaction
@@ -16,6 +15,7 @@ from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Conflict, Flaw
+from encrypted_records.model import ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.server import access
 from encrypted_records.server.accounts.job_tokens import JobToken
@@ -26,6 +26,8 @@ from encrypted_records.server.datasets.serializers import DatasetSerializer, Sch
 from encrypted_records.server.fields import identifier
 from encrypted_records.server.formats import RawDefinitionParser
 from encrypted_records.server.openapi import BY_ID
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import store
 from encrypted_records.server.slugs import free_slug, random_slug
 
@@ -38,11 +40,19 @@ class _Collection(viewsets.ModelViewSet[M]):
 
     #: query parameter -> (collection it refers to or None for plain text, lookup)
     filters: dict[str, tuple[str | None, str]] = {}
-    fallback_slug: str
+    #: what one is called: in slugs of nameless ones, and in the audit log
+    kind: str
 
     @abstractmethod
     def siblings(self, data: dict[str, Any]) -> QuerySet[Any]:
         """Whatever has a slug in the parent that a new resource names."""
+
+    @abstractmethod
+    def organization_id(self, row: M) -> str: ...
+
+    def note(self, verb: str, row: M) -> None:
+        path = ids.reference(f"{self.kind}s", row.pk)
+        audit.note(self.user, Action(f"{self.kind}.{verb}"), self.organization_id(row), path)
 
     @property
     def user(self) -> User:
@@ -94,24 +104,25 @@ class _Collection(viewsets.ModelViewSet[M]):
         """
         data = cast(dict[str, Any], serializer.validated_data)
         if serializer.instance is not None or "slug" in data:
-            self._try(lambda: serializer.save(**extra))
+            self._try(serializer, extra)
             return
         for attempt in range(_SLUG_ATTEMPTS):
             # Who loses more than one race stops counting along with the others.
             make = free_slug if attempt <= 1 else random_slug
-            extra["slug"] = make(self.siblings(data), data["name"], self.fallback_slug)
+            extra["slug"] = make(self.siblings(data), data["name"], self.kind)
             try:
-                self._try(lambda: serializer.save(**extra))
+                self._try(serializer, extra)
             except Conflict:  # somebody took it this moment
                 if attempt == _SLUG_ATTEMPTS - 1:
                     raise
             else:
                 return
 
-    def _try(self, save: Callable[[], Any]) -> None:
+    def _try(self, serializer: serializers.BaseSerializer[Any], extra: dict[str, Any]) -> None:
+        verb = "created" if serializer.instance is None else "changed"
         try:
             with transaction.atomic():
-                save()
+                self.note(verb, serializer.save(**extra))
         except IntegrityError:
             raise Conflict(
                 "another one beside it has this slug",
@@ -130,10 +141,13 @@ class Datasets(_Collection[Dataset]):
         "slug": (None, "slug"),
         "name": (None, "name"),
     }
-    fallback_slug = "dataset"
+    kind = "dataset"
 
     def siblings(self, data: dict[str, Any]) -> QuerySet[Any]:
         return Dataset.objects.filter(organization=data["organization"])
+
+    def organization_id(self, row: Dataset) -> str:
+        return row.organization_id
 
     def get_queryset(self) -> QuerySet[Dataset]:
         return access.datasets(self.user)
@@ -158,6 +172,7 @@ class Datasets(_Collection[Dataset]):
                 )
             for schema in instance.schemas.select_for_update():
                 erase(schema)
+        self.note("deleted", instance)
         instance.delete()
 
 
@@ -172,10 +187,13 @@ class Schemas(_Collection[Schema]):
         "slug": (None, "slug"),
         "name": (None, "name"),
     }
-    fallback_slug = "schema"
+    kind = "schema"
 
     def siblings(self, data: dict[str, Any]) -> QuerySet[Any]:
         return Schema.objects.filter(dataset=data["dataset"])
+
+    def organization_id(self, row: Schema) -> str:
+        return row.dataset.organization_id
 
     def get_queryset(self) -> QuerySet[Schema]:
         return access.schemas(self.user)
@@ -211,6 +229,7 @@ class Schemas(_Collection[Schema]):
                 code="schema_not_empty",
                 hint="delete them first, or repeat with ?cascade=true",
             )
+        self.note("deleted", instance)
         erase(instance)
 
 

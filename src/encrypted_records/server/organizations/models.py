@@ -1,15 +1,28 @@
-"""Organizations and who belongs to them."""
+"""Organizations, who belongs to them or is asked to, and what was done there.
+
+Somebody becomes a member by accepting an invitation, which goes to an address. Adding them outright
+would tell whether the address has an account, and nobody should find themselves in an organization.
+"""
 
 from __future__ import annotations
 
 import secrets
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Lower
+from django.utils import timezone
 
 from encrypted_records.model import ids
 from encrypted_records.server.fields import ShortIdField, new_id
 from encrypted_records.server.slugs import MAX_SLUG, slug_of
+
+INVITATION_LIFETIME = timedelta(days=7)
+
+
+def invitation_end() -> datetime:
+    return timezone.now() + INVITATION_LIFETIME
 
 
 class Organization(models.Model):
@@ -56,3 +69,41 @@ class Membership(models.Model):
         constraints = [
             models.UniqueConstraint("organization", "user", name="membership_once_per_user")
         ]
+
+
+class Invitation(models.Model):
+    id = ShortIdField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="invitations"
+    )
+    email = models.EmailField(max_length=254)
+    role = models.CharField(max_length=10, choices=Membership.Role.choices)
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
+    )
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    expires = models.DateTimeField(default=invitation_end, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint("organization", Lower("email"), name="one_invitation_each")
+        ]
+
+
+class AuditEntry(models.Model):
+    """What somebody did in an organization; never a value, a name, a filter or a secret."""
+
+    id = ShortIdField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    action = models.CharField(max_length=40)
+    #: the path of what it was done to; it may be gone
+    subject = models.CharField(max_length=200)
+    source = models.CharField(max_length=50)
+    request_id = models.CharField(max_length=64)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["organization", "-id"], name="audit_newest_first")]

@@ -1,25 +1,40 @@
-"""Organizations: list, read, rename."""
+"""Organizations: list, read, rename; their members, invitations and audit log.
+
+Members see each other. Only owners invite, change and remove, and read the audit log; but anybody
+may leave.
+"""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
+from django.db import transaction
 from django.db.models import QuerySet
-from rest_framework import mixins, serializers, viewsets
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, mixins, serializers, status, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
+from encrypted_records.errors import BadInput, Flaw
 from encrypted_records.server import access
+from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.openapi import BY_ID
-from encrypted_records.server.organizations.models import Organization
-
-
-class OrganizationSerializer(serializers.ModelSerializer[Organization]):
-    id = serializers.CharField(read_only=True)
-
-    class Meta:
-        model = Organization
-        fields = ["id", "url", "name", "slug", "created", "modified"]
-        read_only_fields = ["id", "url", "slug", "created", "modified"]
+from encrypted_records.server.organizations import audit, members
+from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.models import (
+    AuditEntry,
+    Invitation,
+    Membership,
+    Organization,
+)
+from encrypted_records.server.organizations.serializers import (
+    AuditEntrySerializer,
+    InvitationSerializer,
+    MemberSerializer,
+    OrganizationSerializer,
+)
 
 
 @BY_ID
@@ -45,5 +60,136 @@ class Organizations(
         return access.find(self.get_queryset(), self.kwargs["pk"])
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
-        access.require_owner(self.user, cast(Organization, serializer.instance))
-        serializer.save()
+        organization = cast(Organization, serializer.instance)
+        access.require_owner(self.user, organization)
+        with transaction.atomic():
+            serializer.save()
+            audit.note(self.user, Action.ORGANIZATION_CHANGED, organization.pk, organization.url)
+
+
+def _user(request: Request) -> User:
+    return cast(User, request.user)
+
+
+class Members(generics.ListAPIView[Membership]):
+    serializer_class = MemberSerializer
+    queryset = Membership.objects.none()
+
+    def get_queryset(self) -> QuerySet[Membership]:
+        return access.members(_user(self.request), self.kwargs["organization_id"])
+
+
+class MemberDetail(APIView):
+    @extend_schema(request=MemberSerializer, responses=MemberSerializer)
+    def patch(self, request: Request, organization_id: str, user_id: str) -> Response:
+        """Change a member's role."""
+        user = _user(request)
+        membership = self._find(user, organization_id, user_id)
+        access.require_owner(user, membership.organization)
+        wanted = MemberSerializer(membership, data=request.data)
+        wanted.is_valid(raise_exception=True)
+        members.change_role(user, membership, wanted.validated_data["role"])
+        return Response(MemberSerializer(membership).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, organization_id: str, user_id: str) -> Response:
+        """Remove a member, or leave."""
+        user = _user(request)
+        membership = self._find(user, organization_id, user_id)
+        if membership.user_id != user.pk:
+            access.require_owner(user, membership.organization)
+        members.remove(user, membership)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _find(self, user: User, organization_id: str, user_id: str) -> Membership:
+        return access.find(access.members(user, organization_id), user_id, by="user_id")
+
+
+class Invitations(generics.ListAPIView[Invitation]):
+    """Whom an organization has invited, for its owners."""
+
+    serializer_class = InvitationSerializer
+    queryset = Invitation.objects.none()
+
+    def get_queryset(self) -> QuerySet[Invitation]:
+        owned = access.owned(_user(self.request), self.kwargs["organization_id"])
+        reached = owned.invitations.select_related("organization", "invited_by")
+        return reached.order_by("pk")
+
+    @extend_schema(request=InvitationSerializer, responses={201: InvitationSerializer})
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Invite an address, by a message. Nothing tells whether it has an account."""
+        user = _user(request)
+        organization = access.owned(user, organization_id)
+        limits.throttle("invite")
+        wanted = InvitationSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        made = members.invite(user, organization, **wanted.validated_data)
+        return Response(InvitationSerializer(made).data, status=status.HTTP_201_CREATED)
+
+
+class InvitationDetail(APIView):
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, organization_id: str, invitation_id: str) -> Response:
+        """Withdraw an invitation."""
+        user = _user(request)
+        owned = access.owned(user, organization_id)
+        invitation = access.find(owned.invitations.all(), invitation_id)
+        with transaction.atomic():
+            invitation.delete()
+            audit.note(user, Action.INVITATION_WITHDRAWN, owned.pk, owned.url)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class OwnInvitations(generics.ListAPIView[Invitation]):
+    """The caller's own."""
+
+    serializer_class = InvitationSerializer
+    queryset = Invitation.objects.none()
+
+    def get_queryset(self) -> QuerySet[Invitation]:
+        return access.invitations(_user(self.request))
+
+
+class OwnInvitation(APIView):
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, invitation_id: str) -> Response:
+        """Decline it."""
+        access.find(access.invitations(_user(request)), invitation_id).delete()
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class AcceptInvitation(APIView):
+    @extend_schema(request=None, responses={201: MemberSerializer})
+    def post(self, request: Request, invitation_id: str) -> Response:
+        """Become a member."""
+        user = _user(request)
+        invitation = access.find(access.invitations(user), invitation_id)
+        joined = members.accept(user, invitation)
+        return Response(MemberSerializer(joined).data, status=status.HTTP_201_CREATED)
+
+
+class AuditLog(generics.ListAPIView[AuditEntry]):
+    """Who did what when, the newest first, for owners."""
+
+    serializer_class = AuditEntrySerializer
+    queryset = AuditEntry.objects.none()
+
+    @extend_schema(parameters=[OpenApiParameter("action", str, enum=list(Action))])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    def get_queryset(self) -> QuerySet[AuditEntry]:
+        owned = access.owned(_user(self.request), self.kwargs["organization_id"])
+        found = AuditEntry.objects.filter(organization=owned).select_related("user").order_by("-pk")
+        action = self.request.query_params.get("action")
+        return found if action is None else found.filter(action=_known(action))
+
+
+def _known(action: str) -> Action:
+    try:
+        return Action(action)
+    except ValueError:
+        detail = f"expected one of {', '.join(Action)}"
+        flaw = Flaw("invalid_parameter", detail, field="action")
+        raise BadInput("the parameter action is not valid", flaws=(flaw,)) from None

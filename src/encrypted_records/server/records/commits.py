@@ -29,6 +29,8 @@ from encrypted_records.model.records import Commit, CommitBody, CommitUpload, Re
 from encrypted_records.server import access
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import checks, staging, store
 from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import (
@@ -65,7 +67,7 @@ def apply(user: User, uploads: Sequence[CommitUpload]) -> Outcome:
         if _receipt(schema, commit) is None:
             _require_current(schema, commit)
             checks.check_sealed(commit, schema.parsed())
-    return _apply_all(commits, lambda _, commit: commit)
+    return _apply_all(user, commits, lambda _, commit: commit)
 
 
 def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> Outcome:
@@ -80,6 +82,7 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> Outcome:
         if _receipt(schema, commit) is None:
             _require_current(schema, commit)
     return _apply_all(
+        user,
         checked,
         lambda schema, commit: replace(commit, staged=staging.take(user, schema, uid, commit.body)),
     )
@@ -103,13 +106,16 @@ def _reached(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Check
     ]
 
 
-def _apply_all(commits: Sequence[Checked], ready: Callable[[Schema, Checked], Checked]) -> Outcome:
+def _apply_all(
+    user: User, commits: Sequence[Checked], ready: Callable[[Schema, Checked], Checked]
+) -> Outcome:
     """Apply commits in one transaction; ``ready`` is called under the lock of the schema's row."""
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
     with transaction.atomic():
         locked = {
             schema.pk: schema
-            for schema in Schema.objects.select_for_update(no_key=True)
+            for schema in Schema.objects.select_for_update(of=("self",), no_key=True)
+            .select_related("dataset")
             .filter(pk__in=schema_ids)
             .order_by("pk")
         }
@@ -117,8 +123,18 @@ def _apply_all(commits: Sequence[Checked], ready: Callable[[Schema, Checked], Ch
         for schema_id, commit in zip(schema_ids, commits, strict=True):
             if schema_id not in locked:
                 raise NotFound("there is no such schema, or none that you can reach")
-            outcomes.append(_apply_one(locked[schema_id], commit, ready))
+            receipt, new = _apply_one(locked[schema_id], commit, ready)
+            outcomes.append((receipt, new))
+            if new:
+                _note(user, locked[schema_id], commit)
     return Outcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
+
+
+def _note(user: User, before: Schema, commit: Checked) -> None:
+    organization_id = before.dataset.organization_id
+    if before.key_id is None or bytes(before.key_id) != commit.body.key_id:
+        audit.note(user, Action.KEY_CHANGED, organization_id, before.url)
+    audit.note(user, Action.RECORDS_STORED, organization_id, before.url)
 
 
 def _receipt(schema: Schema, commit: Checked) -> Receipt | None:

@@ -25,6 +25,8 @@ from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.fields import identifier
 from encrypted_records.server.formats import FramesParser
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.paging import Paging
 from encrypted_records.server.records import commits, reading, staging, store
 from encrypted_records.server.records.models import RecordGroup
@@ -42,7 +44,15 @@ def _user(request: Request) -> User:
 
 
 def _schema(request: Request, schema_id: str) -> Schema:
-    return access.find(access.schemas(_user(request)), schema_id)
+    """The schema whose data is read by this request."""
+    schema = access.find(access.schemas(_user(request)), schema_id)
+    _note_reading(_user(request), schema)
+    return schema
+
+
+def _note_reading(user: User, schema: Schema) -> None:
+    organization_id = schema.dataset.organization_id
+    audit.note_once(user, Action.RECORDS_READ, organization_id, schema.url)
 
 
 def _frames(request: Request) -> bytes:
@@ -229,4 +239,5 @@ def _record(user: User, record_id: str) -> dict[str, Any]:
     schema = access.schemas(user).filter(pk=group.schema_id).first()
     if schema is None:
         raise gone
+    _note_reading(user, schema)
     return reading.sealed_record(schema, group, row)

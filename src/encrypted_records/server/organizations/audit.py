@@ -1,0 +1,72 @@
+"""Writing down who did what, for the owners of the organization it was done in.
+
+Whoever acts is named by the caller, since credentials are looked at only in views. An entry is
+written in the transaction of what it tells of, so that there is neither one without the other.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from django.core.cache import cache
+from django.utils import timezone
+
+from encrypted_records import logs
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.organizations.models import AuditEntry
+from encrypted_records.server.source import source
+
+KEPT = timedelta(days=365)
+#: Of what happens all the time, one entry stands for this many seconds of the same.
+_ONCE_IN = 60
+
+
+class Action(StrEnum):
+    LOGGED_IN = "login"
+    LOGGED_OUT = "logout"
+    PASSWORD_CHANGED = "password.changed"  # noqa: S105 - the name of an event
+    PASSWORD_RESET = "password.reset"  # noqa: S105 - the name of an event
+    ORGANIZATION_CHANGED = "organization.changed"
+    MEMBER_INVITED = "member.invited"
+    INVITATION_WITHDRAWN = "member.uninvited"
+    MEMBER_JOINED = "member.joined"
+    MEMBER_CHANGED = "member.changed"
+    MEMBER_REMOVED = "member.removed"
+    DATASET_CREATED = "dataset.created"
+    DATASET_CHANGED = "dataset.changed"
+    DATASET_DELETED = "dataset.deleted"
+    SCHEMA_CREATED = "schema.created"
+    SCHEMA_CHANGED = "schema.changed"
+    SCHEMA_DELETED = "schema.deleted"
+    KEY_CHANGED = "schema.key"
+    RECORDS_STORED = "records.stored"
+    RECORDS_READ = "records.read"
+
+
+def note(user: User, action: Action, organization_id: str, subject: str) -> None:
+    """Write an entry; ``subject`` is the path of what was acted on."""
+    AuditEntry.objects.create(
+        organization_id=organization_id,
+        user=user,
+        action=action,
+        subject=subject,
+        source=source.get(),
+        request_id=logs.request_id.get(),
+    )
+
+
+def note_for_all(user: User, action: Action) -> None:
+    """What a user does with its own account, for each organization it belongs to."""
+    for organization_id in user.memberships.values_list("organization_id", flat=True):
+        note(user, action, organization_id, user.url)
+
+
+def note_once(user: User, action: Action, organization_id: str, subject: str) -> None:
+    """As :func:`note`, but not again within a minute, by this process."""
+    if cache.add(f"audit {user.pk} {action} {subject}", True, _ONCE_IN):
+        note(user, action, organization_id, subject)
+
+
+def drop_old() -> None:
+    AuditEntry.objects.filter(created__lt=timezone.now() - KEPT).delete()
