@@ -57,9 +57,9 @@ def names(said: str) -> list[str]:
     return [json.loads(line)["data"]["name"] for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("command", ["create", "ingest"])
+@pytest.mark.parametrize("command", [["create", "--file"], ["ingest"]])
 def test_records_come_as_plain_objects_or_with_data_or_with_their_schemas_name(
-    ers: Ers, schema: str, tmp_path: Path, command: str
+    ers: Ers, schema: str, tmp_path: Path, command: list[str]
 ) -> None:
     file = tmp_path / "people.json"
     file.write_text(
@@ -73,7 +73,7 @@ def test_records_come_as_plain_objects_or_with_data_or_with_their_schemas_name(
         )
     )
 
-    stored = ers.done("record", command, "--schema", schema, "--file", file)
+    stored = ers.done("record", *command, file, "--schema", schema)
 
     assert [set(one) for one in stored.lines] == [{"id", "url"}] * 4
     found = ers.done("record", "search", "--schema", schema)

@@ -20,5 +20,10 @@ from encrypted_records.cli.up import run_api
     "log_format",
 )
 def api(settings: Settings) -> None:
-    """Run the API alone, in the foreground. It holds ciphertext and no key."""
+    """Run the API alone, in the foreground. It holds ciphertext and no key.
+
+    \b
+    Example:
+      ers api --data-dir ./data --api-port 9000
+    """
     run_api(settings)

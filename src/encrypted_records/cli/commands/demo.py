@@ -27,6 +27,10 @@ def demo(settings: Settings, examples: Path) -> int:
     """Start API and proxy, make a demo account, store a thousand real records and search them.
 
     The service then goes on running until Ctrl-C or SIGTERM.
+
+    \b
+    Example:
+      ers demo --data-dir ./demo --examples ./examples
     """
     from encrypted_records.cli.demo import Example, show  # noqa: PLC0415 - slow to import
 

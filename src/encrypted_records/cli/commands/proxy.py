@@ -14,5 +14,9 @@ def proxy(settings: Settings) -> None:
     """Run the proxy alone, in the foreground, for an API that runs elsewhere.
 
     It holds the keys, and needs no database server.
+
+    \b
+    Example:
+      ers proxy --data-dir ./keys --base-url https://records.example.org
     """
     run_proxy(settings)

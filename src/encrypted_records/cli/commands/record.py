@@ -48,6 +48,30 @@ async def create(
     Example:
       ers record create --organization acme --dataset medical --schema patient --file patients.json
     """
+    await _store(session, file, schema, dataset, output)
+
+
+@record.command(short_help="The same, with the file as argument.")
+@click.argument("file", type=_FILE)
+@click.option("--schema", metavar="NAME", help="Schema of the records that name none.")
+@_dataset
+@connected(organization=True)
+@takes_output
+async def ingest(
+    session: Session, file: str, schema: str | None, dataset: str | None, output: Output
+) -> None:
+    """Store the records of a file, as ers record create does.
+
+    \b
+    Example:
+      ers record ingest patients.json --schema patient
+    """
+    await _store(session, file, schema, dataset, output)
+
+
+async def _store(
+    session: Session, file: str, schema: str | None, dataset: str | None, output: Output
+) -> None:
     default = None
     if schema is not None:
         default = (await session.names.schema(schema, dataset))["url"]
@@ -65,9 +89,6 @@ async def create(
             yield {"id": one.id, "url": one.url}
 
     await output.many(things(), ("id", "url"))
-
-
-record.add_command(create, "ingest")
 
 
 @record.command(short_help="Find the records that fit a condition.")

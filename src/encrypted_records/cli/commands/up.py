@@ -29,7 +29,12 @@ SETTINGS_OF_BOTH = (
 @click.command(short_help="Start API and proxy together.")
 @takes_settings(*SETTINGS_OF_BOTH)
 def up(settings: Settings) -> int:
-    """Start API and proxy together, in the foreground, until Ctrl-C or SIGTERM."""
+    """Start API and proxy together, in the foreground, until Ctrl-C or SIGTERM.
+
+    \b
+    Example:
+      ers up --data-dir ./data --proxy-port 9090
+    """
 
     async def ready() -> None:
         say_where(settings)

@@ -1,0 +1,182 @@
+"""Every command shows an example, and every example works: as it stands, in a shell.
+
+Around the examples is the world of which they speak: an account ada@example.org, an organization
+acme with a dataset medical, a schema patient with people in it, and files beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from encrypted_records.cli import main
+from tests.cli.command import environment
+from tests.cli.tree import commands, examples
+from tests.support.service import Service, clean_environment, running_service
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
+BIN = Path(sys.executable).parent
+#: These run until they are ended, or ask on a terminal; other tests start them.
+NOT_RUN = {"ers up", "ers api", "ers proxy", "ers demo", "ers keyring"}
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "city": {"type": "string"},
+        "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2},
+    },
+    "required": ["name"],
+}
+PEOPLE = [
+    {"name": "Ada", "age": 36, "city": "Oslo", "height": 1.65},
+    {"name": "Alan", "age": 41, "city": "Rome"},
+    {"name": "Grace", "age": 85, "city": "Oslo", "height": 1.68},
+]
+CSV = "name,age,city,height\nAda,36,Oslo,1.65\nAlan,41,Rome,\n"
+FILES = {
+    "patient.json": json.dumps(DEFINITION),
+    "visit.json": json.dumps(DEFINITION),
+    "patients.json": json.dumps(PEOPLE),
+    "people.csv": CSV,
+    "new-password.txt": "another-violet-harbour\n",
+}
+WORLD = """
+ers organization update --name Acme
+ers dataset create --name Medical --slug medical
+ers dataset create --name Archive --slug archive
+ers schema create --dataset medical --name Patient --slug patient --file patient.json
+ers schema create --dataset medical --name Draft --slug draft --file patient.json
+ers record create --schema patient --file patients.json
+"""
+
+ALL = list(commands())
+SHOWN = [(path, line) for path, one in ALL for line in examples(one.help or "")]
+
+
+def is_run(path: str) -> bool:
+    return not any(f"{path} ".startswith(f"{one} ") for one in NOT_RUN)
+
+
+def lines_of_the_document() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of its own: examples change and end what they like."""
+    with running_service(tmp_path_factory.mktemp("examples") / "data") as one:
+        yield one
+
+
+class Shell:
+    """A shell in a folder with the files of the examples, used by one account."""
+
+    def __init__(self, service: Service, folder: Path) -> None:
+        self.service, self.folder = service, folder
+        self.account = service.new_account()
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
+        self.told = clean_environment(
+            **environment(service, self.account),
+            PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring",
+            XDG_STATE_HOME=str(folder / "state"),
+            PATH=f"{BIN}:{os.environ['PATH']}",
+            ERS_BASE_URL=service.base_url,
+            ERS_DATA_DIR=str(folder / "inline"),
+        )
+
+    def run(self, line: str) -> str:
+        """What a line writes to stdout; it must succeed.
+
+        One that needs no shell is run in this process: starting another takes most of a second.
+        """
+        line = line.replace("ada@example.org", self.account.email)
+        code, out, err = self._by_bash(line) if re.search("[|<>$`]", line) else self._here(line)
+        assert code == 0, f"{line}\n{out}\n{err}"
+        assert "Traceback" not in err
+        return out
+
+    def _by_bash(self, line: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line],
+            cwd=self.folder,
+            env=self.told,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def _here(self, line: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            patch.setattr(os, "environ", {**self.told})
+            patch.setattr(sys, "stdin", io.StringIO())
+            patch.chdir(self.folder)
+            program, *arguments = shlex.split(line)
+            assert program == "ers"
+            code = main.run(arguments)
+        return code, out.getvalue(), err.getvalue()
+
+    def prepare(self) -> None:
+        for line in WORLD.strip().splitlines():
+            self.run(line)
+        found = self.run("ers record search --schema patient --limit 1")
+        self.told["RECORD"] = json.loads(found)["id"]
+
+
+@pytest.fixture(scope="module")
+def shell(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    made = Shell(service, tmp_path_factory.mktemp("shell"))
+    made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("path", [path for path, one in ALL if not isinstance(one, click.Group)])
+def test_every_command_shows_an_example_of_itself(path: str) -> None:
+    shown = [line for where, line in SHOWN if where == path]
+    assert shown
+    assert all(re.search(rf"\b{path}\b", line) for line in shown)
+
+
+@pytest.mark.parametrize(("path", "line"), [one for one in SHOWN if is_run(one[0])])
+def test_the_example_works(shell: Shell, path: str, line: str, tmp_path: Path) -> None:
+    used = shell
+    if path == "ers user password":  # it would shut the others out
+        used = Shell(shell.service, tmp_path)
+    used.run(line)
+
+
+def test_the_examples_of_the_document_work_one_after_the_other(
+    service: Service, tmp_path: Path
+) -> None:
+    shell = Shell(service, tmp_path)
+    shell.prepare()
+    for line in lines_of_the_document():
+        shell.run(line)
+
+
+def test_no_command_takes_a_password_or_token_as_an_argument() -> None:
+    secret = re.compile("password|passphrase|token|secret")
+    flags = [flag for _, one in ALL for param in one.params for flag in param.opts]
+    assert [flag for flag in flags if secret.search(flag)] == []
