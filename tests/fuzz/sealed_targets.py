@@ -12,7 +12,7 @@ from encrypted_records.crypto import recovery, sealing, values
 from encrypted_records.crypto.format import ARGON2_MEMORY_KIB, ARGON2_PASSES, PAGE_MINI
 from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index import columns, rows
-from encrypted_records.index.merge import merge_minis
+from encrypted_records.index.merge import merge
 from encrypted_records.index.resolve import resolve
 from encrypted_records.index.segments import OpenSegment
 from encrypted_records.model.predicates import parse_query
@@ -31,7 +31,7 @@ PLACE = {
 }
 ORDINAL, VERSION = FIELDS["place"]["ordinal"], FIELDS["place"]["version"]
 _WHERE = sealing.place(KEY)
-_QUESTIONS = [
+QUESTIONS = [
     parse_query({"where": {"field": name, "op": op, "value": value}}, DEFINITION).where
     for name, value in (("age", 41), ("balance", 0), ("city", "Oslo"), ("city", "x" * 60))
     for op in ("eq", "ge", "lt", "ne")
@@ -77,10 +77,10 @@ def _use(segment: Segment, page: bytes) -> None:
     """What a proxy does with a segment that opens: it asks, and it merges."""
     opened = OpenSegment(KEY, DEFINITION, segment, Page(segment.uid, 0, page))
     every = BitMap(opened.rows)
-    for where in _QUESTIONS:
+    for where in QUESTIONS:
         found = resolve(where, opened, KEY, DEFINITION)
         assert found.certain <= found.possible <= every
-    merged = merge_minis(KEY, DEFINITION, [opened], known.view())
+    merged = merge(KEY, DEFINITION, [opened], known.view())
     assert merged.segment.count == opened.count
 
 

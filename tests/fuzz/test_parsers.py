@@ -11,10 +11,10 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz import plain_targets, sealed_targets
+from tests.fuzz import paged_targets, plain_targets, sealed_targets
 from tests.fuzz.target import Target
 
-TARGETS = [*sealed_targets.TARGETS, *plain_targets.TARGETS]
+TARGETS = [*sealed_targets.TARGETS, *paged_targets.TARGETS, *plain_targets.TARGETS]
 SECONDS_EACH = float(os.environ.get("FUZZ_SECONDS", "0")) / len(TARGETS)
 
 every_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from encrypted_records.index.building import STANDARD, Limits
 from tests.reference import definitions as plain
 
 NAMES = [
@@ -146,11 +147,22 @@ def questions(fields: dict[str, plain.Field]) -> st.SearchStrategy[Any]:
     )
 
 
+#: Minis, and small data in the forms that only larger data has: pages of few entries, packed or
+#: not, and mixtures that merging makes of them.
+EVERY_FORM = [
+    STANDARD,
+    Limits(mini=0, entries=3),
+    Limits(mini=0, plain=0, entries=4),
+    Limits(mini=5, plain=8, entries=2),
+]
+
+
 @dataclass(frozen=True)
 class Case:
-    """A definition, records in groups, and questions about them."""
+    """A definition, records in groups, questions about them, and the form that segments take."""
 
     text: str
+    limits: Limits
     groups: list[list[dict[str, Any]]]
     asked: list[Any]
 
@@ -172,4 +184,4 @@ def cases(draw: st.DrawFn) -> Case:
     )
     groups = draw(st.lists(st.lists(record, min_size=1, max_size=8), min_size=1, max_size=3))
     asked = draw(st.lists(questions(fields), min_size=1, max_size=4))
-    return Case(text, groups, asked)
+    return Case(text, draw(st.sampled_from(EVERY_FORM)), groups, asked)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.crypto.values import is_long, order_bytes
-from encrypted_records.model.predicates import matches, parse_query
+from encrypted_records.index.resolve import count, missing_to_count
+from encrypted_records.model.predicates import And, Or, matches, parse_query
 from tests import oracle
 from tests.index.strategies import Case, cases
 from tests.index.world import Row, World
@@ -38,7 +39,7 @@ def may_be_unsure(where: Any, case: Case) -> bool:
 
 
 def world_of(case: Case) -> World:
-    world = World(case.text)
+    world = World(case.text, limits=case.limits)
     for group in case.groups:
         world.ingest(group)
     return world
@@ -102,6 +103,24 @@ def test_dead_rows_are_in_no_answer_and_merging_changes_none(
     (segment,) = world.ledger.view().segments
     assert segment.count == len(everything) - len(dead)
     assert segment.purged == len(dead)
+
+
+@given(cases())
+def test_what_directories_count_are_the_rows_that_match(case: Case) -> None:
+    world = world_of(case)
+    for where in case.asked:
+        asked = parse_query({"where": where}, world.definition).where
+        counts = []
+        for segment in map(world.open_segment, world.ledger.view().segments):
+            question = (asked, segment, world.ledger.tails, world.definition)
+            world.fetch(segment, lambda: missing_to_count(*question))  # noqa: B023
+            counts.append(count(*question))
+        if isinstance(asked, And | Or) or may_be_unsure(where, case):
+            continue
+        if "not" not in where:
+            assert None not in counts
+        if None not in counts:
+            assert sum(filter(None, counts)) == len(truth(case, where))
 
 
 @given(cases())

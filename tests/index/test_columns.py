@@ -72,7 +72,7 @@ def test_joining_the_parts_of_a_column_gives_the_column(
     parts = []
     for base, part in ((0, sent[:cut]), (cut, sent[cut:])):
         column = built(text, part)[1]
-        parts.append((column, np.arange(base, base + len(part), dtype=np.uint32)))
+        parts.append(Column(column.ordinals + np.uint32(base), column.keys))
     assert same(columns.joined(parts, spec.type), whole)
 
 

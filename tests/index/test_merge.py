@@ -6,7 +6,7 @@ import pytest
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.ledger import View
-from encrypted_records.index.merge import merge_minis, worth_merging
+from encrypted_records.index.merge import merge, worth_merging
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from tests.index.world import World
 
@@ -93,7 +93,7 @@ def test_a_merge_stops_at_an_input_that_does_not_open() -> None:
     world.ingest([{"a": "x"}])
     world.ingest([{"a": "y"}])
     uid = world.ledger.view().segments[1].uid
-    page = world.pages[uid]
-    world.pages[uid] = type(page)(uid, 0, page.data[:-1] + bytes((page.data[-1] ^ 1,)))
+    page = world.pages[uid, 0]
+    world.pages[uid, 0] = type(page)(uid, 0, page.data[:-1] + bytes((page.data[-1] ^ 1,)))
     with pytest.raises(DoesNotOpen):
-        merge_minis(world.key, world.definition, world.opened(), world.ledger.view())
+        merge(world.key, world.definition, world.opened(), world.ledger.view())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.index import columns
+from encrypted_records.index import columns, pages
+from encrypted_records.index.building import STANDARD, Limits
 from encrypted_records.index.columns import Column
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition import FieldType
@@ -25,15 +27,17 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def sealed(world: World, records: Records) -> CommitUpload:
-    return seal(world.ledger, world.definition, world.plain(records))
+    return seal(world.ledger, world.definition, world.plain(records), world.limits)
 
 
 def index_shape(upload: CommitUpload) -> list[int]:
-    """Every length of the index that the server sees, and of the commit."""
+    """Every length of the index that the server sees, and of the commit.
+
+    In ascending order: pages lie in a random one.
+    """
     headers = [segment.header for segment in decode_commit_body(upload.commit).segments]
-    return [len(part) for part in (*(page.data for page in upload.pages), *headers)] + [
-        len(upload.commit.body)
-    ]
+    found = [len(part) for part in (*(page.data for page in upload.pages), *headers)]
+    return sorted([*found, len(upload.commit.body)])
 
 
 def assert_same_shape(world: World, one: Records, other: Records) -> None:
@@ -57,12 +61,29 @@ def twins(draw: st.DrawFn) -> tuple[str, Records, Records]:
     return text, one, other
 
 
+FORMS = pytest.mark.parametrize(
+    "limits", [STANDARD, Limits(mini=0, entries=4)], ids=["mini", "paged"]
+)
+
+
+@FORMS
 @given(twins())
 def test_two_data_sets_of_one_shape_have_equal_index_lengths(
-    both: tuple[str, Records, Records],
+    limits: Limits, both: tuple[str, Records, Records]
 ) -> None:
     text, one, other = both
-    assert_same_shape(World(text), one, other)
+    assert_same_shape(World(text, limits=limits), one, other)
+
+
+def test_paged_segments_of_thousands_of_rows_have_equal_lengths() -> None:
+    """One value, all values different, none at all: at the sizes of real segments."""
+    count = 5000
+    same, none = [{"a": "x"}] * count, [{}] * count
+    unique = [{"a": f"{number:x}" * 9} for number in range(count)]
+    mixed = [*same[:9], *none[:3000], *unique[3009:]]
+    world = World(TEXT)
+    for one in (unique, none, mixed):
+        assert_same_shape(world, same, one)
 
 
 @given(twins())
@@ -105,6 +126,34 @@ def encode_without_absent(column: Column, kind: FieldType) -> bytes:
 
 
 RIGHT = columns.encode
+
+
+MANY_ALIKE: Records = [{"a": "x"}] * 10_000
+ALL_DIFFERENT: Records = [
+    {"a": hashlib.sha256(str(number).encode()).hexdigest()[:48]} for number in range(10_000)
+]
+
+
+def frame_unpadded(content: bytes) -> bytes:
+    """Wrong on purpose: a page is as long as its entries, of which each page has as many."""
+    return len(content).to_bytes(2, "big") + content
+
+
+@pytest.mark.parametrize(
+    ("frame", "limits"),
+    [
+        (frame_unpadded, Limits(mini=0, entries=100)),
+        (pages.frame, Limits(mini=0, plain=0)),
+    ],
+    ids=["a number of entries, not of bytes", "packed"],
+)
+def test_a_paged_builder_that_shows_more_is_caught_by_the_same_check(
+    frame: object, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_same_shape(World(TEXT, limits=Limits(mini=0)), MANY_ALIKE, ALL_DIFFERENT)
+    monkeypatch.setattr(pages, "frame", frame)
+    with pytest.raises(AssertionError):
+        assert_same_shape(World(TEXT, limits=limits), MANY_ALIKE, ALL_DIFFERENT)
 
 
 @pytest.mark.parametrize(

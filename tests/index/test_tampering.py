@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from encrypted_records.crypto import sealing
-from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import rows
 from encrypted_records.index.segments import OpenSegment, build_mini
 from encrypted_records.model.records import Group, Page, SealedRow, Segment
@@ -43,7 +43,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 def segment_and_page(world: World, at: int = 0) -> tuple[Segment, Page]:
     segment = world.ledger.view().segments[at]
-    return segment, world.pages[segment.uid]
+    return segment, world.pages[segment.uid, 0]
 
 
 def read_all(world: World, segment: Segment, page: Page) -> None:
@@ -119,12 +119,6 @@ def test_a_segment_that_states_other_groups_or_counts_does_not_open(world: World
     for change in changes:
         with pytest.raises(DoesNotOpen, match="states"):
             OpenSegment(world.key, world.definition, replace(segment, **change), page)
-
-
-def test_a_paged_segment_is_refused_by_name(world: World) -> None:
-    segment, page = segment_and_page(world)
-    with pytest.raises(Unsupported, match="paged"):
-        OpenSegment(world.key, world.definition, replace(segment, form="paged"), page)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +228,7 @@ def test_equal_data_sealed_twice_has_no_byte_string_in_common(world: World) -> N
     sealed = [field for row in world.rows.values() for field in row.fields]
     assert len(set(sealed)) == len(sealed)
     one, other = world.ledger.view().segments
-    assert world.pages[one.uid].data != world.pages[other.uid].data
+    assert world.pages[one.uid, 0].data != world.pages[other.uid, 0].data
     assert one.header != other.header
 
 

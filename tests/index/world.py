@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index import rows as sealed_rows
+from encrypted_records.index.building import STANDARD, Limits
 from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.merge import merge_minis
-from encrypted_records.index.resolve import Matches, resolve
+from encrypted_records.index.merge import merge
+from encrypted_records.index.paged import Opened, PagedSegment
+from encrypted_records.index.resolve import Matches, missing, resolve
 from encrypted_records.index.segments import OpenSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
@@ -24,6 +26,7 @@ from encrypted_records.model.records import (
     PlainRecord,
     RowRef,
     SealedRow,
+    Segment,
 )
 
 #: A row: its group's place among all groups, and its ordinal there.
@@ -37,12 +40,15 @@ def new_keys() -> SchemaKeys:
 class World:
     """Applies commits as an honest API does; everything passes through the wire format."""
 
-    def __init__(self, text: str, keys: SchemaKeys | None = None) -> None:
+    def __init__(
+        self, text: str, keys: SchemaKeys | None = None, limits: Limits = STANDARD
+    ) -> None:
         self.definition = parse_definition(text)
         self.keys = keys or new_keys()
+        self.limits = limits
         self.ledger = Ledger(self.keys, new_id())
         self.log: list[LogEntry] = []
-        self.pages: dict[bytes, Page] = {}
+        self.pages: dict[tuple[bytes, int], Page] = {}
         self.rows: dict[tuple[bytes, int], SealedRow] = {}
 
     @property
@@ -76,13 +82,13 @@ class World:
         body = wire.encode([self.delta([entry], entry.version)])
         self.ledger.extend(wire.decode_one(body, ManifestDelta))
         self.log.append(entry)
-        self.pages |= {page.segment: page for page in received.pages}
+        self.pages |= {(page.segment, page.number): page for page in received.pages}
         for batch in received.rows:
             for ordinal, row in enumerate(batch.rows, batch.first):
                 self.rows[batch.group, ordinal] = row
 
     def ingest(self, records: Iterable[Mapping[str, Any]]) -> None:
-        self.apply(seal(self.ledger, self.definition, self.plain(records)))
+        self.apply(seal(self.ledger, self.definition, self.plain(records), self.limits))
 
     def kill(self, rows: Iterable[Row]) -> None:
         uids = self.group_uids()
@@ -92,7 +98,7 @@ class World:
     def merge(self) -> None:
         """All live segments into one."""
         view = self.ledger.view()
-        built = merge_minis(self.key, self.definition, self.opened(), view)
+        built = merge(self.key, self.definition, self.opened(), view, self.limits)
         self.apply(
             self.ledger.draft(
                 self.definition.digest,
@@ -105,13 +111,27 @@ class World:
     def group_uids(self) -> dict[int, bytes]:
         return {state.sequence: uid for uid, state in self.ledger.view().groups.items()}
 
-    def opened(self) -> list[OpenSegment]:
-        return [
-            OpenSegment(
-                self.keys.of(segment.key_version), self.definition, segment, self.pages[segment.uid]
-            )
-            for segment in self.ledger.view().segments
-        ]
+    def opened(self) -> list[Opened]:
+        """Every live segment, all of it."""
+        found = [self.open_segment(segment) for segment in self.ledger.view().segments]
+        for segment in found:
+            self.fetch(segment, lambda: segment.missing_columns(self.definition.fields))  # noqa: B023
+        return found
+
+    def open_segment(self, segment: Segment) -> Opened:
+        """As much of it as is open before anything is asked."""
+        key = self.keys.of(segment.key_version)
+        if segment.form == "paged":
+            return PagedSegment(key, self.definition, segment)
+        return OpenSegment(key, self.definition, segment, self.pages[segment.uid, 0])
+
+    def fetch(self, segment: Opened, missing: Callable[[], set[int]]) -> None:
+        """Put in what is missing until nothing is: directories, then data pages, and no more."""
+        for _ in range(2):
+            for number in missing():
+                assert isinstance(segment, PagedSegment)
+                segment.put(number, self.pages[segment.segment.uid, number].data)
+        assert not missing()
 
     def ask(self, where: Any) -> tuple[set[Row], set[Row]]:
         """Live rows that certainly and that possibly match."""
@@ -119,8 +139,10 @@ class World:
         view = self.ledger.view()
         certain: set[Row] = set()
         possible: set[Row] = set()
-        for segment in self.opened():
-            found = resolve(query.where, segment, self.ledger.tails, self.definition)
+        place = (self.ledger.tails, self.definition)
+        for segment in map(self.open_segment, view.segments):
+            self.fetch(segment, lambda: missing(query.where, segment, *place))  # noqa: B023
+            found = resolve(query.where, segment, *place)
             dead = view.dead_rows(segment.segment)
             live = Matches(found.certain - dead, found.possible - dead)
             for uid, base in segment.segment.groups:

@@ -88,21 +88,22 @@ def test_absent_fields_are_sealed_like_any_other() -> None:
     assert [len(field) for field in absent.fields] == [len(field) for field in present.fields]
 
 
-@pytest.mark.parametrize("count", [1, MAX_MINI_RECORDS])
-def test_a_mini_holds_1_to_4096_records(count: int) -> None:
+@pytest.mark.parametrize("count", [1, MAX_MINI_RECORDS, MAX_MINI_RECORDS + 1])
+def test_a_batch_is_found_by_every_record_whatever_form_its_segment_has(count: int) -> None:
     world = World('{"type": "object", "properties": {"s": {"type": "string"}}}')
     records = [PlainRecord(new_id(), 1, {"s": f"{at:04}"}) for at in range(count)]
     world.apply(seal(world.ledger, world.definition, records))
     assert len(world.ask({"field": "s", "op": "is_null", "value": False})[0]) == count
     last = {"field": "s", "op": "eq", "value": f"{count - 1:04}"}
     assert world.ask(last)[0] == {(0, count - 1)}
+    (segment,) = world.ledger.view().segments
+    assert segment.form == ("mini" if count <= MAX_MINI_RECORDS else "paged")
 
 
-@pytest.mark.parametrize("count", [0, MAX_MINI_RECORDS + 1])
-def test_no_records_and_too_many_are_our_bug(count: int) -> None:
+def test_sealing_no_records_is_our_bug() -> None:
     world = World(TEXT)
     with pytest.raises(AssertionError):
-        seal(Ledger(world.keys, new_id()), world.definition, [PlainRecord(new_id(), 1, {})] * count)
+        seal(Ledger(world.keys, new_id()), world.definition, [])
 
 
 def test_sealing_one_batch_twice_uses_two_uids_and_no_common_ciphertext() -> None:

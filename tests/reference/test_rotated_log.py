@@ -10,7 +10,7 @@ from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import KeyMissing
 from encrypted_records.index import rows
 from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.merge import merge_minis
+from encrypted_records.index.merge import merge
 from encrypted_records.index.segments import OpenSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
@@ -110,7 +110,7 @@ def test_the_package_makes_the_very_bytes_of_the_merge(monkeypatch: pytest.Monke
     monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda: commit_id)
     inputs = opened(reader)
 
-    built = merge_minis(reader.key, DEFINITION, inputs, reader.view())
+    built = merge(reader.key, DEFINITION, inputs, reader.view())
     made = reader.draft(
         DEFINITION.digest,
         segments=[built.segment],

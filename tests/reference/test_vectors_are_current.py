@@ -18,6 +18,7 @@ _REFERENCE = (
     "keys",
     "log",
     "msgpack",
+    "paged",
     "phrase",
     "segments",
     "spool",

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import cases, keyring_cases, sealed_cases, spool_cases
+from tests.vectors import cases, keyring_cases, paged_cases, sealed_cases, spool_cases
 
 HERE = Path(__file__).parent
 
@@ -29,6 +29,7 @@ def build() -> dict[str, Any]:
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
         "rotation.json": sealed_cases.rotation(),
+        "paged.json": paged_cases.segments(),
         "spool.json": spool_cases.spool(),
     }
 

@@ -53,6 +53,9 @@ TYPE_STRING = 3
 
 #: First byte of a page's nonce and associated data. Numbers are never reused.
 PAGE_MINI = 1
+PAGE_DIRECTORY = 2
+PAGE_DATA = 3
+PAGE_DUMMY = 4
 
 #: Longest index key of a string that is kept as it is, and the keyed hash after longer ones.
 INDEX_KEY_PREFIX = 48

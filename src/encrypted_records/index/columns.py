@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,12 @@ from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.spans import Edge, Span
 from encrypted_records.model.definition import FieldSpec, FieldType, Value
 
 Ordinals = NDArray[np.uint32]
 #: uint64 offsets for numbers, fixed-width byte strings for texts.
-Keys = NDArray[np.uint64] | NDArray[np.bytes_]
+Keys = NDArray[Any]
 
 _HEAD = struct.Struct(">I")
 _NUMBER_KEYS = np.dtype(">u8")
@@ -30,8 +31,44 @@ _TEXT_KEYS = np.dtype(f"S{INDEX_KEY_BYTES}")
 _ORDINAL = np.dtype(">u4")
 
 
-def _key_type(kind: FieldType) -> np.dtype[np.generic]:
+def key_type(kind: FieldType) -> np.dtype[Any]:
+    """Of keys in memory, in this machine's byte order."""
+    return stored_key_type(kind).newbyteorder("=")
+
+
+def stored_key_type(kind: FieldType) -> np.dtype[Any]:
+    """Of keys in sealed pages."""
     return _TEXT_KEYS if kind == "string" else _NUMBER_KEYS
+
+
+class Lookup(Protocol):
+    """A sorted column that can be asked: one in memory, or one of which some pages are here.
+
+    ``missing_*`` name the pages without which the methods they are for have no answer yet.
+    """
+
+    @property
+    def absent(self) -> int: ...
+
+    @property
+    def present(self) -> int: ...
+
+    def at(self, edge: Edge) -> int:
+        """How many keys lie before ``edge``."""
+
+    def rows(self, first: int, last: int) -> Ordinals:
+        """The rows of the present entries first..last-1."""
+
+    def absent_rows(self) -> Ordinals: ...
+
+    def missing_for(self, span: Span) -> set[int]:
+        """For the rows of ``span``."""
+
+    def missing_to_count(self, span: Span) -> set[int]:
+        """For where ``span`` begins and ends."""
+
+    def missing_absent(self) -> set[int]:
+        """For the absent rows."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,6 +86,33 @@ class Column:
     def absent(self) -> int:
         """How many rows have no value; theirs are the first ordinals."""
         return len(self.ordinals) - len(self.keys)
+
+    @property
+    def present(self) -> int:
+        """How many rows have a value."""
+        return len(self.keys)
+
+    def at(self, edge: Edge) -> int:
+        """How many keys lie before ``edge``."""
+        return int(np.searchsorted(self.keys, np.array(edge.key, self.keys.dtype), edge.side))
+
+    def rows(self, first: int, last: int) -> Ordinals:
+        """The rows of ``keys[first:last]``."""
+        return self.ordinals[self.absent + first : self.absent + last]
+
+    def absent_rows(self) -> Ordinals:
+        return self.ordinals[: self.absent]
+
+    # A column in memory lacks nothing.
+
+    def missing_for(self, span: Span) -> set[int]:
+        return set()
+
+    def missing_to_count(self, span: Span) -> set[int]:
+        return set()
+
+    def missing_absent(self) -> set[int]:
+        return set()
 
 
 def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
@@ -77,31 +141,30 @@ def absent(rows: Ordinals) -> Column:
 
 
 def _sorted(missing: Ordinals, ordinals: Ordinals, keys: Keys) -> Column:
-    order = np.lexsort((ordinals, keys))
-    return Column(np.concatenate((np.sort(missing), ordinals[order])), keys[order])
+    """A column of entries whose equal keys have ascending ordinals already.
 
-
-def joined(parts: Sequence[tuple[Column, Ordinals]], kind: FieldType) -> Column:
-    """Several columns of one field as one.
-
-    Args:
-        parts: each column with the new local ordinal of each of its old ones.
+    numpy sorts by merging what it finds in order, so that columns one after another sort fast.
     """
-    missing = [moved[column.ordinals[: column.absent]] for column, moved in parts]
-    ordinals = [moved[column.ordinals[column.absent :]] for column, moved in parts]
-    native = _key_type(kind).newbyteorder("=")
-    keys: Keys = np.concatenate([column.keys.astype(native) for column, _ in parts])
-    return _sorted(np.concatenate(missing), np.concatenate(ordinals), keys)
+    order = np.argsort(keys, kind="stable")
+    return Column(np.concatenate((missing, ordinals[order])), keys[order])
+
+
+def joined(parts: Sequence[Column], kind: FieldType) -> Column:
+    """Several columns of one field as one; each one's ordinals lie above those before it."""
+    missing = np.concatenate([column.absent_rows() for column in parts])
+    ordinals = np.concatenate([column.ordinals[column.absent :] for column in parts])
+    keys: Keys = np.concatenate([column.keys.astype(key_type(kind)) for column in parts])
+    return _sorted(missing, ordinals, keys)
 
 
 def encoded_size(kind: FieldType, count: int) -> int:
     """Bytes of :func:`encode` for ``count`` rows: nothing but the count and type matters."""
-    return _HEAD.size + count * (_ORDINAL.itemsize + _key_type(kind).itemsize)
+    return _HEAD.size + count * (_ORDINAL.itemsize + stored_key_type(kind).itemsize)
 
 
 def encode(column: Column, kind: FieldType) -> bytes:
     """Number of absent rows, ordinals, keys; zeros stand for the keys of absent rows."""
-    keys = np.zeros(len(column.ordinals), _key_type(kind))
+    keys = np.zeros(len(column.ordinals), stored_key_type(kind))
     keys[: len(column.keys)] = column.keys
     return _HEAD.pack(column.absent) + column.ordinals.astype(_ORDINAL).tobytes() + keys.tobytes()
 
@@ -116,18 +179,17 @@ def decode(data: bytes, kind: FieldType, count: int) -> Column:
         raise DoesNotOpen("a sealed column has the wrong size")
     (missing,) = _HEAD.unpack_from(data)
     ordinals = np.frombuffer(data, _ORDINAL, count, _HEAD.size).astype(np.uint32)
-    key_type = _key_type(kind)
     at = _HEAD.size + count * _ORDINAL.itemsize
     if missing > count:
         raise DoesNotOpen("a sealed column counts more absent rows than rows")
-    keys = np.frombuffer(data, key_type, count - missing, at)
-    end = at + len(keys) * key_type.itemsize
-    if not _in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
+    keys = np.frombuffer(data, stored_key_type(kind), count - missing, at)
+    end = at + keys.nbytes
+    if not in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
         raise DoesNotOpen("a sealed column is not in order")
-    return Column(ordinals, keys.astype(key_type.newbyteorder("=")))
+    return Column(ordinals, keys.astype(key_type(kind)))
 
 
-def _in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
+def in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
     """Binary search finds fewer rows in a column that is not."""
     absent = len(ordinals) - len(keys)
     rising = ordinals[:-1] < ordinals[1:]

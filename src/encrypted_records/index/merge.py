@@ -1,21 +1,28 @@
-"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6).
+"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6.4).
 
 A merge rewrites the index only. Rows stay where they are; each group keeps its order, and its
 rows keep their ordinals, so that a local ordinal is always base + ordinal.
+
+Columns are taken one after another, so that a caller need not hold all pages of all inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index import columns
-from encrypted_records.index.columns import Column, Ordinals
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index import bitmaps, columns
+from encrypted_records.index.building import STANDARD, Builder, Limits, Shell
+from encrypted_records.index.columns import Column
 from encrypted_records.index.ledger import View
-from encrypted_records.index.segments import Built, OpenSegment, build_mini
+from encrypted_records.index.paged import Opened
+from encrypted_records.index.segments import Built
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 
@@ -43,10 +50,72 @@ def worth_merging(view: View, least: int) -> tuple[Segment, ...]:
     return tuple(chosen)
 
 
-def merge_minis(
-    key: SchemaKey, definition: SchemaDefinition, inputs: Sequence[OpenSegment], view: View
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An input, where its local ordinals begin in the new segment, and which of them live."""
+
+    segment: Opened
+    base: int
+    living: NDArray[np.bool_]
+
+
+class Merge:
+    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`finish`."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        inputs: Sequence[Opened],
+        view: View,
+        limits: Limits = STANDARD,
+    ) -> None:
+        self._definition = definition
+        self._parts: list[_Part] = []
+        groups: list[tuple[bytes, int]] = []
+        base = purged = 0
+        for segment in inputs:
+            covered = segment.segment.count + segment.segment.purged
+            dead = view.dead_rows(segment.segment)
+            self._parts.append(_Part(segment, base, _living(covered, dead)))
+            groups += [(uid, base + at) for uid, at in segment.segment.groups]
+            purged += len(dead)
+            base += covered
+        rows = [np.flatnonzero(part.living) + part.base for part in self._parts]
+        shell = Shell(
+            groups=groups,
+            rows=np.concatenate(rows).astype(np.uint32),
+            purged=purged,
+            inputs=[segment.segment.uid for segment in inputs],
+        )
+        self._builder = Builder(key, definition, shell, limits)
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns of the new segment."""
+        return list(self._definition.fields)
+
+    def take(self, name: str) -> None:
+        """Merge a field's column, all pages of which the inputs must have by now.
+
+        Raises:
+            DoesNotOpen: a column of an input does not open, or lacks a living row.
+        """
+        parts = [_moved(part, part.segment.column(name)) for part in self._parts]
+        self._builder.add(name, columns.joined(parts, self._definition.fields[name].type))
+
+    def finish(self) -> Built:
+        return self._builder.finish()
+
+
+def merge(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    inputs: Sequence[Opened],
+    view: View,
+    limits: Limits = STANDARD,
 ) -> Built:
-    """One mini for the live rows of ``inputs``, which hold at most 4,096 together.
+    """One segment for the live rows of ``inputs``, all of which are here as a whole.
 
     Args:
         key: seals the mini; the inputs may be of older versions.
@@ -54,39 +123,24 @@ def merge_minis(
     Raises:
         DoesNotOpen: a column of an input does not open.
     """
-    groups: list[tuple[bytes, int]] = []
-    moves: list[tuple[OpenSegment, Ordinals, BitMap]] = []
-    base = purged = 0
-    for segment in inputs:
-        covered = segment.segment.count + segment.segment.purged
-        dead = view.dead_rows(segment.segment)
-        moves.append((segment, np.uint32(base) + segment.rows, dead))
-        groups += [(uid, base + at) for uid, at in segment.segment.groups]
-        purged += len(dead)
-        base += covered
-    kept = [rows[~np.isin(part.rows, np.array(dead, np.uint32))] for part, rows, dead in moves]
-    found: dict[str, Column] = {}
-    for name, spec in definition.fields.items():
-        parts = [_living(part.column(name), rows, part.rows, dead) for part, rows, dead in moves]
-        found[name] = columns.joined(parts, spec.type)
-    return build_mini(
-        key,
-        definition,
-        groups=groups,
-        found=found,
-        rows=np.concatenate(kept),
-        purged=purged,
-        inputs=[segment.segment.uid for segment in inputs],
-    )
+    merging = Merge(key, definition, inputs, view, limits)
+    for name in merging.fields:
+        merging.take(name)
+    return merging.finish()
 
 
-def _living(
-    column: Column, moved: Ordinals, rows: Ordinals, dead: BitMap
-) -> tuple[Column, Ordinals]:
-    """The column without dead rows, and where each old local ordinal goes."""
-    target = np.zeros(int(rows[-1]) + 1 if len(rows) else 0, np.uint32)
-    target[rows] = moved
-    if not dead:
-        return column, target
-    alive = ~np.isin(column.ordinals, np.array(dead, np.uint32))
-    return Column(column.ordinals[alive], column.keys[alive[column.absent :]]), target
+def _living(covered: int, dead: BitMap) -> NDArray[np.bool_]:
+    living = np.ones(covered, np.bool_)
+    living[bitmaps.ordinals(dead)] = False
+    return living
+
+
+def _moved(part: _Part, column: Column) -> Column:
+    """The column without dead rows, its ordinals as they are in the new segment."""
+    alive = part.living[column.ordinals]
+    if np.count_nonzero(alive) != np.count_nonzero(part.living):
+        raise DoesNotOpen("a column lacks rows that are alive")
+    moved = column.ordinals + np.uint32(part.base)
+    if alive.all():
+        return Column(moved, column.keys)
+    return Column(moved[alive], column.keys[alive[column.absent :]])

@@ -1,24 +1,28 @@
-"""Build and open a segment of sealed groups (docs/SPEC.md, section 6).
+"""Build and open a mini, and what segments of both forms share (docs/SPEC.md, section 6).
 
 A segment of up to 4,096 rows is a *mini*: one page that is the concatenation of its sealed
 columns, in the order of its fields. Its length follows from the number of rows and the fields'
-types and from nothing else, so two data sets of one shape look alike.
+types and from nothing else, so two data sets of one shape look alike. Larger segments:
+:mod:`encrypted_records.index.building` and :mod:`encrypted_records.index.paged`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
 from cryptography.hazmat.primitives import hashes
+from pyroaring import BitMap
 
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_MINI
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import columns
+from encrypted_records.index.bitmaps import bitmap
 from encrypted_records.index.columns import Column, Ordinals
 from encrypted_records.model.definition import SchemaDefinition, length_prefixed
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment
@@ -147,13 +151,8 @@ class OpenSegment:
 
         Raises:
             DoesNotOpen: header or page altered, or of another segment, schema or key.
-            Unsupported: the segment is paged, a form that this version does not know.
         """
-        if segment.form != "mini":
-            raise Unsupported(
-                f"a segment is of form {segment.form}, which this version cannot read",
-                hint="upgrade this program",
-            )
+        assert segment.form == "mini"
         plain = sealing.open_header(
             key.meta(segment.uid),
             segment.header,
@@ -185,6 +184,11 @@ class OpenSegment:
     def count(self) -> int:
         return self.segment.count
 
+    @cached_property
+    def everything(self) -> BitMap:
+        """:attr:`rows` as a set."""
+        return bitmap(self.rows)
+
     @property
     def size(self) -> int:
         """Bytes of sealed columns held."""
@@ -203,6 +207,18 @@ class OpenSegment:
         if at != len(blob):
             raise DoesNotOpen("a segment's page has another length than its shape demands")
         return found
+
+    def missing_directories(self, names: Iterable[str]) -> set[int]:
+        """None: a mini has no directories."""
+        return set()
+
+    def missing_columns(self, names: Iterable[str]) -> set[int]:
+        """None: a mini is here as a whole."""
+        return set()
+
+    def lookup(self, name: str) -> Column:
+        """The column of a field, all of which is here."""
+        return self.column(name)
 
     def column(self, name: str) -> Column:
         """The column of a field; of one that is younger than the segment, all absent.

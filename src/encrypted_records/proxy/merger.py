@@ -11,7 +11,7 @@ import logging
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import ErsError
-from encrypted_records.index.merge import merge_minis, worth_merging
+from encrypted_records.index.merge import merge, worth_merging
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.schemas import Schemas, SchemaState
@@ -50,7 +50,7 @@ class Merger:
             if not inputs:
                 return
             opened = await self._reader.segments(caller, state, inputs)
-            built = await asyncio.to_thread(merge_minis, ledger.key, state.definition, opened, view)
+            built = await asyncio.to_thread(merge, ledger.key, state.definition, opened, view)
             upload = ledger.draft(
                 state.definition.digest,
                 segments=[built.segment],
