@@ -118,15 +118,20 @@ def test_a_phrase_is_restored_from_stdin_and_replaces_only_when_told_to(
     phrase = " ".join(re.findall("[a-z]+", backup))
     other = running.new_account()
 
+    theirs = re.findall("[a-z]+", ers(running, running.new_account(), "backup", "--force").stdout)
+
     mistyped = ers(running, other, "restore", typed=phrase + " more")
     first = ers(running, other, "restore", typed=phrase + "\n")
     again = ers(running, other, "restore", typed=phrase)
-    replaced = ers(running, other, "restore", "--replace", typed=phrase)
+    foreign = ers(running, other, "restore", typed=" ".join(theirs))
+    replaced = ers(running, other, "restore", "--replace", typed=" ".join(theirs))
+    brought_back = ers(running, other, "restore", "--replace", typed=phrase)
 
     assert (mistyped.returncode, first.returncode) == (2, 0)
     assert "24 words, not 25" in mistyped.stderr
-    assert (again.returncode, replaced.returncode) == (4, 0)
-    assert "already" in again.stderr
+    assert (again.returncode, replaced.returncode, brought_back.returncode) == (0, 0, 0)
+    assert foreign.returncode == 4
+    assert "already" in foreign.stderr
     fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
         "fingerprint"
     ]
@@ -157,7 +162,33 @@ def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -
     assert "ERS_EMAIL and ERS_PASSWORD" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["show", "backup", "restore"])
+def test_a_rotation_asks_first_then_wants_a_backup_of_the_new_version_alone(
+    running: Service, account: Account
+) -> None:
+    assert backup_on_a_terminal(running, account, wrong=False)[0] == 0
+
+    refused = ers(running, account, "rotate", typed="n\n")
+    rotated = ers(running, account, "rotate", "--yes")
+
+    assert refused.returncode != 0
+    assert rotated.returncode == 0, rotated.stderr
+    assert "version 2" in rotated.stdout
+    shown = ers(running, account, "show").stdout
+    assert re.search(r"^1 .* confirmed", shown, re.MULTILINE)
+    assert re.search(r"^2 .* not confirmed", shown, re.MULTILINE)
+    words = ers(running, account, "backup", "--force")
+    assert len(words.stdout.splitlines()) == 24
+    assert "version 2" in words.stderr
+    everything = ers(running, account, "backup", "--force", "--all")
+    phrases = " ".join(re.findall("[a-z]+", everything.stdout))
+    assert len(phrases.split()) == 48
+    other = running.new_account()
+    assert "2 versions" in ers(running, other, "restore", typed=phrases).stdout
+    assert ers(running, other, "backup").stderr.startswith("error: the recovery phrase is shown on")
+    assert "confirmed" in ers(running, other, "backup", "--force").stdout
+
+
+@pytest.mark.parametrize("command", ["show", "rotate", "backup", "restore"])
 def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(command: str) -> None:
     done = subprocess.run(
         [*COMMAND, command, "--help"],
@@ -168,4 +199,4 @@ def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(comma
     )
     assert "Example: " in done.stdout
     flags = set(re.findall(r"--([a-z-]+)", done.stdout.partition("Options:")[2]))
-    assert flags <= {"proxy-url", "force", "replace", "help"}
+    assert flags <= {"proxy-url", "force", "all", "yes", "replace", "help"}

@@ -113,12 +113,19 @@ def test_what_wraps_does_not_print(wrapper: Wrapper) -> None:
     assert repr(bytes(range(32))) not in shown
 
 
-def test_a_keyring_of_several_versions_has_no_phrase() -> None:
-    with pytest.raises(Unsupported, match="several versions"):
-        recovery.phrase_of(KEYRING)
+def test_a_keyring_comes_back_from_the_phrases_of_all_its_versions_in_their_order() -> None:
+    phrases = [recovery.phrase_of(root) for _, root in sorted(KEYRING.roots.items())]
+    found = recovery.keyring_of(phrases, created=5)
+    assert list(found.roots) == [1, 2]
+    assert [root.export() for root in found.roots.values()] == [
+        root.export() for _, root in sorted(KEYRING.roots.items())
+    ]
+    assert {root.created for root in found.roots.values()} == {5}
+    with pytest.raises(BadInput, match="not none"):
+        recovery.keyring_of([], created=5)
 
 
 def test_the_place_of_a_wrong_word_is_told_and_not_the_word() -> None:
     with pytest.raises(BadInput, match="word 2, 24 of") as caught:
-        recovery.keyring_of("abandon hospitl " + "abandon " * 21 + "artt", created=0)
+        recovery.root_of("abandon hospitl " + "abandon " * 21 + "artt", created=0)
     assert "hospitl" not in caught.value.message

@@ -36,12 +36,14 @@ def phrase_of(store: Store) -> str:
     answer = store.proxy("POST", "/api/keyring/backup/")
     assert answer.status == 200, answer.body
     assert answer.headers["Cache-Control"] == "no-store"
-    phrase: str = answer.json()["phrase"]
+    (one,) = answer.json()
+    assert one["version"] == 1
+    phrase: str = one["phrase"]
     return phrase
 
 
 def restore(store: Store, phrase: str, **members: Any) -> Answer:
-    return store.proxy("POST", "/api/keyring/restore/", {"phrase": phrase, **members})
+    return store.proxy("POST", "/api/keyring/restore/", {"phrases": [phrase], **members})
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
@@ -148,7 +150,10 @@ def test_a_backup_is_confirmed_with_the_words_and_with_no_others(shared: Service
     assert store.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is False
 
     answer = store.proxy("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
-    assert answer.json() == {"backup_confirmed": True}
+    assert answer.json()["backup_confirmed"] is True
+    assert store.proxy("POST", "/api/keyring/backup/").json() == []
+    everything = store.proxy("POST", "/api/keyring/backup/", {"all": True}).json()
+    assert everything == [{"version": 1, "phrase": phrase}]
     assert store.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is True
     assert stranger.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is False
 
@@ -179,6 +184,8 @@ def test_a_keyring_is_nobody_elses_and_asking_for_it_makes_none(shared: Service)
         ("POST", "/api/keyring/backup/"),
         ("POST", "/api/keyring/backup/confirm/"),
         ("POST", "/api/keyring/restore/"),
+        ("POST", "/api/keyring/rotate/"),
+        ("GET", "/api/keyring/schemas/"),
     ):
         nobody = Store(shared, Account("nobody@example.org", "x" * 12, ""), "")
         assert nobody.proxy(method, path, {}).status == 401
@@ -186,7 +193,7 @@ def test_a_keyring_is_nobody_elses_and_asking_for_it_makes_none(shared: Service)
     assert refusal(store.proxy("GET", "/api/keyring/")) == (404, "no_keyring")
 
 
-@pytest.mark.parametrize("path", ["/api/keyring/rotate/", "/api/keyring/restore/x", "/api/keyring"])
+@pytest.mark.parametrize("path", ["/api/keyring/x/", "/api/keyring/restore/x", "/api/keyring"])
 def test_what_is_sent_to_the_keyring_is_never_forwarded(shared: Service, path: str) -> None:
     store = Store(shared, shared.new_account(), "")
     assert refusal(store.proxy("POST", path, {"phrase": "x"})) == (403, "not_forwarded")
@@ -194,7 +201,7 @@ def test_what_is_sent_to_the_keyring_is_never_forwarded(shared: Service, path: s
 
 def test_a_body_of_another_form_is_not_repeated(shared: Service) -> None:
     store = Store(shared, shared.new_account(), "")
-    for body in ({"phrase": ["xylophone"]}, "xylophone", {"words": "xylophone"}):
+    for body in ({"phrases": [["xylophone"]]}, "xylophone", {"words": "xylophone"}):
         answer = store.proxy("POST", "/api/keyring/restore/", body)
         assert refusal(answer) == (400, "invalid_query")
         assert b"xylophone" not in answer.body

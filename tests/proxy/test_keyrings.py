@@ -12,7 +12,7 @@ import pytest
 from encrypted_records.crypto.format import WRAP_PASSPHRASE
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Cost, Passphrase, unwrap, wrapping_of
-from encrypted_records.errors import Closed, Conflict, Startup
+from encrypted_records.errors import Closed, Conflict, NotFound, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy import durable
 from encrypted_records.proxy.keyrings import Keyrings
@@ -245,7 +245,7 @@ def test_asking_for_a_keyring_does_not_make_one(tmp_path: Path) -> None:
 
 def test_a_restored_keyring_is_the_users_and_counts_as_backed_up(tmp_path: Path) -> None:
     other, keyrings = Keyring.generate(created=9), Keyrings(tmp_path)
-    assert not keyrings.backup_confirmed(USER, keyrings.of(USER))
+    assert keyrings.backups.missing(USER, keyrings.of(USER)) == [1]
     old = keyring_file(tmp_path).read_bytes()
 
     with pytest.raises(Conflict) as caught:
@@ -256,7 +256,7 @@ def test_a_restored_keyring_is_the_users_and_counts_as_backed_up(tmp_path: Path)
 
     expected = other.schema(ORGANIZATION, SCHEMA).newest.id
     assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == expected
-    assert keyrings.backup_confirmed(USER, other)
+    assert keyrings.backups.missing(USER, other) == []
     (kept,) = (tmp_path / "keyrings").glob("*.previous")
     assert kept.read_bytes() == old
 
@@ -292,9 +292,57 @@ def test_a_restoration_that_fails_leaves_what_is_on_disk_in_use(
     assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == before
 
 
-def test_a_confirmed_backup_is_of_one_keyring_alone(tmp_path: Path) -> None:
+def test_a_confirmed_backup_is_of_one_key_alone(tmp_path: Path) -> None:
     keyrings = Keyrings(tmp_path)
-    keyrings.confirm_backup(USER, keyrings.of(USER))
+    keyring = keyrings.of(USER)
+    keyrings.backups.confirm(USER, keyring.roots.values())
 
-    assert Keyrings(tmp_path).backup_confirmed(USER, keyrings.of(USER))
-    assert not keyrings.backup_confirmed(USER, Keyring.generate())
+    assert Keyrings(tmp_path).backups.missing(USER, keyring) == []
+    assert keyrings.backups.missing(USER, Keyring.generate()) == [1]
+    rotated = keyrings.rotate(USER)
+    assert keyrings.backups.missing(USER, rotated) == [2]
+    keyrings.backups.confirm(USER, [rotated.roots[2]])
+    assert Keyrings(tmp_path).backups.missing(USER, rotated) == []
+
+
+def test_a_rotated_keyring_is_sealed_as_before_and_the_old_file_is_kept(tmp_path: Path) -> None:
+    keyrings = Keyrings(tmp_path, quick())
+    before = keyrings.of(USER)
+    old = keyring_file(tmp_path).read_bytes()
+
+    rotated = keyrings.rotate(USER)
+
+    assert rotated.newest == 2
+    assert rotated.roots[1].export() == before.roots[1].export()
+    assert rotated.roots[2].created > 1_700_000_000
+    assert keyrings.of(USER) is rotated
+    assert Keyrings(tmp_path, quick()).of(USER).fingerprint == rotated.fingerprint
+    (kept,) = (tmp_path / "keyrings").glob("*.previous")
+    assert kept.read_bytes() == old
+
+
+def test_what_is_not_there_or_locked_is_not_rotated(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        Keyrings(tmp_path, quick()).rotate(USER)
+    Keyrings(tmp_path, quick()).of(USER)
+    old = keyring_file(tmp_path).read_bytes()
+    with pytest.raises(Closed):
+        Keyrings(tmp_path, quick("another")).rotate(USER)
+    assert keyring_file(tmp_path).read_bytes() == old
+
+
+def test_a_keyring_with_all_keys_of_the_present_one_needs_no_leave_to_replace_it(
+    tmp_path: Path,
+) -> None:
+    keyrings = Keyrings(tmp_path)
+    present = keyrings.of(USER)
+    newer = present.rotated()
+    for other in (Keyring({1: newer.roots[2], 2: newer.roots[1]}), Keyring.generate().rotated()):
+        with pytest.raises(Conflict):
+            keyrings.restore(USER, other, replace=False)
+
+    keyrings.restore(USER, newer, replace=False)
+
+    assert Keyrings(tmp_path).of(USER).fingerprint == newer.fingerprint
+    with pytest.raises(Conflict):
+        keyrings.restore(USER, present, replace=False)

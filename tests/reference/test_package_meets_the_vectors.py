@@ -212,24 +212,21 @@ def test_a_root_key_has_its_fingerprint() -> None:
 
 def test_a_root_key_has_its_phrase_and_comes_back_from_it() -> None:
     for entry in PHRASES["good"]:
-        keyring = Keyring({1: RootKey(bytes.fromhex(entry["root"]))})
-        assert recovery.phrase_of(keyring) == entry["phrase"]
-        found = recovery.keyring_of(entry["phrase"], created=7)
-        assert {kv: (root.export().hex(), root.created) for kv, root in found.roots.items()} == {
-            1: (entry["root"], 7)
-        }
+        assert recovery.phrase_of(RootKey(bytes.fromhex(entry["root"]))) == entry["phrase"]
+        found = recovery.root_of(entry["phrase"], created=7)
+        assert (found.export().hex(), found.created) == (entry["root"], 7)
 
 
 def test_case_and_white_space_of_a_phrase_do_not_matter() -> None:
     for text in PHRASES["same"]["phrases"]:
-        found = recovery.keyring_of(text, created=0)
-        assert found.roots[1].export().hex() == PHRASES["same"]["root"]
+        found = recovery.root_of(text, created=0)
+        assert found.export().hex() == PHRASES["same"]["root"]
 
 
 @pytest.mark.parametrize("entry", PHRASES["bad"], ids=lambda entry: entry["why"])
 def test_a_phrase_with_a_mistake_is_refused_and_not_repeated(entry: dict[str, Any]) -> None:
     with pytest.raises(ErsError) as caught:
-        recovery.keyring_of(entry["phrase"], created=0)
+        recovery.root_of(entry["phrase"], created=0)
     assert code_of(caught.value) == entry["error"]
     assert caught.value.reason == "invalid_phrase"
     said = set(f"{caught.value.message} {caught.value.hint}".split())

@@ -30,7 +30,7 @@ COMMANDS = {
         "dataset": "List, make, change or delete datasets.",
         "schema": "List, make, change or delete schemas; infer one from data.",
         "record": "Store, search, read records.",
-        "keyring": "Show, back up or restore your keyring.",
+        "keyring": "Show, back up, restore or rotate your keyring.",
     },
     "Help": {
         "status": "Say whether proxy and API answer.",

@@ -27,6 +27,8 @@ from encrypted_records.model.records import (
 #: Rows and pages asked for in one request; the API takes no fewer.
 MAX_ROWS = 1000
 MAX_PAGES = 1000
+#: Schemas asked for in one request: each comes with its definition.
+MAX_SCHEMAS = 100
 
 
 class SchemaResource(msgspec.Struct):
@@ -36,6 +38,23 @@ class SchemaResource(msgspec.Struct):
     url: str
     organization: str
     schema: msgspec.Raw
+
+
+class SchemaKeyState(msgspec.Struct):
+    """What the API says of a schema's keys; null until it has records."""
+
+    id: str
+    url: str
+    name: str
+    organization: str
+    key_id: str | None
+    key_version: U32 | None
+    first_key_version: U32 | None
+
+
+class _SchemaPage(msgspec.Struct):
+    next: str | None
+    results: list[SchemaKeyState]
 
 
 class _Access(msgspec.Struct):
@@ -87,6 +106,17 @@ class Api:
         answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)
         resource: SchemaResource = answer.typed(SchemaResource)
         return resource
+
+    async def schema_keys(self, auth: str) -> list[SchemaKeyState]:
+        """All schemas that the caller reaches."""
+        found: list[SchemaKeyState] = []
+        path: str | None = f"/api/schemas/?limit={MAX_SCHEMAS}"
+        while path is not None:
+            answer = await self.transport.request("GET", path, auth=auth)
+            page: _SchemaPage = answer.typed(_SchemaPage)
+            found += page.results
+            path = page.next
+        return found
 
     async def sealed_record(self, record_id: bytes, auth: str) -> SealedRecord:
         answer = await self.transport.request("GET", reference("records", record_id), auth=auth)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from encrypted_records.client.transport import Authorization, Transport
 from encrypted_records.errors import ApiFailed, Malformed, NoProxy, ProxyUnreachable
 from encrypted_records.model import strict_json
+
+T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 #: What goes there is plaintext or keys, which an API must never see.
@@ -109,3 +111,15 @@ class Connection:
             return strict_json.loads(answer.body)
         except Malformed:
             raise ApiFailed("the answer was not the JSON that was expected") from None
+
+
+def typed(found: Any, kind: type[T]) -> T:
+    """``found`` as ``kind``.
+
+    Raises:
+        ApiFailed: it is not.
+    """
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError:
+        raise ApiFailed("the answer was not the JSON that was expected") from None

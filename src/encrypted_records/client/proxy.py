@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from encrypted_records.client.connection import typed
+from encrypted_records.client.keyring import KeyringCalls
 from encrypted_records.client.resources import Resources
 from encrypted_records.errors import ApiFailed
 from encrypted_records.model.ids import reference
 from encrypted_records.model.predicates import MAX_LIMIT
-
-T = TypeVar("T")
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -34,23 +34,6 @@ class User(msgspec.Struct, frozen=True):
     organizations: list[str]
 
 
-class KeyVersion(msgspec.Struct, frozen=True):
-    """One root key; ``created`` is in seconds since 1970, 0 where it is not known."""
-
-    version: int
-    created: int
-    fingerprint: str
-
-
-class KeyringInfo(msgspec.Struct, frozen=True):
-    """What may be shown of a keyring."""
-
-    fingerprint: str
-    versions: list[KeyVersion]
-    wrapping: str
-    backup_confirmed: bool
-
-
 class Tokens(msgspec.Struct, frozen=True):
     """An access token, and the refresh token for the next pair, which works once."""
 
@@ -59,13 +42,6 @@ class Tokens(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return "<tokens>"
-
-
-class _Phrase(msgspec.Struct, frozen=True):
-    phrase: str
-
-    def __repr__(self) -> str:
-        return "<phrase>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +63,7 @@ class Found:
     results: tuple[FoundRecord, ...]
 
 
-def _typed(found: Any, kind: type[T]) -> T:
-    """``found`` as ``kind``.
-
-    Raises:
-        ApiFailed: it is not.
-    """
-    try:
-        return msgspec.convert(found, kind)
-    except msgspec.ValidationError:
-        raise ApiFailed("the answer was not the JSON that was expected") from None
-
-
-class ProxyClient(Resources):
+class ProxyClient(Resources, KeyringCalls):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
@@ -177,39 +141,15 @@ class ProxyClient(Resources):
         answer = await self._transport.request("GET", "/api/users/self/")
         return answer.typed(User)  # type: ignore[no-any-return] # typed() checks it
 
-    async def keyring(self) -> KeyringInfo:
-        answer = await self._transport.request("GET", "/api/keyring/")
-        return answer.typed(KeyringInfo)  # type: ignore[no-any-return] # typed() checks it
-
-    async def backup_phrase(self) -> str:
-        """The recovery phrase. It is the key: it belongs on paper, and nowhere else."""
-        answer = await self._transport.request("POST", "/api/keyring/backup/")
-        return answer.typed(_Phrase).phrase  # type: ignore[no-any-return] # typed() checks it
-
-    async def confirm_backup(self, phrase: str) -> None:
-        """Let the proxy remember that its user has the phrase."""
-        body = {"phrase": phrase}
-        await self._transport.request("POST", "/api/keyring/backup/confirm/", json=body)
-
-    async def restore_keyring(self, phrase: str, *, replace: bool = False) -> KeyringInfo:
-        """Make the phrase's keyring this user's at the proxy.
-
-        Args:
-            replace: whether it may take the place of another.
-        """
-        body = {"phrase": phrase, "replace": replace}
-        answer = await self._transport.request("POST", "/api/keyring/restore/", json=body)
-        return answer.typed(KeyringInfo)  # type: ignore[no-any-return] # typed() checks it
-
     async def create_dataset(self, *, name: str, organization: str) -> Created:
         found = await self.create("datasets", name=name, organization=organization)
-        return _typed(found, Created)
+        return typed(found, Created)
 
     async def create_schema(
         self, *, name: str, dataset: str, definition: Mapping[str, Any]
     ) -> Created:
         found = await self.create("schemas", name=name, dataset=dataset, schema=definition)
-        return _typed(found, Created)
+        return typed(found, Created)
 
     async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
         """Store at most 100 records: all of them, or on any error none.
@@ -222,7 +162,7 @@ class ProxyClient(Resources):
 
     async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[Created]:
         """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
-        return _typed(await self._ask("POST", "/api/records/ingest/", body), list[Created])
+        return typed(await self._ask("POST", "/api/records/ingest/", body), list[Created])
 
     async def search(
         self,

@@ -68,9 +68,8 @@ KEYRING_VERSION = 1
 WRAP_MACHINE_KEY = 1
 WRAP_PASSPHRASE = 2
 SALT_BYTES = 16
-#: A recovery phrase (section 8.1) and the keyring version that it holds.
+#: A recovery phrase (section 8.1).
 PHRASE_WORDS = 24
-PHRASE_KEYRING_VERSION = 1
 #: What a reader derives a key with; more would let a hostile file exhaust the machine.
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -183,21 +184,24 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
     )
 
 
-def phrase_of(keyring: Keyring) -> str:
-    """The recovery phrase: 24 words that are the keyring. Whoever calls this answers for them.
+def phrase_of(root: RootKey) -> str:
+    """The recovery phrase: 24 words that are the key. Whoever calls this answers for them."""
+    return _bip39().to_mnemonic(root.export())
+
+
+def keyring_of(phrases: Sequence[str], *, created: int) -> Keyring:
+    """The keyring of these phrases, one for each version from 1 on, in their order.
 
     Raises:
-        Unsupported: a keyring of several versions, which no phrase holds.
+        BadInput: none, or one that is no phrase or has a mistake in it.
     """
-    if set(keyring.roots) != {fmt.PHRASE_KEYRING_VERSION}:
-        raise Unsupported(
-            "a keyring of several versions has no recovery phrase",
-            hint="back up the keyring file and what it is sealed with instead",
-        )
-    return _bip39().to_mnemonic(keyring.roots[fmt.PHRASE_KEYRING_VERSION].export())
+    if not phrases:
+        raise _no_phrase("a keyring comes from the recovery phrases of all its versions, not none")
+    roots = [root_of(phrase, created=created) for phrase in phrases]
+    return Keyring(dict(enumerate(roots, start=1)))
 
 
-def keyring_of(phrase: str, *, created: int) -> Keyring:
+def root_of(phrase: str, *, created: int) -> RootKey:
     """Undo :func:`phrase_of`; case and white space do not matter.
 
     Raises:
@@ -214,7 +218,7 @@ def keyring_of(phrase: str, *, created: int) -> Keyring:
         secret = bytes(_bip39().to_entropy(words))
     except ValueError:
         raise _no_phrase("the checksum of the recovery phrase is wrong") from None
-    return Keyring({fmt.PHRASE_KEYRING_VERSION: RootKey(secret, created=created)})
+    return RootKey(secret, created=created)
 
 
 @cache

@@ -19,9 +19,18 @@ from pathlib import Path
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import MachineKey, Passphrase, unwrap, wrap, wrapping_of
-from encrypted_records.errors import Closed, Conflict, DoesNotOpen, ErsError, Startup, Unsupported
+from encrypted_records.errors import (
+    Closed,
+    Conflict,
+    DoesNotOpen,
+    ErsError,
+    NotFound,
+    Startup,
+    Unsupported,
+)
 from encrypted_records.model import ids
 from encrypted_records.proxy import durable
+from encrypted_records.proxy.backups import Backups
 from encrypted_records.proxy.unlocking import machine_key
 
 log = logging.getLogger(__name__)
@@ -45,8 +54,7 @@ class Keyrings:
         """
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._confirmed = folder / "backups"
-        self._confirmed.mkdir(mode=0o700, exist_ok=True)
+        self.backups = Backups(folder / "backups")
         self._passphrase = passphrase
         self._machine_key = self._needed_machine_key(folder / "machine.key")
         self._open: dict[bytes, Keyring] = {}
@@ -74,33 +82,70 @@ class Keyrings:
         with self._lock:
             return self._opened(user)
 
-    def restore(self, user: bytes, keyring: Keyring, *, replace: bool) -> None:
-        """Make ``keyring``, which came from its recovery phrase, the user's.
+    def rotate(self, user: bytes) -> Keyring:
+        """Add a version to the user's keyring, which seals from now on.
 
-        Args:
-            replace: whether it may take the place of another, whose file is then kept.
+        The new file takes the place of the old one in one step, so that whatever interrupts this
+        leaves one of the two.
 
         Raises:
-            Conflict: there is one, and it is not to be replaced.
+            NotFound: there is no keyring to rotate.
+            Closed: as :meth:`of`.
+        """
+        with self._lock:
+            present = self._opened(user)
+            if present is None:
+                raise no_keyring()
+            rotated = present.rotated(created=int(time.time()))
+            self._replace(user, rotated)
+            log.info("keyring %s now has version %d", self._path(user).name, rotated.newest)
+            return rotated
+
+    def restore(self, user: bytes, keyring: Keyring, *, replace: bool) -> None:
+        """Make ``keyring``, which came from a backup, the user's.
+
+        Args:
+            replace: whether it may take the place of one that has other keys. One that has all
+                keys of the present one may always. What is replaced is kept.
+
+        Raises:
+            Conflict: there is one with other keys, and it is not to be replaced.
         """
         path = self._path(user)
         with self._lock:
-            file = wrap(keyring, self._wrapper, user)
-            if not durable.write_once(path, file):
-                if not replace:
-                    raise Conflict(
-                        "you have a keyring here already",
-                        code="keyring_exists",
-                        hint="its file is kept if you repeat this with replace",
-                    )
-                # Should the replacing fail half way, the next question reads what is on disk.
-                self._open.pop(user, None)
-                kept = durable.replace_and_keep(path, file)
-                log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
-            self._open[user] = keyring
-            if self._passphrase is not None:
-                self._seal_kept(path, self._passphrase, user)
-        self.confirm_backup(user, keyring)
+            if durable.write_once(path, wrap(keyring, self._wrapper, user)):
+                self._open[user] = keyring
+            elif replace or self._is_part_of(user, keyring):
+                self._replace(user, keyring)
+            else:
+                raise Conflict(
+                    "you have another keyring here already",
+                    code="keyring_exists",
+                    hint="its file is kept if you repeat this with replace",
+                )
+        self.backups.confirm(user, keyring.roots.values())
+
+    def _is_part_of(self, user: bytes, keyring: Keyring) -> bool:
+        """Whether ``keyring`` has every key of the user's present one."""
+        try:
+            present = self._opened(user)
+        except Closed:
+            return False
+        assert present is not None
+        found = {version: root.fingerprint for version, root in keyring.roots.items()}
+        return all(
+            found.get(version) == root.fingerprint for version, root in present.roots.items()
+        )
+
+    def _replace(self, user: bytes, keyring: Keyring) -> None:
+        path = self._path(user)
+        # Should this fail half way, the next question reads what is on disk.
+        self._open.pop(user, None)
+        kept = durable.replace_and_keep(path, wrap(keyring, self._wrapper, user))
+        log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
+        self._open[user] = keyring
+        if self._passphrase is not None:
+            self._seal_kept(path, self._passphrase, user)
 
     def wrapping_name(self, user: bytes) -> str:
         """How the user's keyring, which exists, is sealed."""
@@ -111,18 +156,6 @@ class Keyrings:
             raise _damaged(
                 path, "its file is gone or damaged", "back it up before the proxy ends"
             ) from None
-
-    def confirm_backup(self, user: bytes, keyring: Keyring) -> None:
-        """Remember that the user has this keyring's recovery phrase."""
-        durable.replace(self._confirmed / ids.to_text(user), keyring.fingerprint.hex().encode())
-
-    def backup_confirmed(self, user: bytes, keyring: Keyring) -> bool:
-        """Whether the user has shown to have the phrase of the keyring as it is now."""
-        try:
-            confirmed = (self._confirmed / ids.to_text(user)).read_bytes()
-        except FileNotFoundError:
-            return False
-        return confirmed == keyring.fingerprint.hex().encode()
 
     def _opened(self, user: bytes) -> Keyring | None:
         if user in self._open:
@@ -223,3 +256,11 @@ def _under_machine_key(file: bytes) -> bool:
 
 def _damaged(path: Path, message: str, hint: str) -> Closed:
     return Closed(f"keyring {path.name}: {message}", code="keyring_damaged", hint=hint)
+
+
+def no_keyring() -> NotFound:
+    return NotFound(
+        "you have no keyring here yet",
+        code="no_keyring",
+        hint="it is made with the first records that are stored, or restored from a backup",
+    )

@@ -1,7 +1,7 @@
-"""/api/keyring/: what the caller's keyring is, its recovery phrase, and bringing it here.
+"""/api/keyring/: what the caller's keyring is, its recovery phrases, and bringing it here.
 
-The phrase is the key. It is in the answer to one request and in the bodies of two; no error, log
-line or other answer holds a word of it.
+A phrase is a key. It is in the answer to one request and in the bodies of two; no error, log line
+or other answer holds a word of it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from encrypted_records.client.api import SchemaKeyState
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.crypto.recovery import keyring_of, phrase_of
-from encrypted_records.errors import BadInput, InvalidQuery, NotFound
+from encrypted_records.crypto.recovery import keyring_of, phrase_of, root_of
+from encrypted_records.errors import BadInput, InvalidQuery, KeyMissing
+from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.answers import answer
+from encrypted_records.proxy.keyrings import no_keyring
 from encrypted_records.proxy.parts import Parts, parts_of
-from encrypted_records.proxy.routes.bodies import read_json
+from encrypted_records.proxy.routes.bodies import media_type, read_json
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    all: bool = False
 
 
 class _Phrase(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,7 +35,7 @@ class _Phrase(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Restoration(msgspec.Struct, forbid_unknown_fields=True):
-    phrase: str
+    phrases: list[str]
     replace: bool = False
 
 
@@ -41,6 +48,7 @@ async def show(request: Request) -> Response:
 
 
 def _keyring_json(parts: Parts, user: bytes, keyring: Keyring) -> dict[str, Any]:
+    missing = parts.keyrings.backups.missing(user, keyring)
     return {
         "fingerprint": keyring.fingerprint.hex(),
         "versions": [
@@ -48,46 +56,99 @@ def _keyring_json(parts: Parts, user: bytes, keyring: Keyring) -> dict[str, Any]
                 "version": version,
                 "created": root.created,
                 "fingerprint": root.fingerprint.hex(),
+                "backup_confirmed": version not in missing,
             }
             for version, root in sorted(keyring.roots.items())
         ],
         "wrapping": parts.keyrings.wrapping_name(user),
-        "backup_confirmed": parts.keyrings.backup_confirmed(user, keyring),
+        "backup_confirmed": not missing,
     }
 
 
-async def backup(request: Request) -> Response:
-    """POST /api/keyring/backup/: the recovery phrase, of a keyring made now if there is none."""
+async def schemas(request: Request) -> Response:
+    """GET /api/keyring/schemas/: which version seals each schema that the caller reaches.
+
+    The API says it, and can lie; that a key is held is computed here.
+    """
+    parts = parts_of(request)
+    caller = await parts.caller(request)
+    keyring = await _existing(parts, caller.user)
+    return answer(
+        [
+            {
+                "url": one.url,
+                "name": one.name,
+                "first_key_version": one.first_key_version,
+                "key_version": one.key_version,
+                "key_id": one.key_id,
+                "held": _holds(keyring, one),
+            }
+            for one in await parts.api.schema_keys(caller.auth)
+            if one.key_id is not None
+        ]
+    )
+
+
+def _holds(keyring: Keyring, schema: SchemaKeyState) -> bool:
+    organization = from_reference(schema.organization, "organizations", pointer="/organization")
+    try:
+        keyring.schema(organization, from_text(schema.id)).named(
+            schema.key_version or 0, bytes.fromhex(schema.key_id or "")
+        )
+    except (KeyMissing, ValueError):
+        return False
+    return True
+
+
+async def rotate(request: Request) -> Response:
+    """POST /api/keyring/rotate/: a new version, which seals from now on."""
     parts = parts_of(request)
     user = (await parts.caller(request)).user
+    try:
+        keyring = await asyncio.to_thread(parts.keyrings.rotate, user)
+    finally:
+        # Also after a failure: it may have come when the file was replaced already.
+        parts.schemas.forget_user(user)
+    return answer(await asyncio.to_thread(_keyring_json, parts, user, keyring), 201)
+
+
+async def backup(request: Request) -> Response:
+    """POST /api/keyring/backup/: the recovery phrases of the versions that need a backup, or of
+    all, of a keyring made now if there is none."""
+    parts = parts_of(request)
+    user = (await parts.caller(request)).user
+    # A body may be left out.
+    asked = await _read(request, _Wanted) if media_type(request) else _Wanted()
     keyring = await asyncio.to_thread(parts.keyrings.of, user)
-    return answer({"phrase": phrase_of(keyring)})
+    missing = await asyncio.to_thread(parts.keyrings.backups.missing, user, keyring)
+    wanted = sorted(keyring.roots) if asked.all else missing
+    return answer([{"version": one, "phrase": phrase_of(keyring.roots[one])} for one in wanted])
 
 
 async def confirm(request: Request) -> Response:
-    """POST /api/keyring/backup/confirm/: the caller has the phrase; remember that."""
+    """POST /api/keyring/backup/confirm/: the caller has a version's phrase; remember that."""
     parts = parts_of(request)
     user = (await parts.caller(request)).user
     asked = await _read(request, _Phrase)
-    told = keyring_of(asked.phrase, created=0)
+    told = root_of(asked.phrase, created=0)
     keyring = await _existing(parts, user)
     # Fingerprints are public, so comparing them gives nothing away.
-    if told.fingerprint != keyring.fingerprint:
+    if told.fingerprint not in {root.fingerprint for root in keyring.roots.values()}:
         raise BadInput(
             "that is the recovery phrase of another keyring",
             code="invalid_phrase",
             hint="take the words that /api/keyring/backup/ shows",
         )
-    await asyncio.to_thread(parts.keyrings.confirm_backup, user, keyring)
-    return answer({"backup_confirmed": True})
+    await asyncio.to_thread(parts.keyrings.backups.confirm, user, [told])
+    return answer(await asyncio.to_thread(_keyring_json, parts, user, keyring))
 
 
 async def restore(request: Request) -> Response:
-    """POST /api/keyring/restore/: make the phrase's keyring the caller's."""
+    """POST /api/keyring/restore/: make the keyring of these phrases the caller's."""
     parts = parts_of(request)
     user = (await parts.caller(request)).user
     asked = await _read(request, _Restoration)
-    keyring = keyring_of(asked.phrase, created=int(time.time()))
+    keyring = keyring_of(asked.phrases, created=int(time.time()))
     try:
         await asyncio.to_thread(parts.keyrings.restore, user, keyring, replace=asked.replace)
     finally:
@@ -100,11 +161,7 @@ async def restore(request: Request) -> Response:
 async def _existing(parts: Parts, user: bytes) -> Keyring:
     keyring = await asyncio.to_thread(parts.keyrings.existing, user)
     if keyring is None:
-        raise NotFound(
-            "you have no keyring here yet",
-            code="no_keyring",
-            hint="it is made with the first records that are stored, or restored from its phrase",
-        )
+        raise no_keyring()
     return keyring
 
 
@@ -121,6 +178,8 @@ async def _read(request: Request, kind: Any) -> Any:
 
 routes = [
     Route("/api/keyring/", show, methods=["GET"]),
+    Route("/api/keyring/schemas/", schemas, methods=["GET"]),
+    Route("/api/keyring/rotate/", rotate, methods=["POST"]),
     Route("/api/keyring/backup/", backup, methods=["POST"]),
     Route("/api/keyring/backup/confirm/", confirm, methods=["POST"]),
     Route("/api/keyring/restore/", restore, methods=["POST"]),
