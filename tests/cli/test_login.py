@@ -207,7 +207,7 @@ def test_a_login_lies_in_the_keychain_where_there_is_one(
     logins = Logins(tmp_path)
     login = Login("ada@example.org", Tokens("access", "refresh"))
     assert asyncio.run(logins.keep(ADDRESS, login)) == "the keychain"
-    assert not logins.file.exists()
+    assert not logins.file.path.exists()
     assert Logins(tmp_path).find(ADDRESS) == login
 
     asyncio.run(logins.forget(ADDRESS))
@@ -223,18 +223,18 @@ def test_a_locked_keychain_leaves_the_file(
 
     logins = Logins(tmp_path)
     login = Login("ada@example.org", Tokens("access", "refresh"))
-    assert asyncio.run(logins.keep(ADDRESS, login)) == str(logins.file)
+    assert asyncio.run(logins.keep(ADDRESS, login)) == str(logins.file.path)
     assert logins.find(ADDRESS) == login
     assert logins.find("http://elsewhere") is None
 
 
 def test_a_damaged_file_is_named_with_the_way_out(nobody: Ers, tmp_path: Path) -> None:
     logins = kept(tmp_path, expires=0)
-    logins.file.write_text("{")
+    logins.file.path.write_text("{")
     with pytest.raises(InvalidSetting) as refused:
         logins.find(ADDRESS)
-    assert str(logins.file) in refused.value.message
-    assert "ers login" in refused.value.hint
+    assert str(logins.file.path) in refused.value.message
+    assert "delete it" in refused.value.hint
 
 
 def test_tokens_do_not_print() -> None:

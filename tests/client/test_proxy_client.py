@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from encrypted_records.client import resources
+from encrypted_records.client import connection
 from encrypted_records.client.proxy import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
 from tests.support.service import Account, Service, free_ports, running_service
@@ -45,7 +45,7 @@ def with_client(url: str, account: Account, question: Callable[[ProxyClient], Aw
 def test_a_list_is_followed_page_after_page(
     ask: Ask[Any], account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "_PAGE", 2)
+    monkeypatch.setattr(connection, "_PAGE", 2)
     names = [f"dataset {number}" for number in range(5)]
 
     async def make_and_list(client: ProxyClient) -> list[str]:

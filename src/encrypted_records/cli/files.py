@@ -78,9 +78,11 @@ def _begin(path: str, size: int) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(size)
     except OSError as error:
-        raise InvalidSetting(
-            f"{path} cannot be read: {(error.strerror or 'it fails').lower()}"
-        ) from None
+        raise cannot_read(path, error) from None
+
+
+def cannot_read(path: str, error: OSError) -> InvalidSetting:
+    return InvalidSetting(f"{path} cannot be read: {(error.strerror or 'it fails').lower()}")
 
 
 def media_type(path: str, beginning: bytes) -> str:

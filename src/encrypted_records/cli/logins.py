@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
-import platformdirs
 
-from encrypted_records.cli.data_folder import for_owner
 from encrypted_records.cli.settings import APP
+from encrypted_records.cli.state import StateFile
 from encrypted_records.client.proxy import Tokens
-from encrypted_records.errors import InvalidSetting, NotAuthenticated
+from encrypted_records.errors import NotAuthenticated
 from encrypted_records.model.tokens import expiry
 
 #: An access token is replaced this long before it expires: a request may take its time.
@@ -42,8 +40,7 @@ class Logins:
     """The logins of this machine's user, by address: a proxy's URL, or an API's."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or platformdirs.user_state_path(APP)
-        self.file = self.folder / "logins.json"
+        self.file = StateFile("logins", Login, folder)
         self._one_at_a_time = asyncio.Lock()
 
     def find(self, address: str) -> Login | None:
@@ -52,7 +49,7 @@ class Logins:
         Raises:
             InvalidSetting: the place where it is kept cannot be read.
         """
-        found = self._in_file().get(address)
+        found = self.file.read().get(address)
         if found is not None:
             return found
         text = None
@@ -111,54 +108,25 @@ class Logins:
     async def _locked(self) -> AsyncIterator[None]:
         """Alone among the tasks of this process and among all processes."""
         async with self._one_at_a_time:
-            with self._lock_file() as lock:
+            with self.file.lock_file("trade") as lock:
                 await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
                 yield
-
-    def _lock_file(self) -> IO[str]:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return open(self.folder / "logins.lock", "a", opener=for_owner)
 
     def _store(self, address: str, login: Login) -> str:
         text = msgspec.json.encode(login).decode()
         with _keychain() as keychain:
             if keychain is not None:
                 keychain.set_password(APP, address, text)
-                self._write({**self._in_file(), address: None})
+                self.file.put(address, None)
                 return "the keychain"
-        self._write({**self._in_file(), address: login})
-        return str(self.file)
+        self.file.put(address, login)
+        return str(self.file.path)
 
     def _remove(self, address: str) -> None:
-        self._write({**self._in_file(), address: None})
+        self.file.put(address, None)
         with _keychain() as keychain:
             if keychain is not None and keychain.get_password(APP, address) is not None:
                 keychain.delete_password(APP, address)
-
-    def _in_file(self) -> dict[str, Login]:
-        try:
-            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, Login])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.DecodeError):
-            raise InvalidSetting(
-                f"the file with logins cannot be read: {self.file}",
-                hint="delete it and run: ers login",
-            ) from None
-
-    def _write(self, logins: dict[str, Login | None]) -> None:
-        kept = {address: login for address, login in logins.items() if login is not None}
-        if not kept:
-            self.file.unlink(missing_ok=True)
-            return
-        # Written beside and renamed: a command that is killed here leaves the old file whole.
-        draft = self.file.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        with open(draft, "xb", opener=for_owner) as file:
-            file.write(msgspec.json.encode(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.file)
 
 
 @contextmanager

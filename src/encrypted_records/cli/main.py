@@ -33,6 +33,7 @@ COMMANDS = {
         "keyring": "Show, back up, restore or rotate your keyring.",
     },
     "Help": {
+        "doctor": "Look for what is wrong, and say what to do.",
         "status": "Say whether proxy and API answer.",
         "completion": "Print what makes your shell complete ers.",
     },

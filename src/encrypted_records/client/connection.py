@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +16,8 @@ from encrypted_records.model import strict_json
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
+#: Things asked for in one request of a list.
+_PAGE = 1000
 #: What goes there is plaintext or keys, which an API must never see.
 _FOR_PROXIES_ALONE = (
     "/api/records/",
@@ -111,6 +113,19 @@ class Connection:
             return strict_json.loads(answer.body)
         except Malformed:
             raise ApiFailed("the answer was not the JSON that was expected") from None
+
+    async def _listed(self, path: str | None, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
+        """What a list holds, page after page."""
+        params: Mapping[str, str] | None = {**filters, "limit": str(_PAGE)}
+        while path is not None:
+            page = await self._ask("GET", path, params=params)
+            try:
+                results, path = page["results"], page["next"]
+            except (KeyError, TypeError):
+                raise ApiFailed("the list is not of the expected form") from None
+            params = None  # the link holds them
+            for one in results:
+                yield one
 
 
 def typed(found: Any, kind: type[T]) -> T:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
 
 from encrypted_records.client.connection import typed
+from encrypted_records.client.jobs import Jobs
 from encrypted_records.client.keyring import KeyringCalls
 from encrypted_records.client.resources import Resources
+from encrypted_records.client.uploads import Uploads
 from encrypted_records.errors import ApiFailed
 from encrypted_records.model.ids import reference
 from encrypted_records.model.predicates import MAX_LIMIT
@@ -63,7 +66,7 @@ class Found:
     results: tuple[FoundRecord, ...]
 
 
-class ProxyClient(Resources, KeyringCalls):
+class ProxyClient(Resources, Jobs, Uploads, KeyringCalls):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
@@ -77,6 +80,16 @@ class ProxyClient(Resources, KeyringCalls):
             "GET", "/api/status/", timeout=seconds, repeatable=False
         )
         return answer.typed(dict[str, Any])  # type: ignore[no-any-return] # typed() checks it
+
+    async def clock(self) -> float | None:
+        """The API's time, in seconds since 1970; None where it does not tell."""
+        answer = await self._transport.request("GET", "/api/csrf/")
+        # The proxy adds a time of its own ahead of the API's.
+        told = [value for name, value in answer.headers.items() if name.lower() == "date"]
+        try:
+            return parsedate_to_datetime(told[-1]).timestamp()
+        except (IndexError, ValueError):
+            return None
 
     async def register(self, *, email: str, password: str, organization_name: str) -> None:
         """Open an account with an organization of its own. A message goes to ``email``."""

@@ -10,10 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from encrypted_records.client.connection import Connection
-from encrypted_records.errors import ApiFailed
 
 Resource = Mapping[str, Any]
-_PAGE = 1000
 
 
 class Resources(Connection):
@@ -24,17 +22,8 @@ class Resources(Connection):
             collection: such as ``datasets``.
             filters: those that docs/http-api.md names for it, such as ``slug="people"``.
         """
-        path: str | None = f"/api/{collection}/"
-        params: Mapping[str, str] | None = {**filters, "limit": str(_PAGE)}
-        while path is not None:
-            page = await self._ask("GET", path, params=params)
-            try:
-                results, path = page["results"], page["next"]
-            except (KeyError, TypeError):
-                raise ApiFailed("the list is not of the expected form") from None
-            params = None  # the link holds them
-            for resource in results:
-                yield resource
+        async for one in self._listed(f"/api/{collection}/", **filters):
+            yield one
 
     async def resource(self, url: str) -> Resource:
         """The resource at a path."""

@@ -194,6 +194,24 @@ class Transport:
                 self._checked(Response(answer.status, answer.headers, body))
             yield self._chunks(answer)
 
+    async def messages(self, path: str) -> AsyncIterator[str]:
+        """Open a WebSocket and yield its text messages until the other side closes it.
+
+        Raises:
+            Unavailable: it cannot be opened, or broke.
+        """
+        await self.prepare(path)
+        sent = await self._headers(None, None)
+        with self._ours():
+            socket = await self.session.ws_connect(self.base_url + path, headers=sent, heartbeat=30)
+        async with socket:
+            while True:
+                with self._ours():
+                    message = await socket.receive()
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    return
+                yield message.data
+
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         # Only reading is inside: what the caller does with a chunk fails under its own name.
         with self._ours():

@@ -1,0 +1,129 @@
+"""``ers job``: batch jobs, which store any number of records."""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.sources import KINDS, source_of
+from encrypted_records.cli.terminal import say
+from encrypted_records.cli.uploading import finish, order_of, send, takes_order
+
+_COLUMNS = ("job_id", "status", "processed", "total", "error")
+_JOB = click.argument("job", metavar="JOB")
+
+
+@click.group(short_help="Upload any number of records, and follow the jobs that store them.")
+def job() -> None:
+    """Batch jobs: they check an upload as a whole, and store all of it or nothing."""
+
+
+@job.command(short_help="Upload a file of records and see it stored.")
+@click.argument("file", type=click.Path(allow_dash=True, dir_okay=False))
+@takes_order
+@click.option("--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help.")
+@connected(organization=True)
+@takes_output
+async def upload(
+    session: Session,
+    file: str,
+    schema: str | None,
+    dataset: str | None,
+    batch_size: int | None,
+    skip_invalid: bool,
+    detach: bool,
+    kind: str | None,
+    output: Output,
+) -> int | None:
+    """Upload a file of any size and wait until its records are stored: CSV, a JSON array, JSON
+    lines, Parquet or Arrow; - is standard input.
+
+    All rows are checked before any is stored. Large files are sent so that the same command goes
+    on after an interruption. Once a file is uploaded, Ctrl-C leaves its job running. The exit code
+    is 0 when the job completed, 6 when rows were rejected.
+
+    \b
+    Examples:
+      ers job upload people.csv --schema patient
+      ers record search --schema patient --all | ers job upload - --schema acme/medical/draft
+    """
+    source = source_of(file, kind)
+    order = await order_of(session, schema, dataset, batch_size, skip_invalid)
+    started = await send(session, source, order)
+    if detach:
+        say(started)
+        return None
+    return await finish(session, started, output)
+
+
+@job.command("list", short_help="List your jobs, the newest first.")
+@connected()
+@takes_output
+async def list_(session: Session, output: Output) -> None:
+    """List your jobs of the last thirty days, the newest first.
+
+    \b
+    Example:
+      ers job list
+    """
+    await output.many(session.client.jobs(), _COLUMNS)
+
+
+@job.command(short_help="Show how far a job has come.")
+@_JOB
+@connected()
+@takes_output
+async def status(session: Session, job: str, output: Output) -> None:
+    """Show how far a job has come.
+
+    \b
+    Example:
+      ers job status "$JOB"
+    """
+    from msgspec import to_builtins  # noqa: PLC0415 - slow to import
+
+    output.one({"job_id": job, **to_builtins(await session.client.job(job))})
+
+
+@job.command(short_help="Wait until a job has ended.")
+@_JOB
+@connected()
+@takes_output
+async def watch(session: Session, job: str, output: Output) -> int:
+    """Show a job's progress until it ends; exit code as of ers job upload. Ctrl-C stops watching,
+    not the job.
+
+    \b
+    Example:
+      ers job watch "$JOB"
+    """
+    return await finish(session, job, output)
+
+
+@job.command(short_help="Cancel a job; nothing of it is stored.")
+@_JOB
+@connected()
+async def cancel(session: Session, job: str) -> None:
+    """Cancel a job, of which then nothing is stored; one that has ended is forgotten.
+
+    \b
+    Example:
+      ers job cancel "$JOB"
+    """
+    await session.client.cancel_job(job)
+    say("Cancelled.")
+
+
+@job.command(short_help="List the rows that do not fit.")
+@_JOB
+@connected()
+@takes_output
+async def errors(session: Session, job: str, output: Output) -> None:
+    """List the rows of a job that do not fit their schema: row, field, and what is wrong.
+
+    \b
+    Example:
+      ers job errors "$JOB" --output csv
+    """
+    await output.many(session.client.job_errors(job), ("row", "field", "code", "detail"))

@@ -1,0 +1,172 @@
+"""Send a file of records as a batch job, and see the job through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from encrypted_records.cli.bars import Moved, bar
+from encrypted_records.cli.output import Output
+from encrypted_records.cli.session import Session
+from encrypted_records.cli.sources import Source
+from encrypted_records.cli.state import StateFile
+from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, warn
+from encrypted_records.errors import ErsError, NotFound, Unavailable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: From this size on a file is sent so that it can go on after an interruption.
+RESUMABLE_BYTES = 64 << 20
+#: Flaws that are shown when a job fails; ers job errors lists all.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a job is to be done; ``schema`` is the id of that of records that name none."""
+
+    schema: str | None = None
+    batch_size: int | None = None
+    skip_invalid: bool = False
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema,
+            "batch_size": self.batch_size,
+            "skip_invalid": self.skip_invalid,
+        }
+
+
+def takes_order(command: Command) -> Command:
+    """Give a command the options of an upload."""
+    for option in (
+        click.option("--detach", is_flag=True, help="Do not wait for the job to end."),
+        click.option("--skip-invalid", is_flag=True, help="Store the good rows, list the others."),
+        click.option("--batch-size", type=click.IntRange(1, 1000), help="Unit of progress; 10."),
+        click.option("--dataset", metavar="NAME", help="Where to look for the schema."),
+        click.option("--schema", metavar="NAME", help="Of CSV, and of records that name none."),
+    ):
+        command = option(command)
+    return command
+
+
+async def order_of(
+    session: Session,
+    schema: str | None,
+    dataset: str | None,
+    batch_size: int | None,
+    skip_invalid: bool,
+) -> Order:
+    """What the options of :func:`takes_order` say."""
+    if schema is None:
+        return Order(None, batch_size, skip_invalid)
+    found = await session.names.schema(schema, dataset)
+    return Order(found["id"], batch_size, skip_invalid)
+
+
+async def send(session: Session, source: Source, order: Order, *, resumable: bool = False) -> str:
+    """Send all of a source; the id of its job.
+
+    Args:
+        resumable: send a file so that it can go on after an interruption, however small it is.
+    """
+    large = source.size is not None and source.size >= RESUMABLE_BYTES
+    if source.file is not None and (resumable or large):
+        return await _send_file(session, source.file, source.media_type, order)
+    flawed: list[ErsError] = []
+    with bar("uploading", of_bytes=True) as move:
+        body = _moving(source, move, flawed)
+        try:
+            return await session.client.upload(body, source.media_type, **order.members)
+        except Unavailable:
+            # A source that fails breaks the connection off: what it said is the reason.
+            if flawed:
+                raise flawed[0] from None
+            raise
+
+
+async def _moving(source: Source, move: Moved, flawed: list[ErsError]) -> AsyncIterator[bytes]:
+    done = 0
+    pieces = source.pieces()
+    try:
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            done += len(piece)
+            move(done, source.size)
+            yield piece
+    except ErsError as error:
+        flawed.append(error)
+        raise
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An upload under way: its path at the proxy, and its job."""
+
+    upload: str
+    job: str
+
+
+async def _send_file(session: Session, file: Path, media_type: str, order: Order) -> str:
+    begun = StateFile("uploads", Begun)
+    size, mark = _mark(file)
+    key = f"{session.address} {order.schema} {order.skip_invalid} {mark}"
+    found = begun.read().get(key)
+    if found is not None:
+        try:
+            reached = await session.client.upload_offset(found.upload)
+            warn(f"going on with an upload of which {reached * 100 // max(size, 1)} % are there")
+        except NotFound:  # it has expired, or its job was cancelled
+            found = None
+    if found is None:
+        found = Begun(*await session.client.begin_upload(file, media_type, **order.members))
+        begun.put(key, found)
+    try:
+        with bar("uploading", of_bytes=True) as move:
+            await session.client.send_upload(
+                found.upload, file, on_offset=lambda offset: move(offset, size)
+            )
+    except (asyncio.CancelledError, Unavailable):
+        warn("the upload is not complete; the same command goes on where it stopped")
+        raise
+    begun.put(key, None)
+    return found.job
+
+
+def _mark(file: Path) -> tuple[int, str]:
+    """A file's size, and what tells its content: one that was changed is another file."""
+    found = file.stat()
+    return found.st_size, f"{found.st_size} {found.st_mtime_ns} {file.resolve()}"
+
+
+async def finish(session: Session, job: str, output: Output) -> int:
+    """Show a job's progress until it ends, then its result; the exit code."""
+    try:
+        with bar("storing records") as move:
+            async for progress in session.client.watch(job):
+                move(progress.processed, progress.total or None)
+    except asyncio.CancelledError:
+        warn(f"the job goes on; watch it with: ers job watch {job}")
+        raise
+    output.one({"job_id": job, **msgspec.to_builtins(progress)})
+    return await exit_code(session, job, progress.status)
+
+
+async def exit_code(session: Session, job: str, status: str) -> int:
+    """What a command about a job that ended exits with; says on stderr why it is not 0."""
+    rejected = 0
+    async for flaw in session.client.job_errors(job):
+        rejected += 1
+        if rejected <= _SHOWN:
+            place = f"row {flaw['row']}" + (f", {flaw['field']}" if flaw.get("field") else "")
+            warn(f"  {place}: {flaw['detail']}")
+    if rejected:
+        stored = "the other rows were stored" if status == "completed" else "nothing was stored"
+        warn(f"rows were rejected, {stored}; all flaws: ers job errors {job}")
+        return REJECTED
+    return DONE if status == "completed" else FAILED

@@ -1,0 +1,121 @@
+"""Batch jobs: any number of records, stored whole or not at all, and how far one has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from encrypted_records.client.connection import Connection
+from encrypted_records.client.transport import Body
+from encrypted_records.errors import ApiFailed, Unavailable
+
+#: Seconds before a watcher whose connection broke asks again.
+_PAUSE_SECONDS = 1.0
+
+
+class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a job has come; ``error`` is there when it failed."""
+
+    status: str
+    processed: int
+    total: int
+    current_batch: int
+    total_batches: int
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("completed", "failed")
+
+
+class Jobs(Connection):
+    async def upload(
+        self,
+        body: Body,
+        media_type: str,
+        *,
+        schema: str | None = None,
+        batch_size: int | None = None,
+        skip_invalid: bool = False,
+    ) -> str:
+        """Begin a job with records of any number, in one request; its id.
+
+        Args:
+            body: bytes, or a stream of them.
+            media_type: ``application/json`` (an array of records), ``application/x-ndjson`` (one
+                per line) or ``text/csv``.
+            schema: id or path of the schema of records that name none, and of CSV.
+            batch_size: the unit of progress.
+            skip_invalid: store the good rows where some are bad, instead of nothing.
+        """
+        answer = await self._transport.request(
+            "POST",
+            "/api/jobs/upload/",
+            data=body,
+            headers={"Content-Type": media_type, **job_headers(batch_size, skip_invalid)},
+            params=None if schema is None else {"schema": schema},
+        )
+        try:
+            return str(answer.json()["job_id"])
+        except (KeyError, TypeError):
+            raise ApiFailed("the answer names no job") from None
+
+    async def jobs(self) -> AsyncIterator[Mapping[str, Any]]:
+        """The account's jobs, the newest first: ``job_id`` and the members of JobProgress."""
+        async for one in self._listed("/api/jobs/"):
+            yield one
+
+    async def job(self, job_id: str) -> JobProgress:
+        answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
+        return answer.typed(JobProgress)  # type: ignore[no-any-return] # typed() checks it
+
+    async def job_errors(self, job_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        """What is wrong with which rows: ``row``, ``field``, ``code``, ``detail``."""
+        async for one in self._listed(f"/api/jobs/{job_id}/errors/"):
+            yield one
+
+    async def cancel_job(self, job_id: str) -> None:
+        """Cancel a job, of which then nothing is stored, or forget one that has ended."""
+        await self._transport.request("DELETE", f"/api/jobs/{job_id}/")
+
+    async def watch(self, job_id: str) -> AsyncIterator[JobProgress]:
+        """The job's progress now, its changes, and the last of them; by WebSocket.
+
+        A connection that breaks is made again. Leaving does not touch the job.
+        """
+        while True:
+            found = await self.job(job_id)
+            yield found
+            if found.has_ended:
+                return
+            try:
+                async for text in self._transport.messages(f"/api/ws/jobs/{job_id}/"):
+                    found = _progress(text)
+                    yield found
+                    if found.has_ended:
+                        return
+            except Unavailable:
+                pass  # a proxy that is gone for good shows above
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def wait(self, job_id: str) -> JobProgress:
+        """The job's last word."""
+        async for found in self.watch(job_id):
+            last = found
+        return last
+
+
+def job_headers(batch_size: int | None, skip_invalid: bool) -> dict[str, str]:
+    """The headers that say how a job is to be done."""
+    found = {} if batch_size is None else {"X-Batch-Size": str(batch_size)}
+    return found | ({"X-On-Invalid": "skip"} if skip_invalid else {})
+
+
+def _progress(text: str) -> JobProgress:
+    try:
+        return msgspec.json.decode(text, type=JobProgress)
+    except msgspec.DecodeError:
+        raise ApiFailed("the message holds no progress of a job") from None

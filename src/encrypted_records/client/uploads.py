@@ -1,0 +1,132 @@
+"""Resumable uploads (TUS 1.0.0): files of any size, through connections that break.
+
+The proxy alone knows how much of a file it has; after every interruption it is asked. So no byte is
+sent twice that it has acknowledged, and none is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from encrypted_records.client.connection import Connection
+from encrypted_records.client.jobs import job_headers
+from encrypted_records.errors import ApiFailed, Conflict, Throttled, Unavailable
+
+_TUS = {"Tus-Resumable": "1.0.0"}
+_CHUNK_BYTES = 1 << 20
+#: Bytes of one request: enough to be fast, little enough to be acknowledged now and then.
+_REQUEST_BYTES = 64 << 20
+#: Pauses between attempts that bring no byte; after the last the upload is given up, for now.
+_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+class Uploads(Connection):
+    async def begin_upload(
+        self,
+        path: Path,
+        media_type: str,
+        *,
+        schema: str | None = None,
+        batch_size: int | None = None,
+        skip_invalid: bool = False,
+    ) -> tuple[str, str]:
+        """Announce a file; the path of its upload, and the id of its job.
+
+        Args: as :meth:`Jobs.upload`.
+        """
+        told = {"filename": path.name, "filetype": media_type}
+        if schema is not None:
+            told["schema"] = schema
+        answer = await self._transport.request(
+            "POST",
+            "/api/files/",
+            headers={
+                **_TUS,
+                "Upload-Length": str(_size(path)),
+                "Upload-Metadata": ",".join(
+                    f"{name} {base64.b64encode(text.encode()).decode()}"
+                    for name, text in told.items()
+                ),
+                **job_headers(batch_size, skip_invalid),
+            },
+        )
+        try:
+            return urlsplit(answer.headers["Location"]).path, answer.headers["X-Job-Id"]
+        except KeyError:
+            raise ApiFailed("the answer names no upload") from None
+
+    async def upload_offset(self, upload: str) -> int:
+        """How many bytes of an upload the proxy has.
+
+        Raises:
+            NotFound: it knows no such upload, or no longer.
+        """
+        answer = await self._transport.request("HEAD", upload, headers=_TUS, repeatable=True)
+        return _offset(answer.headers.get("Upload-Offset"))
+
+    async def send_upload(
+        self, upload: str, path: Path, *, on_offset: Callable[[int], None] = lambda _offset: None
+    ) -> None:
+        """Send what the proxy has not yet of a file, however often the connection breaks.
+
+        Args:
+            on_offset: told how far the file is, in bytes, as it leaves.
+
+        Raises:
+            Unavailable: several attempts brought no byte. A later call goes on from there.
+        """
+        size = _size(path)
+        pauses = list(_PAUSES_SECONDS)
+        offset = await self.upload_offset(upload)
+        while offset < size:
+            on_offset(offset)
+            try:
+                answer = await self._transport.request(
+                    "PATCH",
+                    upload,
+                    data=_part(path, offset, on_offset),
+                    headers={
+                        **_TUS,
+                        "Content-Type": "application/offset+octet-stream",
+                        "Upload-Offset": str(offset),
+                        "Content-Length": str(min(_REQUEST_BYTES, size - offset)),
+                    },
+                )
+                reached = _offset(answer.headers.get("Upload-Offset"))
+            except (Unavailable, Conflict, Throttled) as error:
+                # Conflict: a request of ours that broke off is not over there yet, or got further.
+                if not pauses:
+                    raise
+                await asyncio.sleep(error.retry_after or pauses.pop(0))
+                reached = await self.upload_offset(upload)
+            if reached > offset:
+                pauses = list(_PAUSES_SECONDS)
+            offset = reached
+        on_offset(size)
+
+
+async def _part(path: Path, offset: int, on_offset: Callable[[int], None]) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        end = offset + _REQUEST_BYTES
+        while offset < end:
+            piece = await asyncio.to_thread(file.read, min(_CHUNK_BYTES, end - offset))
+            if not piece:
+                return
+            yield piece
+            offset += len(piece)
+            on_offset(offset)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _offset(text: str | None) -> int:
+    if text is None or not (text.isascii() and text.isdecimal()):
+        raise ApiFailed("the answer does not say how far the upload is")
+    return int(text)

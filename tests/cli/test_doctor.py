@@ -1,0 +1,119 @@
+"""``ers doctor`` finds what is wrong, says what to do, and exits with the code of the failure."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.cli import checks
+from tests.cli.command import Ers, Said, environment
+from tests.support.service import Account, Service, free_ports, running_service
+
+DEFINITION = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
+
+
+@pytest.fixture
+def schema(ers: Ers) -> str:
+    slug = f"patient-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    ers.done(
+        *("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-"),
+        typed=DEFINITION,
+    )
+    ers.done("record", "create", "--schema", slug, "--file", "-", typed='{"name": "Ada"}')
+    return slug
+
+
+def by_check(said: Said) -> dict[str, Any]:
+    return {one["check"]: one for one in said.lines}
+
+
+def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema: str) -> None:
+    said = ers.done("doctor", "--schema", schema)
+
+    found = by_check(said)
+    checks_of_the_service = ["version", "disk", "service", "clock", "account", "keyring"]
+    assert list(found) == [*checks_of_the_service, f"schema {schema}"]
+    assert found[f"schema {schema}"]["found"].startswith("1 records, counted in ")
+    assert {one["state"] for one in said.lines} <= {"ok", "warning"}
+    assert "ers keyring backup" in found["keyring"]["hint"]
+
+
+def test_people_get_a_line_for_each_finding_and_one_for_each_hint(ers: Ers, schema: str) -> None:
+    said = ers.done("doctor", "--schema", schema, "--output", "table")
+    assert f"ok       schema {schema}" in said.out
+    assert "                    hint: without a backup" in said.out
+
+
+def test_a_proxy_that_does_not_answer_is_found(ers: Ers) -> None:
+    (port,) = free_ports(1)
+    said = ers("doctor", "--proxy-url", f"http://127.0.0.1:{port}")
+    assert said.code == 5
+    assert by_check(said)["service"]["state"] == "failed"
+    assert "ers up" in by_check(said)["service"]["hint"]
+
+
+def test_an_api_in_the_place_of_a_proxy_is_found(ers: Ers, running: Service) -> None:
+    said = ers("doctor", "--proxy-url", running.base_url)
+    assert said.code != 0
+    assert "is no proxy" in by_check(said)["service"]["found"]
+
+
+def test_bad_credentials_are_found(ers: Ers) -> None:
+    ers.set(ERS_PASSWORD="wrong-horse-battery")
+    said = ers("doctor")
+    assert said.code == 4
+    assert "wrong-horse" not in said.out + said.err
+
+
+def test_a_schema_that_is_not_there_is_found(ers: Ers) -> None:
+    said = ers("doctor", "--schema", "nothing")
+    assert said.code == 3
+    assert by_check(said)["schema"]["state"] == "failed"
+
+
+def test_clocks_that_differ_are_found(
+    ers: Ers, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_CLOCKS_DIFFER", -1.0)
+    found = by_check(ers.done("doctor", "--schema", schema))["clock"]
+    assert found["state"] == "warning"
+    assert "NTP" in found["hint"]
+
+
+def test_a_disk_that_is_nearly_full_is_found(
+    ers: Ers, running: Service, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ers.set(ERS_DATA_DIR=str(running.data_dir))
+    monkeypatch.setattr(checks, "_LITTLE_SPACE", shutil.disk_usage(running.data_dir).total + 1)
+    found = by_check(ers.done("doctor", "--schema", schema))["disk"]
+    assert found["state"] == "warning"
+    assert str(running.data_dir) in found["found"]
+
+
+@pytest.fixture
+def other_proxy(running: Service, tmp_path: Path) -> Iterator[Service]:
+    """A proxy for the same API whose folder holds other keys."""
+    with running_service(
+        tmp_path / "data", command="proxy", environment={"ERS_BASE_URL": running.base_url}
+    ) as proxy:
+        yield proxy
+
+
+def test_a_key_that_the_keyring_has_not_is_found(
+    ers: Ers, schema: str, account: Account, other_proxy: Service
+) -> None:
+    ers.set(**environment(other_proxy, account))
+    ers("keyring", "backup", "--force")  # makes a keyring, and not the one of the records
+    said = ers("doctor", "--schema", schema)
+
+    assert said.code in (1, 4)
+    failed = [one for one in said.lines if one["state"] == "failed"]
+    assert [one["check"] for one in failed] == ["keyring", f"schema {schema}"]
+    assert "ers keyring restore" in failed[0]["hint"]
