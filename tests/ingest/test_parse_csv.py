@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidRecords, Malformed, TooLarge
 from encrypted_records.ingest import parse_csv
-from encrypted_records.ingest.blocks import MAX_RECORD_BYTES, BadRow, Block, RawRecord
+from encrypted_records.ingest.blocks import MAX_RECORD_BYTES, BadRow, Block, Place, RawRecord
 from encrypted_records.ingest.parse_csv import CsvParser, check_columns, read_header, typed
 from encrypted_records.model.definition_parser import parse_definition
 
@@ -23,7 +23,7 @@ SCHEMA = "2JZrK9LZcQyCsYHgvEuy9G"
 def blocks_of(data: bytes, cuts: list[int] | None = None) -> list[Block]:
     header = read_header(data, final=True)
     assert header is not None
-    parser = CsvParser(header)
+    parser = CsvParser(header, Place(header.size, 1))
     blocks: list[Block] = []
     rest = data[header.size :]
     places = sorted({0, len(rest), *(cut % (len(rest) + 1) for cut in cuts or [])})
@@ -104,7 +104,7 @@ def test_a_quote_that_is_never_closed_is_named_by_its_row() -> None:
 def test_a_row_without_end_is_refused_before_memory_is_full() -> None:
     header = read_header(b"a\n", final=True)
     assert header is not None
-    parser = CsvParser(header)
+    parser = CsvParser(header, Place(header.size, 1))
     parser.feed(b'"')
     with pytest.raises(TooLarge, match="record 1"):
         for _ in range(2 * MAX_RECORD_BYTES // (1 << 20) + 1):

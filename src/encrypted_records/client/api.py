@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,6 +16,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import reference
 from encrypted_records.model.records import (
     U32,
+    Commit,
     CommitUpload,
     ManifestDelta,
     Page,
@@ -73,6 +75,10 @@ class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
     key_id: str
     key_version: U32
     fields: dict[str, bytes]
+
+
+class _JobToken(msgspec.Struct):
+    token: str
 
 
 class Api:
@@ -166,6 +172,28 @@ class Api:
             raise ApiFailed("the API answered with another number of receipts than commits")
         return receipts
 
+    async def job_token(self, job: bytes, auth: str) -> str:
+        """An Authorization value with which this job, a UUID's bytes, can go on by itself."""
+        answer = await self.transport.request("POST", f"{_job(job)}token/", auth=auth)
+        token: str = answer.typed(_JobToken).token
+        return f"Job {token}"
+
+    async def stage(self, schema: bytes, body: bytes, auth: str) -> None:
+        """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives."""
+        await self._frames(f"{reference('schemas', schema)}staging/", body, auth)
+
+    async def publish(self, job: bytes, commits: Sequence[Commit], auth: str) -> list[Receipt]:
+        """Make what is staged under this id visible; repeating is safe as for :meth:`commit`."""
+        answer = await self._frames(f"{_job(job)}publish/", wire.encode(commits), auth)
+        receipts = _all(answer, Receipt)
+        if len(receipts) != len(commits):
+            raise ApiFailed("the API answered with another number of receipts than commits")
+        return receipts
+
+    async def drop_job(self, job: bytes, auth: str) -> None:
+        """Drop what is staged under this id, and void the job's token."""
+        await self.transport.request("DELETE", _job(job), auth=auth, repeatable=True)
+
     async def _frames(self, path: str, body: bytes, auth: str) -> Response:
         return await self.transport.request(
             "POST",
@@ -175,6 +203,10 @@ class Api:
             auth=auth,
             repeatable=True,
         )
+
+
+def _job(job: bytes) -> str:
+    return f"/api/jobs/{uuid.UUID(bytes=job)}/"
 
 
 def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:

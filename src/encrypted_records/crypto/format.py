@@ -5,6 +5,7 @@ string :func:`info` makes of the label and what is written beside it::
 
     root[kv]                       32 random bytes, one per keyring version kv
      ├─ "fingerprint"              8 bytes that name the root key to people
+     ├─ "job" job, kv              K_job    AES-256-GCM, what the proxy keeps of a job
      ├─ "spool" upload, kv         K_spool
      │   └─ "session" salt         K_session AES-256-GCM, what one append wrote
      └─ "schema" org, schema, kv   K_schema
@@ -37,6 +38,7 @@ SEAL = b"seal"
 INDEX = b"index"
 TAIL = b"tail"
 SPOOL = b"spool"
+JOB = b"job"
 SESSION = b"session"
 
 KEY_BYTES = 32

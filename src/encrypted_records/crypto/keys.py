@@ -1,7 +1,7 @@
 """The derivation tree of docs/SPEC.md, section 2: one type per key, none of which prints.
 
-A key is handed on as an object that can do its one job. Only :meth:`RootKey.export` gives bytes
-away, for the keyring file.
+A key is handed on as an object that can do its one job. Bytes are given away by
+:meth:`RootKey.export`, for the keyring file, and by ``hand_over``, for worker processes, alone.
 """
 
 from __future__ import annotations
@@ -126,6 +126,10 @@ class SessionKey(_Cipher):
     """Seals what one append wrote to a spool file; the nonce is the frame's number."""
 
 
+class JobKey(_Cipher):
+    """Seals what the proxy keeps of one job, in few messages under random nonces."""
+
+
 class SpoolKey(_Secret):
     """Everything about one upload's spool file, under keyring version ``version``."""
 
@@ -133,6 +137,10 @@ class SpoolKey(_Secret):
         super().__init__(secret)
         self.upload = upload
         self.version = version
+
+    def hand_over(self) -> bytes:
+        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers`)."""
+        return self._secret
 
     def session(self, salt: bytes) -> SessionKey:
         return SessionKey(self._derive(fmt.SESSION, salt))
@@ -161,6 +169,10 @@ class SchemaKey(_Secret):
         self.schema = schema
         self.version = version
         self._fields: dict[tuple[str, bytes], FieldKey] = {}
+
+    def hand_over(self) -> bytes:
+        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers`)."""
+        return self._secret
 
     @cached_property
     def id(self) -> bytes:
@@ -214,6 +226,10 @@ class RootKey(_Secret):
         """
         secret = self._derive(fmt.SCHEMA, organization, schema, version.to_bytes(4, "big"))
         return SchemaKey(secret, organization=organization, schema=schema, version=version)
+
+    def job(self, job: bytes, version: int) -> JobKey:
+        """The key of what is kept of a job under this root, which is ``version``."""
+        return JobKey(self._derive(fmt.JOB, job, version.to_bytes(4, "big")))
 
     def spool(self, upload: bytes, version: int) -> SpoolKey:
         """The key of an upload's bytes on disk under this root, which is ``version``.

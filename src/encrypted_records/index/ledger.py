@@ -264,6 +264,7 @@ class Ledger:
         replaced: Sequence[bytes] = (),
         rows: Sequence[RowBatch] = (),
         pages: Sequence[Page] = (),
+        staged: Sequence[bytes] = (),
     ) -> CommitUpload:
         """The next commit of this writer, authenticated; the ledger itself does not change.
 
@@ -272,6 +273,7 @@ class Ledger:
 
         Args:
             definition: digest of the definition under which the rows were sealed.
+            staged: digests of the parts that were stored ahead, where rows and pages were.
         """
         writer = self._writers.get(self.writer, _Writer())
         body = wire.encode_commit_body(
@@ -291,7 +293,7 @@ class Ledger:
                 segments=list(segments),
                 killed=list(killed),
                 replaced=list(replaced),
-                content=wire.content_digest([wire.part_digest(rows, pages)]),
+                content=wire.content_digest(staged or [wire.part_digest(rows, pages)]),
             )
         )
         commit = Commit(body=body, mac=self.key.log.compute(body))

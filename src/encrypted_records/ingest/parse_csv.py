@@ -63,29 +63,29 @@ def read_header(start: bytes, *, final: bool) -> Header | None:
     end = skipped + len(first)
     if not final and not first.endswith(b"\n"):
         if len(start) > MAX_RECORD_BYTES:
-            raise _header("the header does not end")
+            raise bad_header("the header does not end")
         return None
     try:
         line = _without_newline(start[skipped:end].decode())
     except UnicodeDecodeError:
-        raise _header("the header is not UTF-8") from None
+        raise bad_header("the header is not UTF-8") from None
     cells = _cells(line)
     if cells is None:
-        raise _header("the header is not sound CSV")
+        raise bad_header("the header is not sound CSV")
     if not any(cells):
-        raise _header("there is no header row")
+        raise bad_header("there is no header row")
     schema = None
     if (cells[-1] or "").startswith(SCHEMA_ENTRY):
         schema = (cells.pop() or "").removeprefix(SCHEMA_ENTRY)
     if not cells:
-        raise _header("there is no column beside the schema's id")
+        raise bad_header("there is no column beside the schema's id")
     empty = [number for number, cell in enumerate(cells, 1) if not cell]
     if empty:
-        raise _header(f"{_columns(empty)} without a name")
+        raise bad_header(f"{_columns(empty)} without a name")
     names = [cell for cell in cells if cell]
     twice = [number for number, name in enumerate(names, 1) if name in names[: number - 1]]
     if twice:
-        raise _header(f"{_columns(twice)} named like an earlier one")
+        raise bad_header(f"{_columns(twice)} named like an earlier one")
     return Header(tuple(names), schema, end)
 
 
@@ -97,10 +97,10 @@ def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
     """
     unknown = [number for number, name in enumerate(names, 1) if name not in definition.fields]
     if unknown:
-        raise _header(f"{_columns(unknown)} no field of the schema")
+        raise bad_header(f"{_columns(unknown)} no field of the schema")
     missing = sorted(definition.required - set(names))
     if missing:
-        raise _header(f"no column for the required {', '.join(missing)}")
+        raise bad_header(f"no column for the required {', '.join(missing)}")
 
 
 def _columns(numbers: Sequence[int]) -> str:
@@ -108,7 +108,7 @@ def _columns(numbers: Sequence[int]) -> str:
     return f"column {listed} is" if len(numbers) == 1 else f"columns {listed} are"
 
 
-def _header(detail: str) -> InvalidRecords:
+def bad_header(detail: str) -> InvalidRecords:
     return InvalidRecords(
         f"the CSV's header: {detail}",
         code="csv_header",
@@ -120,12 +120,12 @@ def _header(detail: str) -> InvalidRecords:
 class CsvParser:
     """Rows below a header, from ``place`` on. Values are text; :func:`typed` reads numbers."""
 
-    def __init__(self, header: Header, place: Place | None = None) -> None:
+    def __init__(self, header: Header, place: Place) -> None:
         self._names = header.names
         #: below ``schema_id:...`` some programs write one more empty cell
         self._spare = header.schema is not None
         self._schema = header.schema and reference("schemas", header.schema)
-        self._place = place or Place(header.size, 1)
+        self._place = place
         self._buffer = b""
         self._wait = BLOCK_BYTES
 

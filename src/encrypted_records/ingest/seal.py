@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index import columns, rows
 from encrypted_records.index.building import STANDARD, Builder, Limits, Shell
 from encrypted_records.index.ledger import Ledger
+from encrypted_records.index.segments import Built
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.records import MAX_GROUP_RECORDS, CommitUpload, PlainRecord
+from encrypted_records.model.records import (
+    MAX_GROUP_RECORDS,
+    CommitUpload,
+    Group,
+    PlainRecord,
+    RowBatch,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedGroup:
+    """Records, sealed and indexed, before there is a commit that adds them."""
+
+    group: Group
+    batch: RowBatch
+    built: Built
+
+
+def seal_group(
+    key: SchemaKey,
+    tails: SchemaKey,
+    definition: SchemaDefinition,
+    records: Sequence[PlainRecord],
+    limits: Limits = STANDARD,
+) -> SealedGroup:
+    """``records`` (1 to 2**20) as one group with its segment.
+
+    Args:
+        key: the newest of the schema's keys.
+        tails: the one whose tails are in the index, as :attr:`Ledger.tails` says.
+    """
+    assert 0 < len(records) <= MAX_GROUP_RECORDS
+    group, batch = rows.seal_group(key, definition, records)
+    shell = Shell(groups=[(group.uid, 0)], rows=np.arange(len(records), dtype=np.uint32))
+    builder = Builder(key, definition, shell, limits)
+    for name, spec in definition.fields.items():
+        values = [record.data.get(name) for record in records]
+        builder.add(name, columns.build(spec, tails.field(spec), values))
+    return SealedGroup(group, batch, builder.finish())
 
 
 def seal(
@@ -20,19 +61,11 @@ def seal(
     limits: Limits = STANDARD,
 ) -> CommitUpload:
     """A commit that adds ``records`` (1 to 2**20) as one group with its segment."""
-    assert 0 < len(records) <= MAX_GROUP_RECORDS
-    key = ledger.key
-    group, batch = rows.seal_group(key, definition, records)
-    shell = Shell(groups=[(group.uid, 0)], rows=np.arange(len(records), dtype=np.uint32))
-    builder = Builder(key, definition, shell, limits)
-    for name, spec in definition.fields.items():
-        values = [record.data.get(name) for record in records]
-        builder.add(name, columns.build(spec, ledger.tails.field(spec), values))
-    built = builder.finish()
+    sealed = seal_group(ledger.key, ledger.tails, definition, records, limits)
     return ledger.draft(
         definition.digest,
-        groups=[group],
-        segments=[built.segment],
-        rows=[batch],
-        pages=built.pages,
+        groups=[sealed.group],
+        segments=[sealed.built.segment],
+        rows=[sealed.batch],
+        pages=sealed.built.pages,
     )

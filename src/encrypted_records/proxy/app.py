@@ -21,19 +21,26 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError, Startup
 from encrypted_records.proxy import answers
 from encrypted_records.proxy.access import Access
+from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.guard import Guard, OwnNames
 from encrypted_records.proxy.heads import Heads
+from encrypted_records.proxy.job_runner import JobRunner
+from encrypted_records.proxy.job_secrets import JobSecrets
+from encrypted_records.proxy.job_store import JobStore
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
+from encrypted_records.proxy.progress import Progress
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, keyring, records, schemas, web
+from encrypted_records.proxy.routes import forward, jobs, keyring, records, schemas, web
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.unlocking import passphrase_from
+from encrypted_records.proxy.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +71,8 @@ def create_app(settings: ProxySettings) -> Starlette:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         keyrings = Keyrings(folder, passphrase_from(os.environ))
         heads = Heads(folder / "heads.sqlite3")
+        spool = Spool(folder / "spool")
+        job_store = JobStore(folder / "jobs.sqlite3")
     except OSError as error:
         raise Startup(
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
@@ -77,17 +86,45 @@ def create_app(settings: ProxySettings) -> Starlette:
     segments = SegmentCache()
     reader = Reader(api, segments)
     merger = Merger(api, known_schemas, reader)
+    workers, progress, secrets = Workers(), Progress(), JobSecrets(keyrings)
+    job_runner = JobRunner(
+        api=api,
+        schemas=known_schemas,
+        keyrings=keyrings,
+        merger=merger,
+        store=job_store,
+        secrets=secrets,
+        spool=spool,
+        workers=workers,
+        progress=progress,
+        own_origins=names.origins,
+    )
+    batch_jobs = BatchJobs(
+        api=api,
+        schemas=known_schemas,
+        keyrings=keyrings,
+        store=job_store,
+        secrets=secrets,
+        spool=spool,
+        runner=job_runner,
+        progress=progress,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        await batch_jobs.start()
         yield
+        await batch_jobs.stop()
+        await workers.close()
         await transport.close()
+        job_store.close()
         heads.close()
 
     app = Starlette(
         routes=[
             *records.routes,
             *schemas.routes,
+            *jobs.routes,
             *keyring.routes,
             *forward.routes,
             *web.routes,
@@ -108,6 +145,8 @@ def create_app(settings: ProxySettings) -> Starlette:
         segments=segments,
         runner=Runner(api, known_schemas, merger, own_origins=names.origins),
         search=Search(known_schemas, reader),
+        jobs=batch_jobs,
+        spool=spool,
         own_origins=names.origins,
         desks=Desks(),
     )
@@ -130,6 +169,7 @@ def run(settings: ProxySettings) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        ws="websockets-sansio",
     )
     listening = _listen(settings.host, settings.port)
     log.info("the proxy listens on http://%s:%d", settings.host, settings.port)

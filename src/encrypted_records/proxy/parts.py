@@ -9,12 +9,14 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records.client.api import Api
 from encrypted_records.proxy.access import Access, Caller, credentials_of
+from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
+from encrypted_records.proxy.spool import Spool
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Parts:
     segments: SegmentCache
     runner: Runner
     search: Search
+    jobs: BatchJobs
+    spool: Spool
     own_origins: tuple[str, ...]
     desks: Desks
 

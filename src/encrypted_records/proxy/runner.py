@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 #: How often a commit that lost a race is drafted again.
 ATTEMPTS = 5
-_LOST_RACES = frozenset({"writer_conflict", "log_conflict", "key_mismatch"})
+LOST_RACES = frozenset({"writer_conflict", "log_conflict", "key_mismatch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Runner:
                 ) from None
             except Conflict as error:
                 stale = isinstance(error, StaleDefinition)
-                if attempt == ATTEMPTS or not (stale or error.reason in _LOST_RACES):
+                if attempt == ATTEMPTS or not (stale or error.reason in LOST_RACES):
                     raise
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
                 await self._catch_up(caller, states)

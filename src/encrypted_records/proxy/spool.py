@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import spooling
@@ -54,6 +55,13 @@ from encrypted_records.model import ids
 from encrypted_records.proxy.durable import sync_folder
 
 log = logging.getLogger(__name__)
+
+
+class SpoolKeys(Protocol):
+    """Gives the key of an upload under a keyring version; a keyring does."""
+
+    def spool(self, upload: bytes, version: int) -> SpoolKey: ...
+
 
 Buffer = bytes | bytearray | memoryview
 
@@ -87,7 +95,7 @@ class Spool:
     """A folder of uploads. Safe to use from several threads, for different uploads."""
 
     def __init__(self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES) -> None:
-        self._folder = folder
+        self.folder = folder
         self._keep_free = keep_free
         folder.mkdir(mode=0o700, exist_ok=True)
         #: What is known of files in use, so that not every append reads through its file.
@@ -100,7 +108,7 @@ class Spool:
         Raises:
             OutOfSpace: they would not.
         """
-        if shutil.disk_usage(self._folder).free < size + self._keep_free:
+        if shutil.disk_usage(self.folder).free < size + self._keep_free:
             raise OutOfSpace("the disk has no room for this upload")
 
     def create(self, upload: bytes, keyring: Keyring) -> None:
@@ -144,7 +152,7 @@ class Spool:
             with FileIO(handle, "w") as file:
                 _write(file, memoryview(content))
                 os.fsync(handle)
-            sync_folder(self._folder)
+            sync_folder(self.folder)
 
     def synced(self, upload: bytes, keyring: Keyring, *, at_least: int = 0) -> int:
         """How many bytes of the upload are on disk, after whatever ended the last append.
@@ -197,7 +205,7 @@ class Spool:
         return Appending(self, upload, file, key, head, start)
 
     def read(
-        self, upload: bytes, keyring: Keyring, *, start: int = 0, size: int
+        self, upload: bytes, keyring: SpoolKeys, *, start: int = 0, size: int
     ) -> Iterator[bytes]:
         """The upload's bytes from ``start`` up to ``size``, in pieces of up to 256 KiB.
 
@@ -222,7 +230,20 @@ class Spool:
         if size > 0:
             raise _damaged("it is shorter than it was")
 
-    def _parts(self, upload: bytes, keyring: Keyring) -> list[tuple[bytes, int]] | None:
+    def keys(self, upload: bytes, keyring: SpoolKeys) -> list[SpoolKey]:
+        """What opens the upload, for a process that is not to hold the keyring.
+
+        Raises:
+            NotFound, KeyMissing, DoesNotOpen: as :meth:`read`.
+        """
+        with self._file(upload) as file, _as_damage():
+            found = [_head_of(file, upload, keyring)[0]]
+        for part, _ in self._parts(upload, keyring) or ():
+            with _open(self._part(upload, part)) as file, _as_damage():
+                found.append(_head_of(file, part, keyring)[0])
+        return found
+
+    def _parts(self, upload: bytes, keyring: SpoolKeys) -> list[tuple[bytes, int]] | None:
         """Of a joined upload, what it is made of."""
         with self._file(upload) as file:
             key, head = _head_of(file, upload, keyring)
@@ -237,13 +258,13 @@ class Spool:
     def delete(self, upload: bytes) -> None:
         """Remove the upload's bytes, if there are any."""
         self._remember(upload, None)
-        for path in (self._path(upload), *self._folder.glob(f"{ids.to_text(upload)}.*.part")):
+        for path in (self._path(upload), *self.folder.glob(f"{ids.to_text(upload)}.*.part")):
             path.unlink(missing_ok=True)
-        sync_folder(self._folder)
+        sync_folder(self.folder)
 
     def uploads(self) -> list[bytes]:
         """Every upload that has bytes here; one that nobody knows any more is to be deleted."""
-        return [ids.from_text(path.stem) for path in self._folder.glob("*.spool")]
+        return [ids.from_text(path.stem) for path in self.folder.glob("*.spool")]
 
     def _known(self, upload: bytes) -> _Extent | None:
         with self._lock:
@@ -257,10 +278,10 @@ class Spool:
                 self._extents[upload] = extent
 
     def _path(self, upload: bytes) -> Path:
-        return self._folder / f"{ids.to_text(upload)}.spool"
+        return self.folder / f"{ids.to_text(upload)}.spool"
 
     def _part(self, upload: bytes, part: bytes) -> Path:
-        return self._folder / f"{ids.to_text(upload)}.{ids.to_text(part)}.part"
+        return self.folder / f"{ids.to_text(upload)}.{ids.to_text(part)}.part"
 
     def _file(self, upload: bytes) -> FileIO:
         return _open(self._path(upload))
@@ -410,7 +431,9 @@ def _no_bytes() -> NotFound:
     return NotFound("the bytes of this upload are no longer here")
 
 
-def _read(file: FileIO, upload: bytes, keyring: Keyring, start: int, size: int) -> Iterator[bytes]:
+def _read(
+    file: FileIO, upload: bytes, keyring: SpoolKeys, start: int, size: int
+) -> Iterator[bytes]:
     """The bytes from ``start`` up to ``size`` of a file, which is closed then."""
     reached = start
     with file, _as_damage(), _named_errors():
@@ -429,7 +452,7 @@ def _read(file: FileIO, upload: bytes, keyring: Keyring, start: int, size: int) 
         raise _damaged("it is shorter than it was")
 
 
-def _head_of(file: FileIO, upload: bytes, keyring: Keyring) -> tuple[SpoolKey, bytes]:
+def _head_of(file: FileIO, upload: bytes, keyring: SpoolKeys) -> tuple[SpoolKey, bytes]:
     data = os.pread(file.fileno(), spooling.HEAD_BYTES, 0)
     with _as_damage():
         head = spooling.read_head(data)

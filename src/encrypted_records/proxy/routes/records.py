@@ -57,7 +57,7 @@ async def search(request: Request) -> Response:
     parts = parts_of(request)
     caller = await parts.caller(request)
     body = await read_object(request)
-    schema = _schema_of(parts, body.get("schema"))
+    schema = schema_of(parts, body.get("schema"))
     state = await parts.schemas.fresh(caller, schema)
     query = parse_query(body, state.definition)
     found = await parts.search.ask(caller, state, query)
@@ -79,10 +79,10 @@ async def listing(request: Request) -> Response:
     caller = await parts.caller(request)
     if _sealed(request):
         return await forward(request)
-    _only(request, {"schema", "limit", "offset", "sealed"})
-    schema = _schema_of(parts, request.query_params.get("schema", ""))
-    limit = _number(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
-    offset = _number(request, "offset", 0, least=0, most=2**31)
+    only(request, {"schema", "limit", "offset", "sealed"})
+    schema = schema_of(parts, request.query_params.get("schema", ""))
+    limit = number_of(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
+    offset = number_of(request, "offset", 0, least=0, most=2**31)
     state = await parts.schemas.fresh(caller, schema)
     count, records = await parts.search.page(caller, state, offset=offset, limit=limit)
 
@@ -107,11 +107,11 @@ async def one(request: Request) -> Response:
     record_id = from_text(request.path_params["id"])
     if _sealed(request):
         return await forward(request)
-    _only(request, {"sealed"})
+    only(request, {"sealed"})
     sealed = await parts.api.sealed_record(record_id, caller.auth)
     if sealed.id != to_text(record_id):
         raise LogBroken("the API returned another record than it was asked for")
-    state = await parts.schemas.fresh(caller, _schema_of(parts, sealed.schema))
+    state = await parts.schemas.fresh(caller, schema_of(parts, sealed.schema))
     record = _open(state, sealed)
     if not state.ledger.view().is_live(bytes.fromhex(sealed.group), sealed.ordinal):
         raise LogBroken("the API returned a record that the log does not hold")
@@ -136,7 +136,7 @@ async def decrypt(request: Request) -> Response:
     states: dict[bytes, SchemaState] = {}
     opened = []
     for sealed in several:
-        schema = _schema_of(parts, sealed.schema)
+        schema = schema_of(parts, sealed.schema)
         if schema not in states:
             states[schema] = await parts.schemas.fresh(caller, schema)
         opened.append(_open(states[schema], sealed))
@@ -161,7 +161,7 @@ def _open(state: SchemaState, sealed: SealedRecord) -> dict[str, Any]:
     return record_json(record, state.id, state.definition)
 
 
-def _schema_of(parts: Parts, wanted: object) -> bytes:
+def schema_of(parts: Parts, wanted: object) -> bytes:
     """The schema that a path, an absolute URL of this proxy, or a bare id names."""
     if isinstance(wanted, str) and "/" not in wanted:
         return from_text(wanted)
@@ -172,7 +172,7 @@ def _sealed(request: Request) -> bool:
     return request.query_params.get("sealed", "").lower() == "true"
 
 
-def _only(request: Request, known: set[str]) -> None:
+def only(request: Request, known: set[str]) -> None:
     """Refuse parameters that nobody here reads: a filter that is ignored would mislead."""
     for name in request.query_params:
         if name not in known:
@@ -180,7 +180,7 @@ def _only(request: Request, known: set[str]) -> None:
             raise InvalidQuery(detail, flaws=(Flaw("unknown_parameter", detail, f"/{name}"),))
 
 
-def _number(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+def number_of(request: Request, name: str, default: int, *, least: int, most: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default

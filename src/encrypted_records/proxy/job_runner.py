@@ -1,0 +1,367 @@
+"""Runs batch jobs: check -> seal -> publish, each step such that it can be repeated.
+
+A job goes on by itself, after whatever ended this process. What the store says was done is done;
+everything else is done again, with new uids and record ids, which is safe because nothing of a job
+is visible before its publication. Whether that has happened, the verified log says: it holds the
+job's groups, or it does not. So no record is lost and none is stored twice.
+
+While the API is away, or the keyring locked, a job waits. What cannot be cured by waiting fails it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import (
+    BadInput,
+    Closed,
+    Conflict,
+    ErsError,
+    MergeFirst,
+    NotFound,
+    StaleDefinition,
+    Throttled,
+    Unavailable,
+)
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.records import CommitUpload
+from encrypted_records.proxy import tasks
+from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.job_secrets import JobSecrets
+from encrypted_records.proxy.job_store import CheckedSchema, JobStore, StagedPart
+from encrypted_records.proxy.jobs import Job, in_words
+from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.progress import Progress
+from encrypted_records.proxy.runner import ATTEMPTS, LOST_RACES
+from encrypted_records.proxy.schemas import Schemas, SchemaState
+from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.workers import Workers
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two attempts of a job that waits, from the first on.
+WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: How often a worker may be lost over one step before that step is to blame.
+LOST_WORKERS = 3
+
+
+class JobRunner:
+    def __init__(
+        self,
+        *,
+        api: Api,
+        schemas: Schemas,
+        keyrings: Keyrings,
+        merger: Merger,
+        store: JobStore,
+        secrets: JobSecrets,
+        spool: Spool,
+        workers: Workers,
+        progress: Progress,
+        own_origins: tuple[str, ...],
+    ) -> None:
+        self._api = api
+        self._schemas = schemas
+        self._keyrings = keyrings
+        self._merger = merger
+        self._store = store
+        self._secrets = secrets
+        self._spool = spool
+        self._workers = workers
+        self._progress = progress
+        self._own_origins = own_origins
+        #: jobs whose commits are on their way
+        self.publishing: set[bytes] = set()
+
+    async def run(self, job: bytes) -> None:
+        """Bring a job that has all its bytes to its end, whatever that is."""
+        waits, lost = 0, 0
+        while True:
+            before = await self._read(job)
+            try:
+                await self._advance(before)
+                break
+            except (Unavailable, Throttled, Closed) as error:
+                if error.reason == "worker_lost":
+                    lost += 1
+                if lost > LOST_WORKERS or (
+                    isinstance(error, Closed) and error.reason != "keyring_locked"
+                ):
+                    await self._fail(job, error)
+                    break
+                after = await self._read(job)
+                # Whoever gets on between two failures is not kept waiting longer and longer.
+                waits = 0 if after != before else min(waits + 1, len(WAITS) - 1)
+                seconds = error.retry_after or WAITS[waits]
+                log.warning("a job waits %s s: %s", seconds, error.message)
+                await asyncio.sleep(seconds)
+            except StaleDefinition:
+                log.info("a schema or its key changed under a job, checking it again")
+                await asyncio.to_thread(self._store.check_again, job)
+            except ErsError as error:
+                await self._fail(job, error)
+                break
+            except Exception as error:
+                log.exception("unexpected %s in a job", type(error).__name__)
+                await self._fail(job, ErsError("the proxy made a mistake; see its log"))
+                break
+        await self.tidy(job)
+
+    async def _read(self, job: bytes) -> Job:
+        found = await asyncio.to_thread(self._store.get, job)
+        assert found is not None
+        return found
+
+    async def _fail(self, job: bytes, error: ErsError) -> None:
+        log.info("a job failed: %s", error.reason)
+        await asyncio.to_thread(self._store.failed, job, in_words(error), time.time())
+        self._progress.changed(job)
+
+    async def tidy(self, job: bytes) -> None:
+        """Drop what an ended job has left in the spool and at the API; later, if not now."""
+        found = await self._read(job)
+        await asyncio.to_thread(self._spool.delete, job)
+        try:
+            await self._api.drop_job(job, (await self._caller(found)).auth)
+        except Unavailable as error:
+            log.info("what a job left at the API stays there for now: %s", error.message)
+            return
+        except ErsError:
+            pass  # its token has ended, and with it what was staged will
+        await asyncio.to_thread(self._store.tidied, job)
+
+    async def _caller(self, job: Job) -> Caller:
+        token = await asyncio.to_thread(self._store.token, job.id)
+        return Caller(job.user, await asyncio.to_thread(self._secrets.open_token, job, token))
+
+    async def _advance(self, job: Job) -> None:
+        caller = await self._caller(job)
+        if job.phase == "check":
+            job = await self._check(job, caller)
+        if job.phase == "seal":
+            await self._seal(job, caller)
+        states = await self._publish(job, caller)
+        await asyncio.to_thread(self._store.completed, job.id, time.time())
+        self._progress.changed(job.id)
+        log.info("a job of %d records is completed", job.total)
+        for state in states:
+            await self._merger.after_ingest(caller, state)
+
+    async def _source(self, job: Job) -> tasks.Source:
+        keyring = await asyncio.to_thread(self._keyrings.of, job.user)
+        keys = await asyncio.to_thread(self._spool.keys, job.id, keyring)
+        return tasks.Source(
+            folder=str(self._spool.folder),
+            upload=job.id,
+            size=job.size,
+            keys=[(key.upload, key.version, key.hand_over()) for key in keys],
+            csv=job.order.csv,
+            named=job.order.named,
+            own_hosts=self._own_origins,
+        )
+
+    # --- check ------------------------------------------------------------------------------
+
+    async def _check(self, job: Job, caller: Caller) -> Job:
+        """
+        Raises:
+            BadInput: rows do not fit and the job is not to skip them, or the input as a whole.
+        """
+        checked: dict[bytes, CheckedSchema] = {}
+
+        async def listen(said: tasks.Wanted | tasks.Counted) -> tasks.Definition | None:
+            if isinstance(said, tasks.Counted):
+                await asyncio.to_thread(self._store.counted, job.id, said.rows)
+                self._progress.changed(job.id)
+                return None
+            try:
+                state, text = await self._definition(caller, said.schema)
+            except NotFound:
+                return tasks.Definition(None)
+            checked[said.schema] = _as_checked(state)
+            return tasks.Definition(text)
+
+        found = await self._workers.run(tasks.Check(await self._source(job)), listen)
+        assert isinstance(found, tasks.Found)
+        flaws = await asyncio.to_thread(self._secrets.seal_flaws, job, found.flaws)
+        await asyncio.to_thread(
+            self._store.checked,
+            job.id,
+            rows=found.rows,
+            flawed=found.flawed,
+            listed=len(found.flaws),
+            flaws=flaws,
+            chunks=found.chunks,
+            schemas=checked.values(),
+        )
+        self._progress.changed(job.id)
+        if found.flawed and not job.order.skip:
+            raise BadInput(
+                f"{found.flawed} of {found.rows} records {'does' if found.flawed == 1 else 'do'}"
+                " not fit, so that nothing was stored",
+                code="invalid_records",
+                hint="the job's errors/ lists them; X-On-Invalid: skip stores the others",
+            )
+        return await self._read(job.id)
+
+    async def _definition(self, caller: Caller, schema: bytes) -> tuple[SchemaState, bytes]:
+        """The schema's state and the text of the very definition that it holds.
+
+        Raises:
+            StaleDefinition: the definition changed in between.
+        """
+        state = await self._schemas.fresh(caller, schema)
+        text = bytes((await self._api.schema(schema, caller.auth)).schema)
+        if parse_definition(text).digest != state.definition.digest:
+            raise StaleDefinition("the definition changed while it was read")
+        return state, text
+
+    # --- seal -------------------------------------------------------------------------------
+
+    async def _seal(self, job: Job, caller: Caller) -> None:
+        """Seal every open chunk and store it ahead, some at the same time."""
+        schemas = [
+            await self._schema_keys(caller, one)
+            for one in await asyncio.to_thread(self._store.schemas, job.id)
+        ]
+        source = await self._source(job)
+        chunks = iter(await asyncio.to_thread(self._store.open_chunks, job.id))
+
+        async def some() -> None:
+            for chunk in chunks:
+                sealed = await self._workers.run(tasks.Seal(source, chunk, schemas, job.id))
+                assert isinstance(sealed, tasks.Sealed)
+                for part in sealed.parts:
+                    await self._api.stage(part.schema, part.body, caller.auth)
+                await asyncio.to_thread(self._store.done, job.id, chunk, sealed.parts)
+                self._progress.changed(job.id)
+
+        # One more than there are workers, so that these need not wait for the API.
+        await _together([some] * (self._workers.count + 1))
+        await asyncio.to_thread(self._store.sealed, job.id)
+
+    async def _schema_keys(self, caller: Caller, checked: CheckedSchema) -> tasks.SchemaKeyBytes:
+        """
+        Raises:
+            StaleDefinition: not the definition or the keys that the job was checked with.
+        """
+        state, text = await self._definition(caller, checked.schema)
+        _require_same(state, checked)
+        key, tails = state.ledger.key, state.ledger.tails
+        return tasks.SchemaKeyBytes(
+            schema=state.id,
+            organization=key.organization,
+            definition=text,
+            key=key.hand_over(),
+            key_version=key.version,
+            tails=tails.hand_over(),
+            tails_version=tails.version,
+        )
+
+    # --- publish ----------------------------------------------------------------------------
+
+    async def _publish(self, job: Job, caller: Caller) -> list[SchemaState]:
+        """Make the job's records visible, unless they are already."""
+        parts: dict[CheckedSchema, list[StagedPart]] = {}
+        for checked in await asyncio.to_thread(self._store.schemas, job.id):
+            found = await asyncio.to_thread(self._store.parts, job.id, checked.schema)
+            if found:
+                parts[checked] = found
+        states: list[SchemaState] = []
+        for attempt in range(1, ATTEMPTS + 1):
+            states = [await self._schemas.fresh(caller, checked.schema) for checked in parts]
+            if not states or _is_published(states[0], next(iter(parts.values()))):
+                return states
+            try:
+                await self._commit(job, caller, states, parts)
+            except MergeFirst:
+                if attempt == ATTEMPTS:
+                    raise
+                for state in states:
+                    await self._merger.after_ingest(caller, state)
+            except (Conflict, NotFound) as error:
+                # What is staged may be gone because an earlier attempt has published it.
+                lost = error.reason in LOST_RACES or error.reason == "staging_gone"
+                if isinstance(error, StaleDefinition) or attempt == ATTEMPTS or not lost:
+                    raise
+                log.info("a job's commit lost a race (%s), drafting it again", error.reason)
+            else:
+                break
+        return states
+
+    async def _commit(
+        self,
+        job: Job,
+        caller: Caller,
+        states: Sequence[SchemaState],
+        parts: dict[CheckedSchema, list[StagedPart]],
+    ) -> None:
+        async with AsyncExitStack() as held:
+            # In the order of ids, so that two that write to the same schemas cannot deadlock.
+            for state in sorted(states, key=lambda one: one.id):
+                await held.enter_async_context(state.lock)
+            uploads: list[CommitUpload] = []
+            for state, (checked, staged) in zip(states, parts.items(), strict=True):
+                if state.uncertain:
+                    await self._schemas.refresh(caller, state)
+                _require_same(state, checked)
+                uploads.append(_drafted(state, checked, staged))
+            self.publishing.add(job.id)
+            try:
+                for state in states:
+                    state.uncertain = True
+                commits = [upload.commit for upload in uploads]
+                receipts = await self._api.publish(job.id, commits, caller.auth)
+                for state, upload, receipt in zip(states, uploads, receipts, strict=True):
+                    await self._schemas.settle(caller, state, upload, receipt)
+                    state.uncertain = False
+            finally:
+                self.publishing.discard(job.id)
+
+
+def _as_checked(state: SchemaState) -> CheckedSchema:
+    ledger = state.ledger
+    return CheckedSchema(
+        state.id, state.definition.digest, ledger.key.version, ledger.tails.version
+    )
+
+
+def _require_same(state: SchemaState, checked: CheckedSchema) -> None:
+    if _as_checked(state) != checked:
+        raise StaleDefinition("a schema's definition or key changed after the job was checked")
+
+
+def _is_published(state: SchemaState, parts: Sequence[StagedPart]) -> bool:
+    """Whether the log holds the job's groups; all are published together, so one tells."""
+    return parts[0].groups[0].uid in state.ledger.view().groups
+
+
+def _drafted(
+    state: SchemaState, checked: CheckedSchema, parts: Sequence[StagedPart]
+) -> CommitUpload:
+    return state.ledger.draft(
+        checked.definition,
+        groups=[group for part in parts for group in part.groups],
+        segments=[segment for part in parts for segment in part.segments],
+        staged=[part.digest for part in parts],
+    )
+
+
+async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run all; when one fails, cancel the others and raise what it raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(_coroutine(job))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _coroutine(job: Callable[[], Awaitable[None]]) -> None:
+    await job()
