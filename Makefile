@@ -26,6 +26,8 @@ PORTS := $(if $(API_PORT),--api-port $(API_PORT)) $(if $(PROXY_PORT),--proxy-por
 # Written when the pages' scripts are those of web/. Where they cannot be built, pages say so.
 STATIC := src/encrypted_records/proxy/web/static
 WEB := $(STATIC)/built/LICENCES.txt
+# Asked for once per environment; it says so where none can be installed.
+CHROMIUM := $(VENV)/.chromium
 WEB_SOURCES := $(wildcard web/*.json web/build.mjs web/src/*)
 
 .PHONY: run demo test fuzz check web wheel environment clean
@@ -37,7 +39,7 @@ run: $(FOR_RUN) $(WEB)
 demo: $(FOR_RUN) $(WEB)
 	@exec $(BIN)/ers demo --data-dir "$(DATA_DIR)" $(PORTS)
 
-test: $(FOR_TEST) $(WEB)
+test: $(FOR_TEST) $(WEB) $(CHROMIUM)
 	@exec $(BIN)/python -m pytest
 
 fuzz: $(FOR_TEST)
@@ -56,7 +58,7 @@ wheel: web | $(BIN)/uv
 	@$(BIN)/uv build --quiet --wheel
 	@ls dist/*.whl
 
-environment: $(FOR_TEST) $(WEB)
+environment: $(FOR_TEST) $(WEB) $(CHROMIUM)
 
 clean:
 	rm -rf $(VENV) web/node_modules $(STATIC)/built .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -69,6 +71,10 @@ $(FOR_RUN): pyproject.toml uv.lock | $(BIN)/uv
 $(FOR_TEST): pyproject.toml uv.lock | $(BIN)/uv
 	@$(BIN)/uv sync --quiet --frozen --inexact
 	@touch $(FOR_RUN) $@
+
+$(CHROMIUM): scripts/install-chromium
+	@scripts/install-chromium
+	@mkdir -p $(VENV) && touch $@
 
 $(WEB): scripts/build-web $(WEB_SOURCES)
 	@scripts/build-web

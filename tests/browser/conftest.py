@@ -1,0 +1,72 @@
+"""A service and a real Chromium that visits its pages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.browser.census import Census, stored_census
+from tests.browser.visitor import Visitor
+from tests.support.service import Service, running_service
+
+
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of these tests' own. Its database does not matter to pages: SQLite is quick."""
+    with running_service(tmp_path_factory.mktemp("site") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def census(site: Service) -> Census:
+    """An account with 200 census records in it."""
+    return stored_census(site, 200)
+
+
+@pytest.fixture(scope="package")  # no longer: Playwright's event loop would be in others' way
+def chromium() -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    assert path, "these tests need Chromium; scripts/install-chromium installs it on Debian"
+    with sync_playwright() as playwright:
+        # The sandbox needs what containers and root do not have; only our own pages are visited.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visitor(chromium: Browser, site: Service) -> Iterator[Visitor]:
+    """Somebody with a browser of their own, who is not logged in."""
+    with _visiting(chromium, site) as one:
+        yield one
+
+
+@contextmanager
+def _visiting(chromium: Browser, site: Service) -> Iterator[Visitor]:
+    context = chromium.new_context(
+        base_url=site.proxy_url, viewport={"width": 1100, "height": 800}, locale="en-GB"
+    )
+    context.set_default_timeout(15_000)
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        # A form that is shown again with what is wrong in it is answered with 400.
+        if message.type == "error" and "status of 400" not in message.text:
+            complaints.append(message.text)
+
+    def listen(page: Page) -> None:
+        page.on("console", heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+
+    context.on("page", listen)
+    try:
+        yield Visitor(site, context.new_page(), complaints)
+    finally:
+        context.close()
+    # Refused by the Content-Security-Policy, not found, or an exception in a script of ours.
+    assert complaints == []

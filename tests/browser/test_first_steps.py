@@ -1,0 +1,79 @@
+"""From nothing to an answer, on the census of examples/, by clicks alone."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from playwright.sync_api import expect
+
+from tests.browser.visitor import CENSUS, Visitor
+
+PASSWORD = "violet harbour 49 lantern"
+
+
+def register(visitor: Visitor) -> str:
+    email = f"{secrets.token_hex(6)}@example.org"
+    visitor.go("/")
+    visitor.press("Register an account.")
+    visitor.type("E-mail address", email)
+    visitor.type("Name of your organization", "Analytical Engines")
+    visitor.type("Password", PASSWORD)
+    visitor.type("Password again", PASSWORD)
+    visitor.press("Register")
+    assert visitor.heading() == "Look into your mail"
+    return email
+
+
+def test_an_empty_account_is_led_to_its_first_answer(visitor: Visitor) -> None:
+    email = register(visitor)
+    page = visitor.page
+    visitor.go(visitor.signed_link("verify-registration", email))
+    visitor.press("Confirm my address")
+    visitor.press("Log in")
+    visitor.type("E-mail address", email)
+    visitor.type("Password", PASSWORD)
+    visitor.press("Log in")
+    assert visitor.heading() == "First steps"
+    visitor.picture("first-steps")
+
+    visitor.press("Go to the keyring")
+    visitor.press("Show the words to write down")
+    words = page.locator(".phrase li").all_inner_texts()
+    assert len(words) == 24
+    visitor.type("Type them from the paper", " ".join(words))
+    visitor.press("I have them")
+    expect(page.get_by_text("Backed up:")).to_be_visible()
+    assert words[0] not in page.locator("main").inner_text().split()
+
+    visitor.go("/")
+    visitor.press("Make a dataset")
+    visitor.type("Name", "Census")
+    visitor.press("Make the dataset")
+    schema = visitor.make_schema_from(CENSUS, "People")
+    assert page.locator("tbody tr").count() == 15
+
+    visitor.press("Add a record")
+    for label, text in {"age": "49", "sex": "Female", "education": "Masters"}.items():
+        visitor.type(label, text)
+    visitor.press("Store the record")
+    problem = page.get_by_role("alert")
+    expect(problem).to_contain_text("hours_per_week")
+    # What was typed is still there.
+    expect(page.get_by_label("age", exact=True)).to_have_value("49")
+    for label in ("hours_per_week", "fnlwgt", "education_num", "capital_gain", "capital_loss"):
+        visitor.type(label, "12")
+    for label in ("marital_status", "relationship", "race", "income"):
+        visitor.type(label, "not told")
+    visitor.press("Store the record")
+    page.wait_for_url(re.compile(r"/records/"))
+
+    visitor.go("/")
+    expect(page.get_by_role("listitem").filter(has_text="Upload a file")).to_have_class(
+        re.compile("done")
+    )
+    visitor.press("Search")
+    assert page.url.endswith(f"/schemas/{schema}/search/")
+    assert visitor.found().startswith("1 record")
+    visitor.go("/")
+    assert visitor.heading() == "Start"

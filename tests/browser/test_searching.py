@@ -1,0 +1,130 @@
+"""Filters, columns, pages and records, as somebody uses them; and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.census import Census
+from tests.browser.visitor import Visitor
+
+
+def add_filter(visitor: Visitor, number: int, field: str, op: str, value: str) -> None:
+    """One more row of the filter builder; each choice is answered before the next is made."""
+    page = visitor.page
+    visitor.press("Add a filter")
+    page.locator(f"#field-{number}").wait_for()
+    for part, choice in (("field", field), ("op", op)):
+        chooser = page.locator(f"#{part}-{number}")
+        if chooser.locator("option:checked").inner_text() != choice:
+            with page.expect_response("**/search/"):
+                chooser.select_option(label=choice)
+    expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
+    page.locator(f"#value-{number}").fill(value)
+
+
+def shown_numbers(visitor: Visitor, column: str) -> list[int]:
+    headers = visitor.page.locator("table.records thead th").all_inner_texts()
+    place = [text.split()[0] if text.split() else "" for text in headers].index(column) + 1
+    cells = visitor.page.locator(f"table.records tbody td:nth-child({place})")
+    return [int(text) for text in cells.all_inner_texts()]
+
+
+def test_filters_find_what_the_rows_say_and_leave_no_trace(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    assert visitor.found().startswith("200 records, 1 to 50")
+    page = visitor.page
+
+    add_filter(visitor, 0, "age", "is at least", "50")
+    visitor.press("Search")
+    old = [row for row in census.rows if row["age"] >= 50]
+    expect(page.locator(".found")).to_contain_text(f"{len(old)} records")
+    add_filter(visitor, 1, "education", "is one of", "Bachelors\nMasters")
+    visitor.press("Search")
+    learned = [row for row in old if row["education"] in ("Bachelors", "Masters")]
+    expect(page.locator(".found")).to_contain_text(f"{len(learned)} records")
+    visitor.picture("search")
+
+    page.get_by_label("any of these").check()
+    visitor.press("Search")
+    either = [
+        row
+        for row in census.rows
+        if row["age"] >= 50 or row["education"] in ("Bachelors", "Masters")
+    ]
+    expect(page.locator(".found")).to_contain_text(f"{len(either)} records")
+
+    # A reload asks the same again, from memory: no address says what was searched for.
+    page.reload()
+    expect(page.locator(".found")).to_contain_text(f"{len(either)} records")
+    assert page.url == visitor.site.proxy_url + census.page("search")
+    kept = page.evaluate(
+        "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, history.state])"
+    )
+    assert "Bachelors" not in kept
+    assert "Bachelors" not in visitor.site.log
+
+
+def test_a_value_that_cannot_be_meant_is_named_and_the_filters_stay(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+
+    add_filter(visitor, 0, "age", "is", "old")
+    visitor.press("Search")
+
+    expect(visitor.page.get_by_role("alert")).to_contain_text("age: expected a number")
+    expect(visitor.page.locator("#value-0")).to_have_value("old")
+
+
+def test_pages_of_results_go_forth_and_back(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    first = shown_numbers(visitor, "fnlwgt")
+
+    visitor.press("Next page")
+    expect(visitor.page.locator(".found")).to_contain_text("51 to 100 shown")
+    second = shown_numbers(visitor, "fnlwgt")
+    visitor.press("Previous page")
+    expect(visitor.page.locator(".found")).to_contain_text("1 to 50 shown")
+
+    assert first + second == [row["fnlwgt"] for row in census.rows[:100]]
+    assert shown_numbers(visitor, "fnlwgt") == first
+
+
+def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+
+    visitor.page.get_by_role("link", name="Open record 2", exact=True).click()
+
+    terms = visitor.page.locator("dl.facts dt").all_inner_texts()
+    values = visitor.page.locator("dl.facts dd").all_inner_texts()
+    shown = {term: text for term, text in zip(terms, values, strict=True) if text != "missing"}
+    assert shown == {name: str(value) for name, value in census.rows[1].items()}
+
+
+def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    hostile = "<img src=x onerror=alert(1)>"
+    visitor.make_dataset(hostile)
+    assert visitor.heading() == hostile
+    visitor.press("Define a schema")
+    definition = {"type": "object", "properties": {hostile: {"type": "string"}}}
+    visitor.type("The same as JSON", json.dumps(definition))
+    visitor.type("Name", hostile)
+    visitor.press("Make the schema")
+    visitor.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
+    visitor.press("Add a record")
+    visitor.type(hostile, hostile)
+    visitor.press("Store the record")
+    visitor.press("Search")
+
+    expect(visitor.page.locator("table.records td").nth(1)).to_have_text(hostile)
+    assert visitor.page.locator("main img").count() == 0

@@ -1,0 +1,106 @@
+"""What somebody does in a browser, in the words of the pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from playwright.sync_api import Page
+
+from tests.support.service import Account, Service
+
+ROOT = Path(__file__).parents[2]
+CENSUS = ROOT / "examples" / "census.csv"
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+#: Where screenshots for the documents go when they are asked for.
+PICTURES = ROOT / "docs" / "images"
+
+
+@dataclass
+class Visitor:
+    """``complaints`` is what the browser's console has said so far."""
+
+    site: Service
+    page: Page
+    complaints: list[str]
+
+    def go(self, path: str) -> None:
+        self.page.goto(path)
+
+    def press(self, name: str) -> None:
+        """The button of this name in the page's own part, or else the link."""
+        main = self.page.locator("main")
+        button = main.get_by_role("button", name=name, exact=True)
+        link = main.get_by_role("link", name=name, exact=True)
+        button.or_(link).first.wait_for()
+        (button if button.count() else link).first.click()
+
+    def type(self, label: str, text: str) -> None:
+        self.page.get_by_label(label, exact=True).fill(text)
+
+    def heading(self) -> str:
+        return self.page.locator("h1").inner_text()
+
+    def log_in(self, account: Account) -> None:
+        self.go("/login/")
+        self.type("E-mail address", account.email)
+        self.type("Password", account.password)
+        self.press("Log in")
+        self.page.wait_for_url("/")
+
+    def signed_link(self, page: str, email: str) -> str:
+        """The path of the link in the newest message to ``email``."""
+        signed = self.site.link_for(email)
+        values = {
+            "user_id": signed.user_id,
+            "timestamp": signed.timestamp,
+            "signature": signed.signature,
+        }
+        return f"/{page}/?{urlencode(values)}"
+
+    def make_dataset(self, name: str) -> None:
+        self.go("/datasets/new/")
+        self.type("Name", name)
+        self.press("Make the dataset")
+
+    def make_schema_from(self, path: Path, name: str) -> str:
+        """From the page of a dataset to a schema proposed from a file; its identifier."""
+        self.press("Define a schema")
+        self.page.get_by_label("Choose a file").set_input_files(path)
+        self.page.get_by_text("Proposed from").wait_for()
+        self.type("Name", name)
+        self.press("Make the schema")
+        self.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
+        return self.page.url.rstrip("/").rpartition("/")[2]
+
+    def found(self) -> str:
+        return self.page.locator(".found").inner_text()
+
+    def serious_flaws(self) -> list[str]:
+        """What axe finds on this page that keeps people from using it, in light and in dark."""
+        self.page.evaluate(AXE.read_text())
+        found = self._flaws("{}")
+        self.page.emulate_media(color_scheme="dark")
+        found += self._flaws("{runOnly: ['color-contrast']}")
+        self.page.emulate_media(color_scheme="light")
+        return found
+
+    def _flaws(self, options: str) -> list[str]:
+        found: dict[str, Any] = self.page.evaluate(f"axe.run({options})")
+        return [
+            f"{self.page.url}: {flaw['id']}: {flaw['help']}: {node['html'][:160]}"
+            for flaw in found["violations"]
+            if flaw["impact"] in ("serious", "critical")
+            for node in flaw["nodes"]
+        ]
+
+    def picture(self, name: str) -> None:
+        """For the documents, when ``SCREENSHOTS`` is set."""
+        if os.environ.get("SCREENSHOTS"):
+            PICTURES.mkdir(exist_ok=True)
+            # The usual way of hiding the caret is an inline style.
+            self.page.screenshot(path=PICTURES / f"{name}.png", caret="initial", scale="css")
