@@ -7,9 +7,12 @@ from starlette.staticfiles import StaticFiles
 
 from encrypted_records.proxy.routes.web import (
     account,
+    audit,
     datasets,
     home,
+    jobs,
     keyring,
+    look,
     records,
     schemas,
     search,
@@ -23,6 +26,9 @@ routes = [
     *search.routes,
     *records.routes,
     *keyring.routes,
+    *look.routes,
+    *jobs.routes,
+    *audit.routes,
     Mount("/static", StaticFiles(packages=[("encrypted_records.proxy.web", "static")])),
     home.last,
 ]

@@ -52,7 +52,7 @@ async def edit(visit: Visit) -> Response:
         changed = _typed_data(visit, schema, only_changed=True)
         if changed:
             matching = {"if-match": etag} if etag else {}
-            await visit.answer("PATCH", _url(visit), changed, headers=matching)
+            await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
     except ErsError as error:
         typed = _typed(visit, schema)
         return visit.problem(error, "record_form.html", typed=typed, etag=etag, **shown)
