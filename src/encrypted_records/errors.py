@@ -161,8 +161,8 @@ class StaleDefinition(Conflict):
 class MergeFirst(Conflict):
     code = "merge_first"
     default_hint = (
-        "proxies merge small segments when they ingest; if this goes on, the schema is as large as"
-        " this version can index: divide the records among several schemas"
+        "merge the schema's index segments: ers proxy merge --once; if this goes on, the schema is"
+        " as large as this version can index: divide the records among several schemas"
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.ledger import View
-from encrypted_records.index.merge import merge, worth_merging
-from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
+from encrypted_records.index.merge import Tier, merge, worth_merging
+from encrypted_records.model.records import Segment
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"a": {"type": "string"}}}'
@@ -21,43 +23,75 @@ def view(*counts: int, form: str = "mini") -> View:
     return View(1, segments, {}, {})
 
 
-def chosen(view: View, least: int) -> list[int]:
-    return [int.from_bytes(segment.uid, "big") for segment in worth_merging(view, least)]
+SMALL, MIDDLE, LARGE = 4096, 1 << 16, 1 << 20
+
+
+def chosen(view: View, few: int) -> list[int]:
+    """With up to ``few`` segments that may be live in each of the tiers."""
+    tiers = [Tier(capacity, few) for capacity in (SMALL, MIDDLE, LARGE)]
+    return [int.from_bytes(segment.uid, "big") for segment in worth_merging(view, tiers)]
 
 
 def test_few_small_segments_are_left_alone() -> None:
-    assert chosen(view(1, 1, 1), 4) == []
-    assert chosen(view(1, 1, 1, 1), 4) == [0, 1, 2, 3]
-    assert chosen(view(), 1) == []
+    assert chosen(view(1, 1, 1), 3) == []
+    assert chosen(view(1, 1, 1, 1), 3) == [0, 1, 2, 3]
+    assert chosen(view(), 0) == []
 
 
-def test_segments_more_than_half_full_are_left_alone() -> None:
-    full = MAX_MINI_RECORDS // 2 + 1
-    assert chosen(view(1, full, 1, full), 2) == [0, 2]
-    assert chosen(view(full - 1, full - 1, full), 2) == [0, 1]
+def test_a_segment_more_than_half_full_counts_as_one_of_the_next_tier() -> None:
+    full = SMALL // 2 + 1
+    assert chosen(view(1, full, 1, full), 1) == [0, 2]
+    assert chosen(view(full - 1, full - 1, full), 1) == [0, 1]
+    assert chosen(view(1, full, full), 1) == [1, 2]
+    assert chosen(view(MIDDLE // 2, MIDDLE // 2, 1), 1) == [0, 1]
+    assert chosen(view(MIDDLE // 2 + 1, MIDDLE // 2, 1), 1) == []
 
 
-def test_the_oldest_are_merged_as_far_as_they_fit_into_one_mini() -> None:
-    assert chosen(view(2000, 2000, 96, 1, 1), 2) == [0, 1, 2]
-    assert chosen(view(2000, 2000, 97, 1, 1), 2) == [0, 1]
+def test_segments_more_than_half_full_of_the_last_tier_are_left_alone() -> None:
+    assert chosen(view(LARGE // 2, LARGE // 2), 1) == [0, 1]
+    assert chosen(view(*[LARGE // 2 + 1] * 40), 1) == []
+
+
+def test_the_oldest_are_merged_as_far_as_they_fit_into_one() -> None:
+    assert chosen(view(2000, 2000, 96, 1, 1), 1) == [0, 1, 2]
+    assert chosen(view(2000, 2000, 97, 1, 1), 1) == [0, 1]
+    assert chosen(view(30_000, 30_000, 5000, 5000, 5000), 1) == [0, 1, 2]
+
+
+def test_smaller_tiers_go_first() -> None:
+    assert chosen(view(30_000, 30_000, 7, 8), 1) == [2, 3]
 
 
 def test_merging_all_that_is_worth_it_comes_to_an_end() -> None:
-    """Two small ones always fit, so every merge leaves one segment less."""
-    counts = [2048, 2048, 2048, 1, 100, 100, 4096] * 3
+    """And leaves no more segments than the tiers may have."""
+    counts = [2048, 2048, 2048, 1, 100, 100, 4096, 30_000, 60_000, 500_000] * 8
+    rows = sum(counts)
     for _ in range(len(counts)):
         picked = chosen(view(*counts), 4)
         if not picked:
             break
         assert len(picked) >= 2
         merged = sum(counts[at] for at in picked)
-        assert merged <= MAX_MINI_RECORDS
+        assert merged <= LARGE
         counts = [count for at, count in enumerate(counts) if at not in picked] + [merged]
-    assert sum(count <= MAX_MINI_RECORDS // 2 for count in counts) < 4
+    assert sum(counts) == rows
+    assert len(counts) <= 3 * 4 + rows // (LARGE // 2)
 
 
-def test_paged_segments_are_left_alone() -> None:
-    assert chosen(view(1, 1, 1, form="paged"), 2) == []
+def test_segments_with_many_dead_rows_are_merged_by_themselves() -> None:
+    """Rows that a merge left out are dead in the log for good, and count no more."""
+
+    def decayed(dead: int, purged: int) -> list[int]:
+        found = view(1000, 100_000)
+        one = msgspec.structs.replace(found.segments[1], count=100_000 - purged, purged=purged)
+        rows = {bytes(15) + b"x": BitMap(range(dead))}
+        one = msgspec.structs.replace(one, groups=[(bytes(15) + b"x", 0)])
+        return chosen(View(1, (found.segments[0], one), {}, rows), 9)
+
+    assert decayed(5000, 0) == []
+    assert decayed(5001, 0) == [1]
+    assert decayed(9000, 9000) == []
+    assert decayed(9000 + 4551, 9000) == [1]
 
 
 def test_merging_keeps_every_row_under_its_group_and_ordinal() -> None:

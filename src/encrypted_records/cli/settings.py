@@ -131,6 +131,12 @@ class Settings:
             "none",
         ),
     )
+    page_cache: int = field(
+        default=2048,
+        metadata=_row(
+            "MiB of index pages that the proxy keeps on disk, sealed.", click.IntRange(min=1)
+        ),
+    )
     log_format: str = field(
         default="text", metadata=_row("Form of the log.", click.Choice(["text", "json"]))
     )
@@ -209,9 +215,9 @@ def _convert(path: Path, key: str, value: object) -> Any:
         known = f"did you mean {near[0]}?" if near else f"keys are {', '.join(TABLE)}"
         raise InvalidSetting(f"the config file {path} has an unknown key: {key}", hint=known)
     kind: click.ParamType[Any] = row.metadata["kind"]
-    expected = int if kind is PORT else str
+    expected = int if isinstance(kind, click.IntRange) else str
     try:
-        # bool is an int to Python and to click; a port is none.
+        # bool is an int to Python and to click; a number is none.
         if type(value) is not expected:
             raise click.BadParameter(f"expected {'a number' if expected is int else 'a string'}")
         return kind.convert(value, None, None)

@@ -80,6 +80,7 @@ def run_proxy(settings: Settings) -> None:
                 port=settings.proxy_port,
                 base_url=settings.base_url,
                 log_format=settings.log_format,
+                page_cache=settings.page_cache,
                 allowed_hosts=tuple(
                     name.strip()
                     for name in (settings.allowed_hosts or "").split(",")

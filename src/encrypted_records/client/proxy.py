@@ -22,6 +22,9 @@ from encrypted_records.errors import ApiFailed
 from encrypted_records.model.ids import reference
 from encrypted_records.model.predicates import MAX_LIMIT
 
+#: A merge of a million records takes tens of seconds on one core.
+MERGE_SECONDS = 600.0
+
 
 class Created(msgspec.Struct, frozen=True):
     """What the service says of something it has just made."""
@@ -35,6 +38,18 @@ class User(msgspec.Struct, frozen=True):
 
     email: str
     organizations: list[str]
+
+
+class Merge(msgspec.Struct, frozen=True):
+    """``merged`` index segments became one of ``records`` records; ``segments`` are left.
+
+    ``done`` is whether there was nothing to merge.
+    """
+
+    merged: int
+    records: int
+    segments: int
+    done: bool
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -149,6 +164,11 @@ class ProxyClient(Resources, Jobs, Uploads, KeyringCalls):
         body = {"schema": definition, "records": records, "string_bytes": string_bytes}
         found: Mapping[str, Any] = await self._ask("POST", "/api/schemas/estimate/", body)
         return found
+
+    async def merge(self, schema_url: str) -> Merge:
+        """Have the next merge of a schema's index done; ``schema_url`` is its path."""
+        answer = await self._transport.request("POST", f"{schema_url}merge/", timeout=MERGE_SECONDS)
+        return answer.typed(Merge)  # type: ignore[no-any-return] # typed() checks it
 
     async def user(self) -> User:
         answer = await self._transport.request("GET", "/api/users/self/")

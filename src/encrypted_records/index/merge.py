@@ -27,27 +27,58 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 
 
-def worth_merging(view: View, least: int) -> tuple[Segment, ...]:
-    """The oldest small minis that fit into one, once there are ``least`` small ones or more.
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
 
-    A mini that is more than half full counts as large and is left alone, so that no row is
-    rewritten more often than it takes to fill half a mini.
+    ``few`` of them may be live; one more, and the oldest that fit into one are merged.
     """
-    small = [
-        segment
-        for segment in view.segments
-        if segment.form == "mini" and segment.count <= MAX_MINI_RECORDS // 2
-    ]
-    if len(small) < least:
-        return ()
+
+    capacity: int
+    few: int
+
+
+#: The first is for the small segments that direct ingests leave, and is merged at once.
+TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
+
+#: The part of a segment's rows that may be dead before it is merged by itself.
+MOST_DEAD = 0.05
+
+
+def worth_merging(view: View, tiers: Sequence[Tier] = TIERS) -> tuple[Segment, ...]:
+    """The segments to merge next; none where all is well.
+
+    A segment that fills more than half of its tier counts as one of the next, so that no row is
+    rewritten more often than it takes to fill half a segment. Of the last tier such segments are
+    left alone. Dead rows go when there are many in one segment: what was deleted is to be gone.
+    """
+    below = -1
+    for tier in tiers:
+        own = [one for one in view.segments if below < one.count <= tier.capacity // 2]
+        below = tier.capacity // 2
+        if len(own) <= tier.few:
+            continue
+        chosen = _oldest(own, tier.capacity)
+        if len(chosen) > 1:
+            return chosen
+    decayed = [one for one in view.segments if _is_decayed(view, one)]
+    return _oldest(decayed, tiers[-1].capacity)
+
+
+def _oldest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
+    """As many of the first as have at most ``capacity`` rows together."""
     chosen: list[Segment] = []
-    room = MAX_MINI_RECORDS
-    for segment in small:
-        if segment.count > room:
+    for segment in segments:
+        if chosen and segment.count > capacity:
             break
         chosen.append(segment)
-        room -= segment.count
+        capacity -= segment.count
     return tuple(chosen)
+
+
+def _is_decayed(view: View, segment: Segment) -> bool:
+    dead = len(view.dead_rows(segment)) - segment.purged
+    return dead > MOST_DEAD * segment.count
 
 
 @dataclass(frozen=True, slots=True)

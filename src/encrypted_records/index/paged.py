@@ -11,6 +11,7 @@ that it lists exactly the segment's rows, each once.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -184,6 +185,7 @@ class PagedSegment:
             for position, number in enumerate(np.frombuffer(numbers, _NUMBER)):
                 self._name_page(int(number), _Place(name, PAGE_DIRECTORY, position))
         self._keys: dict[str, IndexKey] = {}
+        self._lock = threading.Lock()
         self._parts: dict[int, bytes] = {}
         self._directories: dict[str, Directory] = {}
         #: opened data pages by number
@@ -286,9 +288,12 @@ class PagedSegment:
         content = pages.unframe(plain)
         if place.kind == PAGE_DATA:
             self.blocks[number] = self._opened(place, content, spec.type)
-        else:
-            self._parts[number] = content
-            self._assemble(place.field, spec.type)
+            return
+        # Readers share directories, and may bring the same one at the same time.
+        with self._lock:
+            if place.field not in self._directories:
+                self._parts[number] = content
+                self._assemble(place.field, spec.type)
 
     def _assemble(self, name: str, kind: FieldType) -> None:
         """The field's directory, once all of its pages are here."""

@@ -31,12 +31,14 @@ from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import JobStore
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.pager import Pager
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.progress import Progress
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.routes import forward, jobs, keyring, records, schemas, web
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
+from encrypted_records.proxy.sealed_pages import SealedPages
 from encrypted_records.proxy.search import Search
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.unlocking import passphrase_from
@@ -50,7 +52,10 @@ GRACEFUL_SECONDS = 5
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy."""
+    """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
+
+    ``page_cache`` is the budget of sealed index pages on disk, in MiB.
+    """
 
     data_dir: Path
     host: str
@@ -58,6 +63,7 @@ class ProxySettings:
     base_url: str
     log_format: str = "text"
     allowed_hosts: tuple[str, ...] = ()
+    page_cache: int = 2048
 
 
 def create_app(settings: ProxySettings) -> Starlette:
@@ -73,6 +79,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         heads = Heads(folder / "heads.sqlite3")
         spool = Spool(folder / "spool")
         job_store = JobStore(folder / "jobs.sqlite3")
+        stored = SealedPages(folder / "pages.sqlite3", settings.page_cache << 20)
     except OSError as error:
         raise Startup(
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
@@ -84,8 +91,9 @@ def create_app(settings: ProxySettings) -> Starlette:
     access = Access(api)
     known_schemas = Schemas(api, keyrings, heads)
     segments = SegmentCache()
-    reader = Reader(api, segments)
-    merger = Merger(api, known_schemas, reader)
+    pager = Pager(api, segments, stored)
+    reader = Reader(api, segments, pager)
+    merger = Merger(api, known_schemas, reader, pager)
     workers, progress, secrets = Workers(), Progress(), JobSecrets(keyrings)
     job_runner = JobRunner(
         api=api,
@@ -116,9 +124,11 @@ def create_app(settings: ProxySettings) -> Starlette:
         yield
         await batch_jobs.stop()
         await workers.close()
+        await merger.close()
         await transport.close()
         job_store.close()
         heads.close()
+        stored.close()
 
     app = Starlette(
         routes=[
@@ -142,6 +152,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         access=access,
         keyrings=keyrings,
         schemas=known_schemas,
+        merger=merger,
         segments=segments,
         runner=Runner(api, known_schemas, merger, own_origins=names.origins),
         search=Search(known_schemas, reader),

@@ -1,44 +1,110 @@
-"""Open segments in memory, within a budget.
+"""What is open of the index, in memory: segments with their directories, and data pages.
 
-Segments are immutable and named by uids that are never reused, so what is here is never stale.
-It also keeps questions from the API: a page that is here is not asked for again.
+Segments and pages are immutable and named by uids that are never reused, so what is here is never
+stale. It also keeps questions from the API: what is here is not asked for again.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
 
-from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.paged import Opened
+from encrypted_records.index.pages import Block
 
-DEFAULT_BYTES = 256 << 20
+SEGMENT_BYTES = 256 << 20
+BLOCK_BYTES = 256 << 20
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=_Sized)
+
+
+class _Recent(Generic[K, V]):
+    """Least recently used go first. ``budget`` is in bytes as the values' ``size`` tells them.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._held = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, place: K) -> V | None:
+        with self._lock:
+            found = self._values.get(place)
+            if found is None:
+                return None
+            self._values.move_to_end(place)
+            return found[0]
+
+    def put(self, place: K, value: V) -> None:
+        """Keep ``value``; its size counts as it is now, until it is put again."""
+        with self._lock:
+            self._forget(place)
+            self._values[place] = (value, value.size)
+            self._held += value.size
+            while self._held > self._budget and len(self._values) > 1:
+                self._forget(next(iter(self._values)))
+
+    def drop(self, places: Iterable[K]) -> None:
+        with self._lock:
+            for place in places:
+                self._forget(place)
+
+    def places(self) -> list[K]:
+        with self._lock:
+            return list(self._values)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._held = 0
+
+    def _forget(self, place: K) -> None:
+        found = self._values.pop(place, None)
+        if found is not None:
+            self._held -= found[1]
 
 
 class SegmentCache:
-    """Least recently used go first. ``budget`` is in bytes of sealed columns."""
+    """Opened segments, and apart from them the opened data pages of paged ones."""
 
-    def __init__(self, budget: int = DEFAULT_BYTES) -> None:
-        self._budget = budget
-        self._held = 0
-        self._segments: OrderedDict[tuple[bytes, bytes], OpenSegment] = OrderedDict()
+    def __init__(self, segments: int = SEGMENT_BYTES, blocks: int = BLOCK_BYTES) -> None:
+        """Budgets in bytes."""
+        self._segments: _Recent[tuple[bytes, bytes], Opened] = _Recent(segments)
+        self._blocks: _Recent[tuple[bytes, int], Block] = _Recent(blocks)
 
-    def get(self, key_id: bytes, uid: bytes) -> OpenSegment | None:
+    def get(self, key_id: bytes, uid: bytes) -> Opened | None:
         """The segment ``uid`` as opened with the schema key ``key_id``."""
-        segment = self._segments.get((key_id, uid))
-        if segment is not None:
-            self._segments.move_to_end((key_id, uid))
-        return segment
+        return self._segments.get((key_id, uid))
+
+    def put(self, key_id: bytes, segment: Opened) -> None:
+        """Keep a segment; again, once it holds more."""
+        self._segments.put((key_id, segment.segment.uid), segment)
+
+    def block(self, uid: bytes, number: int) -> Block | None:
+        """The opened data page of a segment that :meth:`get` gave."""
+        return self._blocks.get((uid, number))
+
+    def put_block(self, uid: bytes, number: int, block: Block) -> None:
+        self._blocks.put((uid, number), block)
+
+    def drop(self, uids: Iterable[bytes]) -> None:
+        """Forget segments that are no more."""
+        gone = set(uids)
+        self._segments.drop(place for place in self._segments.places() if place[1] in gone)
+        self._blocks.drop(place for place in self._blocks.places() if place[0] in gone)
 
     def clear(self) -> None:
         self._segments.clear()
-        self._held = 0
-
-    def put(self, key_id: bytes, segment: OpenSegment) -> None:
-        place = (key_id, segment.segment.uid)
-        replaced = self._segments.pop(place, None)
-        if replaced is not None:
-            self._held -= replaced.size
-        self._segments[place] = segment
-        self._held += segment.size
-        while self._held > self._budget and len(self._segments) > 1:
-            _, dropped = self._segments.popitem(last=False)
-            self._held -= dropped.size
+        self._blocks.clear()

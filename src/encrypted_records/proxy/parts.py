@@ -13,6 +13,7 @@ from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
@@ -25,6 +26,7 @@ class Parts:
     access: Access
     keyrings: Keyrings
     schemas: Schemas
+    merger: Merger
     segments: SegmentCache
     runner: Runner
     search: Search

@@ -9,23 +9,33 @@ from collections.abc import Sequence
 from encrypted_records.client.api import Api
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.ledger import View
+from encrypted_records.index.paged import Opened, PagedSegment
 from encrypted_records.index.rows import open_row
 from encrypted_records.index.segments import OpenSegment
 from encrypted_records.model.records import Page, PageRef, PlainRecord, RowRef, Segment, StoredRow
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.pager import Missing, Pager
 from encrypted_records.proxy.schemas import SchemaState
 
 
 class Reader:
-    def __init__(self, api: Api, cache: SegmentCache) -> None:
+    def __init__(self, api: Api, cache: SegmentCache, pager: Pager) -> None:
         self._api = api
         self._cache = cache
+        self._pager = pager
 
     async def segments(
-        self, caller: Caller, state: SchemaState, wanted: Sequence[Segment]
-    ) -> list[OpenSegment]:
-        """The segments, opened, in the order asked for; those not cached in one request.
+        self,
+        caller: Caller,
+        state: SchemaState,
+        wanted: Sequence[Segment],
+        missing: Missing,
+    ) -> list[Opened]:
+        """The segments in the order asked for, each with all that ``missing`` names of it.
+
+        Minis come whole, those that are not cached in one request. Of larger segments come pages:
+        directories in one request, data in a second.
 
         Raises:
             DoesNotOpen: a page was altered or is of another place.
@@ -36,14 +46,27 @@ class Reader:
             segment.uid: self._cache.get(keys.of(segment.key_version).id, segment.uid)
             for segment in wanted
         }
-        missing = [segment for segment in wanted if found[segment.uid] is None]
-        if missing:
-            refs = [PageRef(segment.uid, 0) for segment in missing]
-            pages = await self._api.pages(state.id, refs, caller.auth)
-            for opened in await asyncio.to_thread(_open_all, state, missing, pages):
+        unopened = [segment for segment in wanted if found[segment.uid] is None]
+        if unopened:
+            minis = [segment for segment in unopened if segment.form == "mini"]
+            refs = [PageRef(segment.uid, 0) for segment in minis]
+            pages = await self._api.pages(state.id, refs, caller.auth) if refs else []
+            for opened in await asyncio.to_thread(_open_all, state, unopened, pages):
                 found[opened.segment.uid] = opened
                 self._cache.put(keys.of(opened.segment.key_version).id, opened)
-        return [opened for opened in found.values() if opened is not None]
+        segments = [_own(opened) for opened in found.values() if opened is not None]
+        await self._pager.fill(caller, state, segments, missing)
+        return segments
+
+    async def fill(
+        self, caller: Caller, state: SchemaState, segments: Sequence[Opened], missing: Missing
+    ) -> None:
+        """Bring further pages into segments that :meth:`segments` gave.
+
+        Raises:
+            DoesNotOpen, NotFound: as :meth:`segments`.
+        """
+        await self._pager.fill(caller, state, segments, missing)
 
     async def rows(
         self, caller: Caller, state: SchemaState, view: View, wanted: Sequence[RowRef]
@@ -75,14 +98,25 @@ class Reader:
         return [record for record in records if record is not None]
 
 
+def _own(segment: Opened) -> Opened:
+    """A segment whose pages stay while this reader needs them, whatever the cache drops."""
+    return segment.over({}) if isinstance(segment, PagedSegment) else segment
+
+
 def _open_all(
     state: SchemaState, segments: Sequence[Segment], pages: Sequence[Page]
-) -> list[OpenSegment]:
-    opened = []
-    for segment, page in zip(segments, pages, strict=True):
+) -> list[Opened]:
+    """``pages`` are those of the minis among the segments, in their order."""
+    opened: list[Opened] = []
+    found = iter(pages)
+    for segment in segments:
+        key = state.ledger.keys.of(segment.key_version)
+        if segment.form == "paged":
+            opened.append(PagedSegment(key, state.definition, segment))
+            continue
+        page = next(found)
         if (page.segment, page.number) != (segment.uid, 0):
             raise DoesNotOpen("the API returned another page than it was asked for")
-        key = state.ledger.keys.of(segment.key_version)
         opened.append(OpenSegment(key, state.definition, segment, page))
     return opened
 

@@ -19,12 +19,13 @@ from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, LogBroken, NotFound
 from encrypted_records.index.ledger import View
-from encrypted_records.index.resolve import Matches, resolve
-from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.paged import Opened
+from encrypted_records.index.resolve import Matches, missing, resolve
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Everything, Predicate, Query, matches
 from encrypted_records.model.records import PlainRecord, RowRef
 from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.pager import Missing
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.schemas import Schemas, SchemaState
 
@@ -110,7 +111,9 @@ class Search:
         for attempt in range(1, _ATTEMPTS + 1):
             view = state.ledger.view()
             try:
-                segments = await self._reader.segments(caller, state, view.segments)
+                segments = await self._reader.segments(
+                    caller, state, view.segments, _missing(where, state)
+                )
             except NotFound as error:
                 if error.reason != "segment_gone":
                     raise
@@ -171,8 +174,13 @@ def _checked(
             raise DoesNotOpen("the index and a record contradict each other")
 
 
+def _missing(where: Predicate, state: SchemaState) -> Missing:
+    tails, definition = state.ledger.tails, state.definition
+    return lambda segment: missing(where, segment, tails, definition)
+
+
 def _resolve_all(
-    where: Predicate, state: SchemaState, view: View, segments: Sequence[OpenSegment]
+    where: Predicate, state: SchemaState, view: View, segments: Sequence[Opened]
 ) -> list[_Part]:
     """Candidates by group, in the order in which groups were stored."""
     parts: list[_Part] = []
@@ -184,7 +192,7 @@ def _resolve_all(
     return parts
 
 
-def _by_group(answer: Matches, segment: OpenSegment, view: View) -> Iterator[_Part]:
+def _by_group(answer: Matches, segment: Opened, view: View) -> Iterator[_Part]:
     for uid, base in segment.segment.groups:
         state = view.groups[uid]
         own = BitMap(range(base, base + state.group.count))

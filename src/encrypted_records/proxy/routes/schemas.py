@@ -1,6 +1,6 @@
-"""/api/schemas/infer/ and /api/schemas/estimate/: help with a schema before there is one.
+"""Of /api/schemas/ what takes plaintext or keys: infer/, estimate/ and <id>/merge/.
 
-Samples hold real rows, so both are answered here and neither stores nor forwards anything.
+Samples hold real rows, so the first two are answered here and store and forward nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from encrypted_records.errors import InvalidQuery, Unsupported
 from encrypted_records.ingest.estimate import Estimate, estimate
 from encrypted_records.ingest.infer import Proposal, infer_csv, infer_json
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.answers import answer
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.bodies import media_type, read_body, read_json
@@ -97,7 +98,24 @@ def _estimate_json(found: Estimate) -> dict[str, Any]:
     }
 
 
+async def merge(request: Request) -> Response:
+    """POST /api/schemas/<id>/merge/: the next merge of index segments, if one is worth it."""
+    parts = parts_of(request)
+    caller = await parts.caller(request)
+    state = await parts.schemas.fresh(caller, from_text(request.path_params["id"]))
+    merged = await parts.merger.once(caller, state)
+    return answer(
+        {
+            "merged": merged.inputs if merged else 0,
+            "records": merged.rows if merged else 0,
+            "segments": len(state.ledger.view().segments),
+            "done": merged is None,
+        }
+    )
+
+
 routes = [
     Route("/api/schemas/infer/", infer, methods=["POST"]),
     Route("/api/schemas/estimate/", estimated, methods=["POST"]),
+    Route("/api/schemas/{id}/merge/", merge, methods=["POST"]),
 ]

@@ -1,0 +1,135 @@
+"""Bring the pages of large segments together: from memory, from disk, and the rest from the API.
+
+One request brings what is missing of all segments. Beside it ask for as many other pages as make
+the number a power of two, in random order: the API sees how much was asked for only roughly, and
+not which of it. What comes beside is kept, since it may be wanted next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.paged import Opened, PagedSegment
+from encrypted_records.model.records import PageRef
+from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.schemas import SchemaState
+from encrypted_records.proxy.sealed_pages import SealedPages
+
+#: The pages that a segment lacks for what it is needed for.
+Missing = Callable[[Opened], set[int]]
+
+_Wanted = list[tuple[PagedSegment, set[int]]]
+
+
+class Pager:
+    def __init__(self, api: Api, cache: SegmentCache, stored: SealedPages) -> None:
+        self._api = api
+        self._cache = cache
+        self._stored = stored
+
+    async def fill(
+        self, caller: Caller, state: SchemaState, segments: Sequence[Opened], missing: Missing
+    ) -> None:
+        """Put pages into ``segments`` until nothing is missing.
+
+        Raises:
+            DoesNotOpen: the API returned a page that was altered, or another one.
+            NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
+        """
+        while wanted := await asyncio.to_thread(self._from_here, segments, missing):
+            refs = _with_dummies(wanted)
+            pages = await self._api.pages(state.id, refs, caller.auth)
+            sealed: dict[bytes, dict[int, bytes]] = {}
+            for ref, page in zip(refs, pages, strict=True):
+                if (page.segment, page.number) != (ref.segment, ref.number):
+                    raise DoesNotOpen("the API returned another page than it was asked for")
+                sealed.setdefault(page.segment, {})[page.number] = page.data
+            await asyncio.to_thread(self._take, state, wanted, sealed)
+
+    def drop(self, uids: Sequence[bytes]) -> None:
+        """Forget segments that are no more."""
+        self._cache.drop(uids)
+        self._stored.drop(uids)
+
+    def _from_here(self, segments: Sequence[Opened], missing: Missing) -> _Wanted:
+        """What memory and disk do not have, of what is missing at first, or then still."""
+        while True:
+            progress = False
+            wanted: _Wanted = []
+            for segment in segments:
+                numbers = missing(segment)
+                if not numbers or not isinstance(segment, PagedSegment):
+                    continue
+                left = self._from_memory(segment, numbers)
+                left = self._from_disk(segment, left)
+                progress |= len(left) < len(numbers)
+                if left:
+                    wanted.append((segment, left))
+            # Directories found here tell which data pages are missing, which may be here too.
+            if wanted or not progress:
+                return wanted
+
+    def _from_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
+        left = set()
+        for number in numbers:
+            block = self._cache.block(segment.segment.uid, number)
+            if block is None:
+                left.add(number)
+            else:
+                segment.blocks[number] = block
+        return left
+
+    def _from_disk(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
+        if not numbers:
+            return numbers
+        uid = segment.segment.uid
+        found = self._stored.get(uid, numbers)
+        left = numbers - found.keys()
+        for number, sealed in found.items():
+            try:
+                self._put(segment, number, sealed)
+            except DoesNotOpen:
+                # Of a damaged file; what the API has may be well.
+                left.add(number)
+        return left
+
+    def _put(self, segment: PagedSegment, number: int, sealed: bytes) -> None:
+        segment.put(number, sealed)
+        block = segment.blocks.get(number)
+        if block is not None:
+            self._cache.put_block(segment.segment.uid, number, block)
+
+    def _take(
+        self, state: SchemaState, wanted: _Wanted, sealed: dict[bytes, dict[int, bytes]]
+    ) -> None:
+        for segment, numbers in wanted:
+            uid = segment.segment.uid
+            for number in numbers:
+                self._put(segment, number, sealed[uid][number])
+            # Directories are held by the segment, which is larger for them now.
+            key = state.ledger.keys.of(segment.segment.key_version)
+            self._cache.put(key.id, segment.over({}))
+        for uid, pages in sealed.items():
+            self._stored.put(uid, pages)
+
+
+def _with_dummies(wanted: _Wanted) -> list[PageRef]:
+    """What is wanted and pages at random of the same segments, up to a power of two, shuffled."""
+    chosen = {(segment.segment.uid, number) for segment, numbers in wanted for number in numbers}
+    everything = sum(segment.segment.pages for segment, _ in wanted)
+    total = min(1 << (len(chosen) - 1).bit_length(), everything)
+    while len(chosen) < total:
+        at = secrets.randbelow(everything)
+        for segment, _ in wanted:
+            if at < segment.segment.pages:
+                chosen.add((segment.segment.uid, at))
+                break
+            at -= segment.segment.pages
+    refs = [PageRef(uid, number) for uid, number in chosen]
+    secrets.SystemRandom().shuffle(refs)
+    return refs

@@ -1,0 +1,231 @@
+"""Large segments through a real API: fetched page by page, merged, and the same answers always."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.index.merge import Tier
+from encrypted_records.index.resolve import missing, resolve
+from encrypted_records.ingest.seal import seal
+from encrypted_records.model import ids
+from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.records import PageRef, PlainRecord
+from encrypted_records.proxy.access import Caller, Credentials
+from encrypted_records.proxy.app import ProxySettings, create_app
+from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.parts import Parts
+from encrypted_records.proxy.schemas import SchemaState
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "city": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+}
+#: More than a mini holds.
+MANY = 4200
+#: Merge as soon as there are two.
+FEW = (Tier(4096, 64), Tier(1 << 16, 1))
+
+
+def person(number: int) -> dict[str, Any]:
+    return {"name": f"n{number:05}", "city": f"c{number % 7}", "age": number % 90}
+
+
+@pytest.fixture
+def store(service: Service) -> Store:
+    """A schema whose key is in the service's keyring."""
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": "first"}])
+    return store
+
+
+class Proxy:
+    """A second proxy with the same keys, in this process, that can store more at once."""
+
+    def __init__(self, store: Store, parts: Parts, caller: Caller, state: SchemaState) -> None:
+        self.parts, self.caller, self.state = parts, caller, state
+        self.asked: list[Sequence[PageRef]] = []
+        original = parts.api.pages
+
+        async def pages(schema: bytes, wanted: Sequence[PageRef], auth: str) -> Any:
+            self.asked.append(wanted)
+            return await original(schema, wanted, auth)
+
+        parts.api.pages = pages  # type: ignore[method-assign]
+
+    async def ingest(self, records: Sequence[dict[str, Any]]) -> None:
+        plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
+        upload = seal(self.state.ledger, self.state.definition, plain)
+        (receipt,) = await self.parts.api.commit([upload], self.caller.auth)
+        await self.parts.schemas.settle(self.caller, self.state, upload, receipt)
+
+    async def count(self, where: Any) -> int:
+        asked = parse_query({"where": where}, self.state.definition).where
+        place = (self.state.ledger.tails, self.state.definition)
+        view = self.state.ledger.view()
+        segments = await self.parts.search._reader.segments(
+            self.caller, self.state, view.segments, lambda one: missing(asked, one, *place)
+        )
+        found = [
+            resolve(asked, one, *place).certain - view.dead_rows(one.segment) for one in segments
+        ]
+        return sum(map(len, found))
+
+    def merger(self, *tiers: Tier) -> Merger:
+        parts = self.parts
+        reader = parts.search._reader
+        return Merger(parts.api, parts.schemas, reader, reader._pager, tiers)
+
+
+@asynccontextmanager
+async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
+    app = create_app(ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url))
+    async with app.router.lifespan_context(app):
+        parts: Parts = app.state.parts
+        secret = store.account.auth.removeprefix("Basic ")
+        caller = await parts.access.caller(Credentials("basic", secret))
+        state = await parts.schemas.fresh(caller, ids.from_text(store.schema_id))
+        yield Proxy(store, parts, caller, state)
+
+
+Run = Callable[[Callable[[Proxy], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path) -> Path:
+    """A data folder with the service's keyrings, and nothing else of it."""
+    proxy = store.service.data_dir / "proxy"
+    (tmp_path / "proxy").mkdir()
+    shutil.copytree(proxy / "keyrings", tmp_path / "proxy" / "keyrings")
+    shutil.copy(proxy / "machine.key", tmp_path / "proxy" / "machine.key")
+    return tmp_path
+
+
+@pytest.fixture
+def run(store: Store, folder: Path) -> Run:
+    def run(test: Callable[[Proxy], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            async with second_proxy(store, folder) as proxy:
+                await test(proxy)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def answers(store: Store) -> Iterator[tuple[Any, int]]:
+    """Questions, and how many records answer them, over twice MANY people and the first."""
+    yield {"field": "name", "op": "eq", "value": "n00042"}, 2
+    yield {"field": "name", "op": "prefix", "value": "n0009"}, 20
+    yield {"field": "city", "op": "eq", "value": "c3"}, 2 * MANY // 7
+    yield (
+        {"field": "age", "op": "between", "value": [0, 44]},
+        2 * sum(number % 90 < 45 for number in range(MANY)),
+    )
+    yield {"not": {"field": "age", "op": "ge", "value": 0}}, 1
+    yield {"field": "city", "op": "is_null"}, 1
+
+
+def test_large_segments_answer_over_http_before_and_after_a_merge(store: Store, run: Run) -> None:
+    def check() -> None:
+        for where, count in answers(store):
+            found = store.ask(where=where, count=True, limit=3).json()
+            assert found["count"] == count
+            assert len(found["results"]) == min(3, count)
+
+    async def fill(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+
+    async def merge(proxy: Proxy) -> None:
+        merged = await proxy.merger(Tier(4096, 64), Tier(1 << 16, 1)).once(
+            proxy.caller, proxy.state
+        )
+        assert merged is not None
+        assert (merged.inputs, merged.rows) == (2, 2 * MANY)
+        assert len(proxy.state.ledger.view().segments) == 2
+
+    run(fill)
+    check()
+    run(merge)
+    check()
+
+
+def test_a_page_is_asked_for_once_and_never_alone(store: Store, run: Run) -> None:
+    where = {"field": "age", "op": "between", "value": [10, 19]}
+
+    async def first(proxy: Proxy) -> None:
+        await proxy.ingest([person(number) for number in range(MANY)])
+        expected = sum(10 <= number % 90 <= 19 for number in range(MANY))
+        assert await proxy.count(where) == expected
+        # The mini; directories; data.
+        sizes = [len(asked) for asked in proxy.asked]
+        assert all(size & (size - 1) == 0 for size in sizes)
+        assert len(sizes) == 3
+        for asked in proxy.asked:
+            assert len(set(asked)) == len(asked)
+        before = len(proxy.asked)
+        assert await proxy.count(where) == expected
+        assert len(proxy.asked) == before
+
+    async def later(proxy: Proxy) -> None:
+        """After a restart pages come from disk; the mini alone is asked for again."""
+        await proxy.count(where)
+        assert [len(asked) for asked in proxy.asked] == [1]
+
+    run(first)
+    run(later)
+
+
+def test_a_damaged_page_on_disk_is_fetched_anew(store: Store, run: Run) -> None:
+    where = {"field": "city", "op": "eq", "value": "c1"}
+
+    async def fill(proxy: Proxy) -> None:
+        await proxy.ingest([person(number) for number in range(MANY)])
+        await proxy.count(where)
+        stored = proxy.parts.search._reader._pager._stored
+        stored._database.execute("UPDATE page SET data = zeroblob(16384)")
+
+    async def ask(proxy: Proxy) -> None:
+        assert await proxy.count(where) == MANY // 7
+
+    run(fill)
+    run(ask)
+
+
+def test_two_mergers_at_once_leave_every_record_in_one_segment(
+    store: Store, run: Run, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder / "proxy", tmp_path / "other" / "proxy")
+
+    async def race(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+        async with second_proxy(store, tmp_path / "other") as other:
+            results = await asyncio.gather(
+                *(one.merger(*FEW).once(one.caller, one.state) for one in (proxy, other)),
+                return_exceptions=True,
+            )
+            lost = [one for one in results if isinstance(one, Exception)]
+            assert [getattr(one, "reason", one) for one in lost] in (
+                ["segment_not_live"],
+                ["log_conflict"],
+                ["writer_conflict"],
+            )
+            state = await proxy.parts.schemas.fresh(proxy.caller, proxy.state.id)
+            assert len(state.ledger.view().segments) == 2
+            assert state.ledger.view().count == 2 * MANY + 1
+
+    run(race)
