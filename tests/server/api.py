@@ -41,10 +41,10 @@ import sys
 from pathlib import Path
 from encrypted_records.server.serve import ApiSettings, run
 from encrypted_records.errors import ErsError
-data_dir, port, database_url, log_format = sys.argv[1:]
+data_dir, port, database_url, email_url, log_format = sys.argv[1:]
 try:
-    run(ApiSettings(Path(data_dir), "127.0.0.1", int(port), database_url or None, None,
-                    "http://proxy.example:8080", log_format))
+    run(ApiSettings(Path(data_dir), "127.0.0.1", int(port), database_url or None,
+                    email_url or None, "http://proxy.example:8080", log_format))
 except ErsError as error:
     sys.exit(f"{error.reason}: {error.message}")
 """
@@ -227,6 +227,7 @@ def start(
     *,
     port: int,
     database_url: str | None = None,
+    email_url: str | None = None,
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -234,7 +235,7 @@ def start(
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-c", _START, str(folder / "data"), str(port), database_url or "",
-             log_format],
+             email_url or "", log_format],
             stdout=log,
             stderr=log,
             env=clean_environment(**(environment or {})),
@@ -262,6 +263,7 @@ def running_api(
     folder: Path,
     *,
     database_url: str | None = None,
+    email_url: str | None = None,
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Api]:
@@ -270,6 +272,7 @@ def running_api(
         folder,
         port=port,
         database_url=database_url,
+        email_url=email_url,
         log_format=log_format,
         environment=environment,
     )
