@@ -35,7 +35,15 @@ from encrypted_records.proxy.pager import Pager
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.progress import Progress
 from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.routes import forward, jobs, keyring, records, schemas, web
+from encrypted_records.proxy.routes import (
+    forward,
+    jobs,
+    keyring,
+    records,
+    reference,
+    schemas,
+    web,
+)
 from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.sealed_pages import SealedPages
@@ -136,6 +144,7 @@ def create_app(settings: ProxySettings) -> Starlette:
             *schemas.routes,
             *jobs.routes,
             *keyring.routes,
+            *reference.routes,
             *forward.routes,
             *web.routes,
         ],

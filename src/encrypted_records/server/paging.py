@@ -24,6 +24,13 @@ class Paging(LimitOffsetPagination):
     def get_offset(self, request: Request) -> int:
         return _number(request, "offset", 0) or 0
 
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_paginated_response_schema(schema)
+        for name in ("next", "previous"):
+            found["properties"][name] |= {"format": "uri-reference"}
+            del found["properties"][name]["example"]
+        return found
+
     def get_next_link(self) -> Any:
         return _path(super().get_next_link())
 

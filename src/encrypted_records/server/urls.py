@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.routers import SimpleRouter
 
 from encrypted_records.server.datasets.views import Datasets, Schemas
+from encrypted_records.server.docs import Docs
 from encrypted_records.server.organizations.views import Organizations
 
 router = SimpleRouter()
@@ -20,6 +21,7 @@ urlpatterns = [
     path("api/", include("encrypted_records.server.records.urls")),
     path("api/", include(router.urls)),
     path("api/openapi.json", SpectacularJSONAPIView.as_view()),
+    path("api/docs/", Docs.as_view()),
 ]
 
 handler400 = "encrypted_records.server.problems.bad_request"

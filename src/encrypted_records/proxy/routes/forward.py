@@ -108,10 +108,14 @@ async def _stream(upstream: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield chunk
 
 
+def ends_here(path: str) -> bool:
+    """Whether a path is one that is never forwarded."""
+    return f"{path}/".startswith(_OWN)
+
+
 async def other(request: Request) -> Response:
     """A path that is no endpoint of the proxy's own."""
-    path = request.url.path
-    if f"{path}/".startswith(_OWN):
+    if ends_here(request.url.path):
         if request.method in ("GET", "HEAD"):
             raise NotFound("the proxy has no such endpoint")
         raise Refused(

@@ -7,10 +7,12 @@ record is ever sealed under a definition that was replaced meanwhile.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from django.db import IntegrityError, transaction
 from django.db.models import Model, QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 
@@ -132,7 +134,17 @@ class _Collection(viewsets.ModelViewSet[M]):
             ) from None
 
 
+def _filtered_by(*names: str) -> Callable[[Any], Any]:
+    """Describe a collection's query parameters."""
+    cascade = OpenApiParameter("cascade", bool, description="delete what is in it, too")
+    return extend_schema_view(
+        list=extend_schema(parameters=[OpenApiParameter(name, str) for name in names]),
+        destroy=extend_schema(parameters=[cascade]),
+    )
+
+
 @BY_ID
+@_filtered_by("organization", "slug", "name")
 class Datasets(_Collection[Dataset]):
     serializer_class = DatasetSerializer
     queryset = Dataset.objects.none()
@@ -177,6 +189,7 @@ class Datasets(_Collection[Dataset]):
 
 
 @BY_ID
+@_filtered_by("organization", "dataset", "slug", "name")
 class Schemas(_Collection[Schema]):
     serializer_class = SchemaSerializer
     queryset = Schema.objects.none()

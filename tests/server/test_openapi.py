@@ -1,0 +1,149 @@
+"""The OpenAPI document: complete, true, and readable."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from encrypted_records.model import ids, wire
+from tests.server.api import PASSWORD, Account, Api, basic, running_api
+from tests.server.writer import Writer, person
+from tests.support.postgres import NewDatabase
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+#: Requests of each operation.
+EXAMPLES = 6
+
+
+@schemathesis.serializer(wire.MEDIA_TYPE)
+def frames(_context: Any, value: Any) -> bytes:
+    """Any text, sent as if it were frames."""
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+
+
+@pytest.fixture(scope="module")
+def strict_api(tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase) -> Iterator[Api]:
+    """On PostgreSQL, which refuses more than SQLite does."""
+    with running_api(tmp_path_factory.mktemp("openapi"), database_url=postgresql()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def document(ada: Account) -> dict[str, Any]:
+    found: dict[str, Any] = ada.call("GET", "/api/openapi.json").json()
+    return found
+
+
+def test_every_operation_says_what_it_answers_with_and_to_whom(document: dict[str, Any]) -> None:
+    open_to_all = set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert {"400", "503"} <= set(operation["responses"]), (method, path)
+            if not operation.get("security"):
+                open_to_all.add(path)
+            else:
+                assert {"401", "403", "429"} <= set(operation["responses"]), (method, path)
+            named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            assert all(f"{{{name}}}" in path for name in named)
+    assert open_to_all == {
+        *("/api/status/", "/api/csrf/", "/api/token/", "/api/token/refresh/"),
+        *("/api/token/verify/", "/api/accounts/login/", "/api/accounts/register/"),
+        *("/api/accounts/verify-registration/", "/api/accounts/send-reset-password-link/"),
+        "/api/accounts/reset-password/",
+    }
+
+
+def test_it_can_be_read_without_script_or_other_hosts(ada: Account) -> None:
+    page = ada.call("GET", "/api/docs/")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'; style-src 'sha256-" in page.headers["Content-Security-Policy"]
+    html = page.body.decode()
+    for loading in ("<script", "src=", "<link", "@import", "url("):
+        assert loading not in html
+    assert "POST /api/datasets/" in html
+    assert 'id="Problem"' in html
+    assert ada.api.call("GET", "/api/docs/").status == 401
+
+
+def test_generated_requests_find_no_undocumented_answer_and_no_failure(
+    strict_api: Api,
+) -> None:
+    owner = strict_api.new_account()
+    schema = owner.new_schema()
+    writer = Writer(owner, schema)
+    assert writer.post(writer.adding([person()])).status == 201
+    [record] = owner.call("GET", f"/api/records/?schema={schema['id']}").json()["results"]
+    real = {
+        "organization_id": owner.organization.split("/")[-2],
+        "schema_id": schema["id"],
+        "invitation_id": ids.to_text(ids.new_id()),
+        "user_id": ids.to_text(ids.new_id()),
+        "record": record["id"],
+    }
+    collections = {
+        "organizations": real["organization_id"],
+        "datasets": schema["dataset"].split("/")[-2],
+        "schemas": schema["id"],
+        "records": record["id"],
+        "users": "self",
+    }
+    document = owner.call("GET", "/api/openapi.json").json()
+    described = schemathesis.openapi.from_dict(document)
+    # Basic: whatever logs out or changes logins cannot end what this test asks with.
+    headers = basic(owner.email, PASSWORD)
+    base = f"http://127.0.0.1:{strict_api.port}"
+    failures, asked = [], 0
+    for found in described.get_all_operations():
+        operation = found.ok()
+        known = real | {"id": collections.get(operation.path.split("/")[2], "")}
+        try:
+            asked += hold_to_document(operation, known, base, headers)
+        except Exception as failure:  # of every kind; all are shown at once
+            failures.append(f"{operation.label}: {failure}")
+    assert not failures, "\n".join(failures)
+    assert asked > 200
+
+
+def hold_to_document(
+    operation: Any, known: Mapping[str, str], base: str, headers: Mapping[str, str]
+) -> int:
+    """Send generated requests; every other one names something that is there."""
+    asked = 0
+
+    @given(case=operation.as_strategy())
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def hold(case: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked % 2 and case.method != "DELETE":
+            names = case.path_parameters or {}
+            case.path_parameters = {name: known.get(name) or names[name] for name in names}
+        case.call_and_validate(base_url=base, headers=headers, checks=CHECKS)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hold()
+    return asked
