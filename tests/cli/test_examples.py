@@ -143,6 +143,8 @@ class Shell:
             self.run(line)
         found = self.run("ers record search --schema patient --limit 1")
         self.told["RECORD"] = json.loads(found)["id"]
+        job = self.run("ers job upload people.csv --schema patient")
+        self.told["JOB"] = json.loads(job)["job_id"]
 
 
 @pytest.fixture(scope="module")

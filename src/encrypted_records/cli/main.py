@@ -30,6 +30,7 @@ COMMANDS = {
         "dataset": "List, make, change or delete datasets.",
         "schema": "List, make, change or delete schemas; infer one from data.",
         "record": "Store, search, read records.",
+        "job": "Upload any number of records, and follow the jobs that store them.",
         "keyring": "Show, back up, restore or rotate your keyring.",
     },
     "Help": {

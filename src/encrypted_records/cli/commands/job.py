@@ -46,7 +46,7 @@ async def upload(
     \b
     Examples:
       ers job upload people.csv --schema patient
-      ers record search --schema patient --all | ers job upload - --schema acme/medical/draft
+      ers record search --schema patient --all -o csv | ers job upload - --schema medical/draft
     """
     source = source_of(file, kind)
     order = await order_of(session, schema, dataset, batch_size, skip_invalid)
@@ -109,7 +109,7 @@ async def cancel(session: Session, job: str) -> None:
 
     \b
     Example:
-      ers job cancel "$JOB"
+      ers job cancel "$(ers job upload people.csv --schema patient --detach)"
     """
     await session.client.cancel_job(job)
     say("Cancelled.")

@@ -13,8 +13,10 @@ from encrypted_records.cli.files import read_objects
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.records import MAX_DIRECT, records_from
 from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.sources import source_of_items
 from encrypted_records.cli.terminal import say, warn
-from encrypted_records.errors import InvalidSetting, TooLarge
+from encrypted_records.cli.uploading import Order, finish, send
+from encrypted_records.errors import InvalidSetting
 
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 _schema = click.option(
@@ -38,17 +40,18 @@ def record() -> None:
 @takes_output
 async def create(
     session: Session, schema: str | None, dataset: str | None, file: str, output: Output
-) -> None:
+) -> int | None:
     """Store the records of a file: all of them, or none.
 
     A record is an object of field names and values, or one with data and maybe schema, as the HTTP
-    API has it. What is printed are the new records' ids, in the order of the file.
+    API has it. Of up to 100 the ids are printed, in the order of the file; more become a batch job,
+    whose end is waited for.
 
     \b
     Example:
       ers record create --organization acme --dataset medical --schema patient --file patients.json
     """
-    await _store(session, file, schema, dataset, output)
+    return await _store(session, file, schema, dataset, output)
 
 
 @record.command(short_help="The same, with the file as argument.")
@@ -59,29 +62,25 @@ async def create(
 @takes_output
 async def ingest(
     session: Session, file: str, schema: str | None, dataset: str | None, output: Output
-) -> None:
+) -> int | None:
     """Store the records of a file, as ers record create does.
 
     \b
     Example:
       ers record ingest patients.json --schema patient
     """
-    await _store(session, file, schema, dataset, output)
+    return await _store(session, file, schema, dataset, output)
 
 
 async def _store(
     session: Session, file: str, schema: str | None, dataset: str | None, output: Output
-) -> None:
+) -> int | None:
     default = None
     if schema is not None:
         default = (await session.names.schema(schema, dataset))["url"]
     records = await records_from(read_objects(file), default, session.names)
     if len(records) > MAX_DIRECT:
-        raise TooLarge(
-            f"{len(records)} records, and at most {MAX_DIRECT} are stored at once",
-            code="too_many_records",
-            hint="store them in several files: each is stored whole or not at all",
-        )
+        return await finish(session, await send(session, source_of_items(records), Order()), output)
     created = await session.client.ingest_records(records)
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
@@ -89,6 +88,7 @@ async def _store(
             yield {"id": one.id, "url": one.url}
 
     await output.many(things(), ("id", "url"))
+    return None
 
 
 @record.command(short_help="Find the records that fit a condition.")

@@ -1,0 +1,190 @@
+"""``ers job``: any number of records, seen through to the end, with an exit code to rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.cli.command import Ers, environment
+from tests.support.service import Account, Service, clean_environment
+
+DEFINITION = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        },
+        "required": ["name"],
+    }
+)
+PEOPLE = [{"name": f"person {number}", "age": number % 100} for number in range(250)]
+COMMAND = [sys.executable, "-m", "encrypted_records.cli.main"]
+BAD = "name,age\nAda,36\nAlan,411\n,3\n"
+
+
+@pytest.fixture
+def schema(ers: Ers) -> str:
+    slug = f"people-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    ers.done(
+        *("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-"),
+        typed=DEFINITION,
+    )
+    return slug
+
+
+def count(ers: Ers, schema: str) -> int:
+    return int(ers.done("record", "search", "--schema", schema, "--count").out)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    match path.suffix:
+        case ".csv":
+            lines = [f"{row['name']},{row['age']}" for row in rows]
+            path.write_text("\n".join(["name,age", *lines]))
+        case ".json":
+            path.write_text(json.dumps([{"data": row} for row in rows]))
+        case ".ndjson":
+            path.write_text("\n".join(map(json.dumps, rows)))
+        case _:
+            parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.ndjson", "a.parquet"])
+def test_a_file_of_any_form_is_stored_and_its_end_reported(
+    ers: Ers, schema: str, tmp_path: Path, name: str
+) -> None:
+    write(tmp_path / name, PEOPLE)
+
+    said = ers.done("job", "upload", tmp_path / name, "--schema", schema, "--batch-size", "100")
+
+    assert said.err == ""
+    job = said.one
+    assert (job["status"], job["processed"], job["total_batches"]) == ("completed", 250, 3)
+    assert count(ers, schema) == 250
+    found = ers.done("record", "search", "--schema", schema, "name = 'person 249'").one
+    assert found["data"] == PEOPLE[249]
+
+
+def test_standard_input_is_stored_too(ers: Ers, schema: str) -> None:
+    ers.done("job", "upload", "-", "--schema", schema, typed="name,age\nAda,36\n")
+    assert count(ers, schema) == 1
+
+
+@pytest.mark.parametrize("verb", [["create", "--file", "-"], ["ingest", "-"]])
+def test_more_records_than_a_request_takes_become_a_job(
+    ers: Ers, schema: str, verb: list[str]
+) -> None:
+    text = json.dumps([*PEOPLE[:100], {"schema": schema, "data": PEOPLE[100]}])
+    said = ers.done("record", *verb, "--schema", schema, typed=text)
+    assert said.one["status"] == "completed"
+    assert count(ers, schema) == 101
+
+
+def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:
+    said = ers("job", "upload", "-", "--schema", schema, typed=BAD)
+
+    assert said.code == 6
+    assert said.one["status"] == "failed"
+    assert "  row 2, age: above the maximum of 130\n" in said.err
+    assert "nothing was stored" in said.err
+    assert count(ers, schema) == 0
+
+    job = said.one["job_id"]
+    flaws = ers.done("job", "errors", job, "--output", "csv").out.splitlines()
+    assert [line.split(",")[:3] for line in flaws] == [
+        ["row", "field", "code"],
+        ["2", "age", "maximum"],
+        ["3", "name", "required"],
+    ]
+    assert ers("job", "watch", job).code == 6
+
+
+def test_the_good_rows_are_stored_where_that_is_asked_for(ers: Ers, schema: str) -> None:
+    said = ers("job", "upload", "-", "--schema", schema, "--skip-invalid", typed=BAD)
+    assert said.code == 6
+    assert said.one["status"] == "completed"
+    assert "the other rows were stored" in said.err
+    assert count(ers, schema) == 1
+
+
+def test_a_job_that_is_not_waited_for_can_be_asked_about_and_forgotten(
+    ers: Ers, schema: str
+) -> None:
+    started = ers.done("job", "upload", "-", "--schema", schema, "--detach", typed="name\nAda\n")
+    job = started.out.strip()
+
+    assert ers.done("job", "watch", job).one["status"] == "completed"
+    assert ers.done("job", "status", job).one["processed"] == 1
+    assert job in [one["job_id"] for one in ers.done("job", "list").lines]
+
+    ers.done("job", "cancel", job)
+    assert ers("job", "status", job).code == 3
+    assert count(ers, schema) == 1
+
+
+def test_a_header_that_does_not_fit_is_refused_while_the_file_is_still_on_its_way(
+    ers: Ers, schema: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.csv"
+    with file.open("w") as out:
+        out.write("name,agee\n")
+        out.write("a person of no particular name,36\n" * 300_000)
+    said = ers("job", "upload", file, "--schema", schema)
+    assert said.code == 2
+    assert "column 2 is no field of the schema" in said.err
+
+
+def test_a_source_that_fails_on_the_way_says_why_and_nothing_is_stored(
+    ers: Ers, schema: str, tmp_path: Path
+) -> None:
+    rows = [{"name": "x", "age": 1.0}] * 50_000 + [{"name": "y", "age": float("nan")}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "nan.parquet")
+    said = ers("job", "upload", tmp_path / "nan.parquet", "--schema", schema)
+    assert said.code == 6
+    assert "row 50001, age: NaN" in said.err
+    assert count(ers, schema) == 0
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
+    ers: Ers, schema: str, running: Service, account: Account, tmp_path: Path
+) -> None:
+    file = tmp_path / "many.csv"
+    file.write_text("name,age\n" + "Ada,36\n" * 60_000)
+    before = {one["job_id"] for one in ers.done("job", "list").lines}
+    process = subprocess.Popen(
+        [*COMMAND, "job", "upload", file, "--schema", schema],
+        env=clean_environment(**environment(running, account)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    job = None
+    while job is None:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        new = [one for one in ers.done("job", "list").lines if one["job_id"] not in before]
+        # Its total is known once the check has begun, and by then the watcher watches.
+        job = next((one["job_id"] for one in new if one["total"]), None)
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out) == (130, "")
+    assert err.strip() == f"the job goes on; watch it with: ers job watch {job}"
+    assert ers.done("job", "watch", job).one["processed"] == 60_000
+    assert count(ers, schema) == 60_000
