@@ -72,7 +72,7 @@ def test_what_was_written_in_any_portions_is_read_from_any_offset(
     upload, expected = new_upload(spool), b""
     for portions in appends:
         if data.draw(st.booleans(), "restarted"):
-            spool = Spool(spool._folder, keep_free=0)
+            spool = Spool(spool.folder, keep_free=0)
         with spool.append(upload, KEYRING, len(expected)) as appending:
             for size in portions:
                 portion = os.urandom(size)
@@ -82,7 +82,7 @@ def test_what_was_written_in_any_portions_is_read_from_any_offset(
     start = data.draw(st.integers(0, len(expected)), "start")
     size = data.draw(st.integers(start, len(expected)), "size")
     assert content(spool, upload, size, start) == expected[start:size]
-    assert Spool(spool._folder, keep_free=0).synced(upload, KEYRING) == len(expected)
+    assert Spool(spool.folder, keep_free=0).synced(upload, KEYRING) == len(expected)
 
 
 def test_no_plaintext_is_in_the_file_and_only_its_owner_reads_it(

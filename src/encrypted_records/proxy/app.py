@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -36,6 +37,7 @@ from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.progress import Progress
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.routes import (
+    files,
     forward,
     jobs,
     keyring,
@@ -50,6 +52,8 @@ from encrypted_records.proxy.sealed_pages import SealedPages
 from encrypted_records.proxy.search import Search
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.unlocking import passphrase_from
+from encrypted_records.proxy.upload_store import UploadStore
+from encrypted_records.proxy.uploads import Uploads
 from encrypted_records.proxy.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -88,6 +92,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         spool = Spool(folder / "spool")
         job_store = JobStore(folder / "jobs.sqlite3")
         stored = SealedPages(folder / "pages.sqlite3", settings.page_cache << 20)
+        upload_store = UploadStore(folder / "uploads.sqlite3")
     except OSError as error:
         raise Startup(
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
@@ -125,16 +130,20 @@ def create_app(settings: ProxySettings) -> Starlette:
         runner=job_runner,
         progress=progress,
     )
+    uploads = Uploads(upload_store, spool, keyrings, batch_jobs, names)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         await batch_jobs.start()
+        sweeping = asyncio.create_task(uploads.sweep())
         yield
+        sweeping.cancel()
         await batch_jobs.stop()
         await workers.close()
         await merger.close()
         await transport.close()
         job_store.close()
+        uploads.close()
         heads.close()
         stored.close()
 
@@ -145,6 +154,7 @@ def create_app(settings: ProxySettings) -> Starlette:
             *jobs.routes,
             *keyring.routes,
             *reference.routes,
+            *files.routes,
             *forward.routes,
             *web.routes,
         ],
@@ -167,6 +177,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         search=Search(known_schemas, reader),
         jobs=batch_jobs,
         spool=spool,
+        uploads=uploads,
         own_origins=names.origins,
         desks=Desks(),
     )

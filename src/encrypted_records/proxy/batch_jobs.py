@@ -169,6 +169,11 @@ class BatchJobs:
             raise NotFound("there is no such job, or it is not yours")
         return found
 
+    async def awaited(self) -> list[Job]:
+        """Jobs whose upload may still go on."""
+        unfinished = await asyncio.to_thread(self._store.unfinished)
+        return [job for job in unfinished if job.state == "uploading" and job.order.resumable]
+
     async def of_user(self, user: bytes, *, offset: int, limit: int) -> tuple[int, list[Job]]:
         return await asyncio.to_thread(self._store.of_user, user, offset=offset, limit=limit)
 

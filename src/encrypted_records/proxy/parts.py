@@ -18,6 +18,7 @@ from encrypted_records.proxy.runner import Runner
 from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.search import Search
 from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.uploads import Uploads
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Parts:
     search: Search
     jobs: BatchJobs
     spool: Spool
+    uploads: Uploads
     own_origins: tuple[str, ...]
     desks: Desks
 

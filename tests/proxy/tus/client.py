@@ -1,0 +1,135 @@
+"""One request after the other, with exactly the headers that a test wants."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from encrypted_records.model.ids import from_text
+from tests.support.service import Account, Answer, Service, call
+
+RESUMABLE = {"Tus-Resumable": "1.0.0"}
+BYTES = {"Content-Type": "application/offset+octet-stream"}
+FILES = "/api/files/"
+
+
+def encoded(**pairs: str) -> str:
+    """Upload-Metadata."""
+    return ",".join(
+        f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in pairs.items()
+    )
+
+
+@dataclass
+class Client:
+    """Sends as ``account``; None for nobody."""
+
+    service: Service
+    account: Account | None
+    #: of every request
+    headers: Mapping[str, str] = field(default_factory=lambda: RESUMABLE)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.service.proxy_url)
+        assert parts.hostname and parts.port
+        return parts.hostname, parts.port
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: Any = None
+    ) -> Answer:
+        """``body`` is bytes, or an iterable of bytes, which goes out in chunks."""
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        sent = {"Content-Length": "0"} if body is None else {}
+        if self.account is not None:
+            sent["Authorization"] = self.account.auth
+        try:
+            connection.request(method, path, body, sent | dict(self.headers) | dict(headers or {}))
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def create(self, length: int | None = None, **headers: str) -> str:
+        """The path of a new upload; ``Upload_Concat="partial"`` is a header."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if length is not None:
+            sent["Upload-Length"] = str(length)
+        answer = self.send("POST", FILES, sent)
+        assert answer.status == 201, answer
+        return urlsplit(answer.headers["Location"]).path
+
+    def patch(self, path: str, offset: int, body: Any, **headers: str) -> Answer:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.send("PATCH", path, BYTES | {"Upload-Offset": str(offset)} | sent, body)
+
+    def head(self, path: str) -> Answer:
+        return self.send("HEAD", path)
+
+    def offset(self, path: str) -> int:
+        answer = self.head(path)
+        assert answer.status == 200, answer
+        return int(answer.headers["Upload-Offset"])
+
+    def job(self, path: str) -> dict[str, Any]:
+        """The progress of the upload's job; the job has the upload's id, written otherwise."""
+        assert self.account is not None
+        job = uuid.UUID(bytes=from_text(path.strip("/").rpartition("/")[2]))
+        found = call("GET", f"{self.service.proxy_url}/api/jobs/{job}/", auth=self.account.auth)
+        assert found.status == 200, found
+        payload: dict[str, Any] = found.json()
+        return payload
+
+    def ended(self, path: str) -> dict[str, Any]:
+        """The job's last progress, waited for."""
+        deadline = time.monotonic() + 30
+        while (found := self.job(path))["status"] not in ("completed", "failed"):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        return found
+
+    def begin(self, path: str, offset: int, size: int, **headers: str) -> Sending:
+        """A PATCH of ``size`` bytes, of which none has been sent yet."""
+        assert self.account is not None
+        sent = {
+            "Host": "{}:{}".format(*self.address),
+            "Authorization": self.account.auth,
+            "Content-Length": str(size),
+            "Upload-Offset": str(offset),
+            **self.headers,
+            **BYTES,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        head = f"PATCH {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in sent.items())
+        return Sending(socket.create_connection(self.address, 60), head + "\r\n")
+
+
+class Sending:
+    """A request whose body comes when a test says so."""
+
+    def __init__(self, connection: socket.socket, head: str) -> None:
+        self._connection = connection
+        self.send(head.encode())
+
+    def send(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def answer(self) -> http.client.HTTPResponse:
+        answer = http.client.HTTPResponse(self._connection)
+        answer.begin()
+        return answer
+
+    def break_off(self) -> None:
+        self._connection.close()
+
+
+def some_bytes(size: int) -> bytes:
+    return os.urandom(size)

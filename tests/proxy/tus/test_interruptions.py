@@ -1,0 +1,134 @@
+"""Broken connections, killed proxies, two at once: what was acknowledged stays, and it goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.tus.client import Client, some_bytes
+from tests.support.service import gone, running_service
+
+TOLD = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def until(tus: Client, upload: str, offset: int) -> int:
+    """Wait for the upload to be at ``offset`` at least; where it is then."""
+    deadline = time.monotonic() + 20
+    while (found := tus.offset(upload)) < offset:
+        assert time.monotonic() < deadline, f"the upload stays at {found}"
+        time.sleep(0.02)
+    return found
+
+
+def test_what_came_before_the_connection_broke_is_kept(tus: Client) -> None:
+    """But for the last piece, which the web server may have had in hand."""
+    size = 4 << 20
+    upload, data = tus.create(size + 5), some_bytes(size + 5)
+    sending = tus.begin(upload, 0, size + 5, Expect="100-continue")
+    assert sending._connection.recv(len(TOLD)) == TOLD
+    sending.send(data[:size])
+    sending.break_off()
+    offset = until(tus, upload, size - (512 << 10))
+    assert tus.patch(upload, offset, data[offset:]).status == 204
+
+
+def test_a_second_request_is_refused_at_once_while_the_first_goes_on(tus: Client) -> None:
+    upload = tus.create(10)
+    sending = tus.begin(upload, 0, 10, Expect="100-continue")
+    assert sending._connection.recv(len(TOLD)) == TOLD
+    started = time.monotonic()
+    answer = tus.patch(upload, 0, b"hello")
+    assert answer.status == 423
+    assert answer.json()["code"] == "locked"
+    assert time.monotonic() - started < 3
+    assert tus.offset(upload) == 0
+    sending.send(b"helloworld")
+    assert sending.answer().status == 204
+    assert tus.offset(upload) == 10
+
+
+def test_a_stalled_request_gives_way_to_the_next_and_keeps_what_it_had(tus: Client) -> None:
+    """The connection stays open and brings nothing: the client's network has gone away."""
+    upload = tus.create(10)
+    stalled = tus.begin(upload, 0, 10, Expect="100-continue")
+    assert stalled._connection.recv(len(TOLD)) == TOLD
+    stalled.send(b"hello")
+    assert until(tus, upload, 5) == 5
+    answer = tus.patch(upload, 5, b"world")
+    assert answer.status == 204
+    assert answer.headers["Upload-Offset"] == "10"
+    assert stalled.answer().status == 400
+
+
+def test_others_are_answered_while_much_comes_in(tus: Client) -> None:
+    upload = tus.create(64 << 20)
+    sending = tus.begin(upload, 0, 64 << 20)
+    block = some_bytes(1 << 20)
+    seen = []
+    for _ in range(64):
+        sending.send(block)
+        started = time.monotonic()
+        seen.append(tus.offset(upload))
+        assert time.monotonic() - started < 5
+    assert sending.answer().status == 204
+    assert seen == sorted(seen)
+    assert seen[-1] > 0
+    assert tus.offset(upload) == 64 << 20
+
+
+ROUNDS = 2
+SIZE = 48 << 20
+
+
+def test_a_killed_proxy_goes_on_where_it_had_got_to(tmp_path: Path) -> None:
+    """Never below what was acknowledged, and never above what is there to be read."""
+    seed = random.randrange(2**32)
+    sys.stdout.write(f"seed {seed}\n")
+    chance = random.Random(seed)
+    tus, upload, data = None, "", random.Random(seed).randbytes(SIZE)
+    acknowledged = 0
+    for _ in range(ROUNDS):
+        with running_service(tmp_path / "data") as service:
+            if tus is None:
+                tus = Client(service, service.new_account())
+                upload = tus.create(SIZE)
+            tus = Client(service, tus.account)
+            offset = tus.offset(upload)
+            assert acknowledged <= offset <= SIZE
+            # Some of it in a request that ends, which acknowledges it.
+            size = chance.randrange(1, 1 << 20)
+            assert tus.patch(upload, offset, data[offset : offset + size]).status == 204
+            acknowledged = offset + size
+            rest = data[acknowledged : acknowledged + (12 << 20)]
+            sending = tus.begin(upload, acknowledged, len(rest) + 1)
+            sending._connection.settimeout(30)
+            for begin in range(0, chance.randrange(len(rest)), 256 << 10):
+                sending.send(rest[begin : begin + (256 << 10)])
+            pids = [service.process.pid, *service.children()]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            assert gone(pids, within=12)
+    assert tus is not None
+    with running_service(tmp_path / "data") as service:
+        tus = Client(service, tus.account)
+        offset = tus.offset(upload)
+        assert offset >= acknowledged
+        assert tus.patch(upload, offset, data[offset:]).headers["Upload-Offset"] == str(SIZE)
+        # Asked to stop, it does not wait for an upload that is under way.
+        sending = tus.begin(tus.create(10), 0, 10, Expect="100-continue")
+        assert sending._connection.recv(len(TOLD)) == TOLD
+        assert service.stop() == 0
+
+
+@pytest.mark.parametrize("junk", [b"\x00" * 40, b"PATCH /api/files/ HTTP/1.1\r\nHost: \r\n\r\n"])
+def test_what_is_no_request_is_refused(tus: Client, junk: bytes) -> None:
+    with socket.create_connection(tus.address, 10) as connection:
+        connection.sendall(junk)
+        assert connection.recv(12).startswith(b"HTTP/1.1 4")
