@@ -1,0 +1,33 @@
+// Uploads one file with tus-js-client, as its users do. Reads what to do from stdin, as JSON, and
+// writes what became of it to stdout.
+import { createReadStream } from 'node:fs'
+import { createRequire } from 'node:module'
+import { PassThrough } from 'node:stream'
+import { text } from 'node:stream/consumers'
+
+const require = createRequire(new URL('../../web/package.json', import.meta.url))
+const tus = require('tus-js-client')
+
+const { file, deferred, ...options } = JSON.parse(await text(process.stdin))
+// Of a file the client knows the size; of any other stream it learns it at the end.
+const source = deferred ? createReadStream(file).pipe(new PassThrough()) : createReadStream(file)
+const headers = {}
+const upload = new tus.Upload(source, {
+  ...options,
+  uploadLengthDeferred: deferred,
+  onAfterResponse: (request, response) => {
+    if (request.getMethod() === 'POST') {
+      for (const name of ['X-Job-Id', 'X-Job-Status-Url', 'X-Job-Websocket-Url']) {
+        headers[name] = response.getHeader(name) ?? headers[name]
+      }
+    }
+  },
+  onError: (error) => finish({ error: String(error) }),
+  onSuccess: () => finish({ url: upload.url, headers }),
+})
+upload.start()
+
+function finish(result) {
+  process.stdout.write(JSON.stringify(result) + '\n')
+  process.exit(0)
+}
