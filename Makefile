@@ -4,6 +4,7 @@
 #   make demo         the same, with an account and a thousand records in it
 #   make test         run all tests
 #   make fuzz         throw hostile bytes at every parser    FUZZ_SECONDS=
+#   make bench        measure what is claimed: one table per script of bench/
 #   make check        lint, format, types, import rules
 #   make web          bundle the scripts of the proxy's pages; needs Node 20 or newer
 #   make wheel        the package with them in it, in dist/
@@ -30,7 +31,7 @@ WEB := $(STATIC)/built/LICENCES.txt
 CHROMIUM := $(VENV)/.chromium
 WEB_SOURCES := $(wildcard web/*.json web/build.mjs web/src/*)
 
-.PHONY: run demo test fuzz check web wheel environment clean
+.PHONY: run demo test fuzz bench check web wheel environment clean
 .DEFAULT_GOAL := run
 
 run: $(FOR_RUN) $(WEB)
@@ -44,6 +45,10 @@ test: $(FOR_TEST) $(WEB) $(CHROMIUM)
 
 fuzz: $(FOR_TEST)
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/fuzz
+
+bench: $(FOR_TEST)
+	@for script in $(wildcard bench/*.py); do \
+	  name=$$(basename $$script .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; echo; done
 
 check: $(FOR_TEST)
 	$(BIN)/ruff check

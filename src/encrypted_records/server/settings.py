@@ -103,8 +103,7 @@ def _database() -> dict[str, Any]:
     else:
         path = str(DATA_DIR / "api" / "db.sqlite3")
         found = {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
-    # Each thread keeps its connection; a request checks that it still works.
-    found |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+    found["CONN_MAX_AGE"] = None  # each thread keeps its connection
     match str(found.get("ENGINE", "")).rpartition(".")[2]:
         case "sqlite3":
             found["OPTIONS"] = {
@@ -114,6 +113,8 @@ def _database() -> dict[str, Any]:
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
             }
         case "postgresql":
+            # A server may have gone meanwhile; each request makes sure.
+            found["CONN_HEALTH_CHECKS"] = True
             # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
             found["HOST"] = unquote(found.get("HOST", ""))
             found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})

@@ -8,7 +8,6 @@ changed password or a deactivated account ends the memory at once.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from typing import Any
@@ -28,7 +27,7 @@ _process_key = secrets.token_bytes(32)
 
 
 def _fingerprint(secret: str) -> str:
-    return hmac.new(_process_key, secret.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(_process_key, secret.encode(), "sha256").hex()
 
 
 class Basic(authentication.BasicAuthentication):
@@ -40,7 +39,7 @@ class Basic(authentication.BasicAuthentication):
         known = cache.get(name)
         if known is not None:
             user_id, seal = known
-            user = User.objects.filter(pk=user_id, is_active=True).first()
+            user = logins.active_user(user_id)
             if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
                 return user, None
         user = credentials.check(request._request, userid, password)

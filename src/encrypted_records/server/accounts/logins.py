@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
-from encrypted_records.errors import NotAuthenticated
+from encrypted_records.errors import Malformed, NotAuthenticated
+from encrypted_records.model import ids
 from encrypted_records.server.accounts.models import Login, User
+from encrypted_records.server.prepared import Prepared
 
 
 def begin(user: User, lifetime: timedelta, *, refresh: str = "") -> Login:
@@ -35,15 +37,39 @@ def begin(user: User, lifetime: timedelta, *, refresh: str = "") -> Login:
         return Login.objects.create(user=user, expires=now + lifetime, refresh=refresh)
 
 
+_USER = [field.attname for field in User._meta.concrete_fields]
+_LOGIN = [field.attname for field in Login._meta.concrete_fields]
+_by_id = Prepared(
+    lambda: Login.objects.values_list(*_LOGIN, *(f"user__{name}" for name in _USER)),
+    "accounts_login.id",
+)
+_user_by_id = Prepared(lambda: User.objects.values_list(*_USER), "accounts_user.id")
+
+
 def find(login_id: object) -> Login | None:
     """The login of that id with its user, while both may be used."""
-    if not isinstance(login_id, str):
-        return None
-    return (
-        Login.objects.select_related("user")
-        .filter(pk=login_id, expires__gt=timezone.now(), user__is_active=True)
-        .first()
-    )
+    for row in _by_id.rows(_as_bytes(login_id)):
+        login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
+        login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
+        if login.expires > timezone.now() and login.user.is_active:
+            return login
+    return None
+
+
+def active_user(user_id: str) -> User | None:
+    for row in _user_by_id.rows(_as_bytes(user_id)):
+        user = User.from_db(connection.alias, _USER, row)
+        if user.is_active:
+            return user
+    return None
+
+
+def _as_bytes(identifier: object) -> bytes:
+    """An id as the database has it; nothing that is there for what is none."""
+    try:
+        return ids.from_text(str(identifier))
+    except Malformed:
+        return b""
 
 
 def set_password(user: User, password: str, *, keep: Login | None = None) -> None:
