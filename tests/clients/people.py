@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encrypted_records.model.ids import from_text
 from tests.support.service import call
 from tests.support.store import Store
 
@@ -44,6 +46,11 @@ def written(folder: Path, store: Store, *, kind: str, count: int, size: int) -> 
     else:
         file.write_text(json.dumps([{"schema": store.schema, "data": row} for row in rows]))
     return People(file, rows)
+
+
+def job_of(upload: str) -> str:
+    """The job of an upload's URL; it has the upload's id, written otherwise."""
+    return str(uuid.UUID(bytes=from_text(upload.rstrip("/").rpartition("/")[2])))
 
 
 def ended(store: Store, job: str, *, within: float = 60) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from requests import ConnectionError as Broken
 from tusclient.client import TusClient
+from tusclient.exceptions import TusCommunicationError
 
-from tests.clients.people import DEFINITION, People, assert_stored, ended, written
+from tests.clients.people import DEFINITION, People, assert_stored, ended, job_of, written
 from tests.support.cutting import Way, breaking_way
 from tests.support.service import Service, running_service
 from tests.support.store import Store, new_schema
@@ -73,17 +75,7 @@ def by_tuspy(store: Store, url: str, people: People, **options: Any) -> str:
     )
     uploader.upload()
     assert uploader.url is not None
-    found: str = job_of(uploader.url)
-    return found
-
-
-def job_of(url: str) -> str:
-    """A job has the id of its upload, which is written otherwise."""
-    import uuid
-
-    from encrypted_records.model.ids import from_text
-
-    return str(uuid.UUID(bytes=from_text(url.rstrip("/").rpartition("/")[2])))
+    return job_of(uploader.url)
 
 
 def by_tus_js(store: Store, url: str, people: People, **options: Any) -> dict[str, Any]:
@@ -131,9 +123,6 @@ def test_tuspy_gets_through_a_breaking_network(store: Store, way: Way, people: P
 
 def by_tuspy_stubbornly(store: Store, url: str, people: People) -> str:
     """It does not try a creation again by itself, nor a question for the offset."""
-    from requests import ConnectionError as Broken
-    from tusclient.exceptions import TusCommunicationError
-
     client = TusClient(f"{url}/api/files/", headers={"Authorization": store.account.auth})
     uploader = client.uploader(
         str(people.file),
@@ -167,8 +156,6 @@ def by_tuspy_stubbornly(store: Store, url: str, people: People) -> str:
 def test_tus_js_client_uploads_a_file(
     uploading: Service, store: Store, people: People, options: dict[str, Any]
 ) -> None:
-    if "parallelUploads" in options:
-        options = options | {"metadata": {"filename": "people.csv"}}
     found = by_tus_js(store, uploading.proxy_url, people, **options)
     assert_stored(store, job_of(found["url"]), people)
     named = found["headers"]
