@@ -188,7 +188,68 @@ def test_a_rotation_asks_first_then_wants_a_backup_of_the_new_version_alone(
     assert "confirmed" in ers(running, other, "backup", "--force").stdout
 
 
-@pytest.mark.parametrize("command", ["show", "rotate", "backup", "restore"])
+def test_a_passphrase_is_given_changed_and_asked_for_after_locking(
+    running: Service, account: Account
+) -> None:
+    assert ers(running, account, "backup", "--force").returncode == 0
+    assert ers(running, account, "lock").returncode == 4
+
+    given = ers(running, account, "passphrase", typed="first secret\n")
+    changed = ers(running, account, "passphrase", typed="first secret\nsecond secret\n")
+
+    assert (given.returncode, changed.returncode) == (0, 0), given.stderr + changed.stderr
+    assert re.search("^sealed with +a passphrase$", ers(running, account, "show").stdout, re.M)
+    assert ers(running, account, "lock").returncode == 0
+    locked = ers(running, account, "show")
+    assert locked.returncode == 4
+    assert "ers keyring unlock" in locked.stderr
+    unlocked = ers(running, account, "unlock", typed="second secret\n")
+    assert unlocked.returncode == 0, unlocked.stderr
+    assert ers(running, account, "show").returncode == 0
+    refused = ers(running, account, "passphrase", typed="first secret\nthird\n")
+    assert refused.returncode == 4
+    output = "".join(one.stdout + one.stderr for one in (given, changed, locked, unlocked, refused))
+    assert not re.search("first|second|third", output)
+    assert not re.search("(first|second) secret", running.log)
+
+
+def test_a_backup_file_restores_a_keyring_for_another_account_with_its_passphrase_alone(
+    running: Service, account: Account, tmp_path: Path
+) -> None:
+    ers(running, account, "backup", "--force")
+    ers(running, account, "rotate", "--yes")
+    file = tmp_path / "keyring.backup"
+    other = running.new_account()
+
+    written = ers(running, account, "backup", "--file", str(file), typed="of the file\n")
+
+    assert written.returncode == 0, written.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert re.search("^backup +confirmed$", ers(running, account, "show").stdout, re.MULTILINE)
+    content = file.read_bytes()
+    again = ers(running, account, "backup", "--file", str(file), typed="another\n")
+    assert again.returncode == 2
+    assert file.read_bytes() == content
+    wrong = ers(running, other, "restore", "--file", str(file), typed="not this one\n")
+    assert wrong.returncode == 2
+    assert "backup cannot be used" in wrong.stderr
+    (tmp_path / "damaged").write_bytes(content[:-1])
+    damaged = ers(
+        running, other, "restore", "--file", str(tmp_path / "damaged"), typed="of the file\n"
+    )
+    assert damaged.returncode == 2
+    restored = ers(running, other, "restore", "--file", str(file), typed="of the file\n")
+    assert restored.returncode == 0, restored.stderr
+    assert "2 versions" in restored.stdout
+    fingerprint = ers(running, account, "show").stdout.split()[1]
+    assert fingerprint in ers(running, other, "show").stdout
+    missing = ers(running, other, "restore", "--file", str(tmp_path / "none"), typed="x\n")
+    assert (missing.returncode, "cannot read" in missing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "rotate", "backup", "restore", "unlock", "lock", "passphrase"]
+)
 def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(command: str) -> None:
     done = subprocess.run(
         [*COMMAND, command, "--help"],
@@ -199,4 +260,4 @@ def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(comma
     )
     assert "Example: " in done.stdout
     flags = set(re.findall(r"--([a-z-]+)", done.stdout.partition("Options:")[2]))
-    assert flags <= {"proxy-url", "force", "all", "yes", "replace", "help"}
+    assert flags <= {"proxy-url", "force", "all", "file", "yes", "replace", "help"}

@@ -12,7 +12,7 @@ import pytest
 from encrypted_records.crypto.format import WRAP_PASSPHRASE
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Cost, Passphrase, unwrap, wrapping_of
-from encrypted_records.errors import Closed, Conflict, NotFound, Startup
+from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy import durable
 from encrypted_records.proxy.keyrings import Keyrings
@@ -124,16 +124,16 @@ def test_with_a_passphrase_there_is_no_machine_key(tmp_path: Path) -> None:
     assert wrapping_of(keyring_file(tmp_path).read_bytes()) == WRAP_PASSPHRASE
 
 
-@pytest.mark.parametrize("passphrase", [None, quick("another one")], ids=["none", "another"])
+@pytest.mark.parametrize("secrets", [[], [quick("another one")]], ids=["none", "another"])
 def test_without_its_passphrase_a_keyring_is_locked_and_left_alone(
-    tmp_path: Path, passphrase: Passphrase | None
+    tmp_path: Path, secrets: list[Passphrase]
 ) -> None:
     Keyrings(tmp_path, quick()).of(USER)
     path = keyring_file(tmp_path)
     before = path.read_bytes()
 
     with pytest.raises(Closed) as caught:
-        Keyrings(tmp_path, passphrase).of(USER)
+        Keyrings(tmp_path, *secrets).of(USER)
 
     assert caught.value.reason == "keyring_locked"
     assert path.name in caught.value.message
@@ -200,7 +200,7 @@ def test_what_cannot_be_written_leaves_the_keyring_as_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OutOfSpace, match="disk is full"):
             Keyrings(tmp_path, quick()).of(USER)
 
     assert all(not name.startswith(".") for name in names(tmp_path))
@@ -286,7 +286,7 @@ def test_a_restoration_that_fails_leaves_what_is_on_disk_in_use(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OutOfSpace, match="disk is full"):
             keyrings.restore(USER, Keyring.generate(), replace=True)
 
     assert key_id(keyrings) == key_id(Keyrings(tmp_path)) == before

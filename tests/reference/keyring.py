@@ -37,8 +37,9 @@ def _seal(head: bytes, key: bytes, roots: Roots, owner: bytes) -> bytes:
     return head + AESGCM(key).encrypt(head[-12:], plain, head + owner)
 
 
-def wrap(roots: Roots, machine_key: bytes, owner: bytes, nonce: bytes) -> bytes:
-    return _seal(_MAGIC + b"\x01\x01" + nonce, machine_key, roots, owner)
+def wrap(roots: Roots, key: bytes, owner: bytes, nonce: bytes, wrapping: int = 1) -> bytes:
+    """Under 32 random bytes: a machine, keychain or transit key."""
+    return _seal(_MAGIC + bytes((1, wrapping)) + nonce, key, roots, owner)
 
 
 def wrap_with_passphrase(
@@ -49,10 +50,12 @@ def wrap_with_passphrase(
 
 
 def unwrap(file: bytes, secret: bytes | str, owner: bytes) -> Roots:
-    """``secret`` is a machine key, or a passphrase."""
-    if file[:10] != _MAGIC or file[10:12] not in (b"\x01\x01", b"\x01\x02"):
+    """``secret`` is 32 bytes, or a passphrase."""
+    if file[:10] != _MAGIC or file[10:11] != b"\x01" or file[11:12] not in b"\x01\x02\x03\x04":
         raise Refused("unsupported")
-    size = 24 if file[11] == 1 else 52
+    if len(file) < 12:
+        raise Refused("unsupported")
+    size = 52 if file[11] == 2 else 24
     head, sealed = file[:size], file[size:]
     if len(head) < size:
         raise Refused("unsupported")

@@ -198,6 +198,16 @@ def test_a_keyring_file_with_a_passphrase_is_written_and_read_as_specified(
         assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
 
 
+@pytest.mark.parametrize("wrapper", [recovery.KeychainKey, recovery.TransitKey])
+def test_a_keyring_file_under_a_key_kept_elsewhere_is_read_as_specified(
+    wrapper: type[recovery.WrappingKey],
+) -> None:
+    entry = KEYRING["others"][str(wrapper.wrapping)]
+    assert unwrapped(entry, wrapper(bytes.fromhex(entry["key"]))) == KEYRING["roots"]
+    with pytest.raises(DoesNotOpen):
+        unwrapped(entry, recovery.MachineKey(bytes.fromhex(entry["key"])))
+
+
 @pytest.mark.parametrize("entry", BAD_KEYRINGS, ids=lambda entry: entry["why"])
 def test_a_keyring_file_that_is_not_sound_is_refused_by_name(entry: dict[str, Any]) -> None:
     with pytest.raises(ErsError) as caught:

@@ -22,7 +22,19 @@ COST = (8192, 1, 2)
 
 def keyring() -> dict[str, Any]:
     roots = {str(kv): {"created": made, "root": root.hex()} for kv, (made, root) in ROOTS.items()}
-    return {"roots": roots, "machine_key": _machine_key(), "passphrase": _passphrase()}
+    return {
+        "roots": roots,
+        "machine_key": _machine_key(),
+        "passphrase": _passphrase(),
+        "others": {
+            str(wrapping): {
+                "file": ref.wrap(ROOTS, MACHINE_KEY, OWNER, NONCE, wrapping).hex(),
+                "key": MACHINE_KEY.hex(),
+                "owner": OWNER.hex(),
+            }
+            for wrapping in (3, 4)
+        },
+    }
 
 
 def _machine_key() -> dict[str, Any]:
@@ -38,7 +50,8 @@ def _machine_key() -> dict[str, Any]:
         ("of another machine", {"machine_key": ROOT.hex()}, "does_not_open"),
         ("of no version", {"file": none.hex()}, "does_not_open"),
         ("newer version", {"file": (file[:10] + b"\x02" + file[11:]).hex()}, "unsupported"),
-        ("newer wrapping", {"file": (file[:11] + b"\x03" + file[12:]).hex()}, "unsupported"),
+        ("another wrapping", {"file": (file[:11] + b"\x03" + file[12:]).hex()}, "does_not_open"),
+        ("newer wrapping", {"file": (file[:11] + b"\x05" + file[12:]).hex()}, "unsupported"),
         ("another file", {"file": (b"X" + file[1:]).hex()}, "unsupported"),
         ("cut within the head", {"file": file[:23].hex()}, "unsupported"),
         ("empty", {"file": ""}, "unsupported"),

@@ -42,8 +42,8 @@ HEAD_START_SECONDS = 2.5
 #: Seconds until the service must be ready; migrations of a large database may take their time.
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-#: What unlocks keys: the API must not have it, not even unread in its environment.
-_OF_THE_PROXY_ALONE = ("ERS_KEYRING_PASSPHRASE", "ERS_KEYRING_PASSPHRASE_FILE")
+#: Variables of these beginnings unlock keys: the API must not have them, not even unread.
+_OF_THE_PROXY_ALONE = ("ERS_KEYRING_", "ERS_VAULT_")
 
 
 def run_api(settings: Settings) -> None:
@@ -326,8 +326,7 @@ def _environment(settings: Settings, command: str, base_url: str | None) -> dict
     }
     ours = dict(os.environ)
     if command == "api":
-        for name in _OF_THE_PROXY_ALONE:
-            ours.pop(name, None)
+        ours = {n: v for n, v in ours.items() if not n.startswith(_OF_THE_PROXY_ALONE)}
     return {**ours, **chosen, "ERS_CONFIG": os.devnull}
 
 

@@ -69,6 +69,10 @@ KEYRING_MAGIC = b"ERSKEYRING"
 KEYRING_VERSION = 1
 WRAP_MACHINE_KEY = 1
 WRAP_PASSPHRASE = 2
+WRAP_KEYCHAIN = 3
+WRAP_TRANSIT = 4
+#: Stands for the owner of a keyring file that leaves the proxy as a backup.
+NO_OWNER = bytes(16)
 SALT_BYTES = 16
 #: A recovery phrase (section 8.1).
 PHRASE_WORDS = 24

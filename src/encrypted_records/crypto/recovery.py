@@ -13,7 +13,7 @@ import struct
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,7 +27,12 @@ from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
 _HEAD = struct.Struct(f">{len(fmt.KEYRING_MAGIC)}sBB")
 _COST = struct.Struct(">III")
 _ENTRY = struct.Struct(f">IQ{fmt.KEY_BYTES}s")
-_PARAMETER_BYTES = {fmt.WRAP_MACHINE_KEY: 0, fmt.WRAP_PASSPHRASE: _COST.size + fmt.SALT_BYTES}
+_PARAMETER_BYTES = {
+    fmt.WRAP_MACHINE_KEY: 0,
+    fmt.WRAP_PASSPHRASE: _COST.size + fmt.SALT_BYTES,
+    fmt.WRAP_KEYCHAIN: 0,
+    fmt.WRAP_TRANSIT: 0,
+}
 
 
 class Cost(NamedTuple):
@@ -42,14 +47,14 @@ class Cost(NamedTuple):
 COST = Cost(65_536, 3, 4)
 
 
-class MachineKey:
-    """32 random bytes that lie beside the keyrings which they seal."""
+class WrappingKey:
+    """32 random bytes that are kept elsewhere than in the keyring files which they seal."""
 
-    wrapping: Final = fmt.WRAP_MACHINE_KEY
+    wrapping: ClassVar[int]
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != fmt.KEY_BYTES:
-            raise ValueError("a machine key has 32 bytes")
+            raise ValueError("a wrapping key has 32 bytes")
         self._secret: Final = secret
 
     def parameters(self) -> bytes:
@@ -58,6 +63,24 @@ class MachineKey:
     def key(self, parameters: bytes) -> AESGCM:
         assert not parameters
         return AESGCM(self._secret)
+
+
+class MachineKey(WrappingKey):
+    """Lies beside the keyrings."""
+
+    wrapping = fmt.WRAP_MACHINE_KEY
+
+
+class KeychainKey(WrappingKey):
+    """Is kept by the operating system's keychain."""
+
+    wrapping = fmt.WRAP_KEYCHAIN
+
+
+class TransitKey(WrappingKey):
+    """Lies beside the keyrings, itself sealed by a transit engine that runs elsewhere."""
+
+    wrapping = fmt.WRAP_TRANSIT
 
 
 class Passphrase:
@@ -111,11 +134,11 @@ class Passphrase:
         return AESGCM(derive.derive(self._secret))
 
 
-Wrapper = MachineKey | Passphrase
+Wrapper = WrappingKey | Passphrase
 
 
 def wrapping_of(file: bytes) -> int:
-    """How a keyring file is wrapped: ``WRAP_MACHINE_KEY`` or ``WRAP_PASSPHRASE``.
+    """How a keyring file is wrapped: a ``WRAP_`` number of :mod:`.format`.
 
     Raises:
         Unsupported: no keyring file, or of a version or wrapping this code does not know.
@@ -173,10 +196,15 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
 
 
 def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
-    if isinstance(wrapper, MachineKey):
+    if isinstance(wrapper, WrappingKey):
+        what = {
+            fmt.WRAP_MACHINE_KEY: "this machine's key",
+            fmt.WRAP_KEYCHAIN: "the key in this keychain",
+            fmt.WRAP_TRANSIT: "the key that the transit engine opened",
+        }[wrapper.wrapping]
         return DoesNotOpen(
-            "the keyring file does not open under this machine's key",
-            hint="restore the keyring file and the machine key from the same backup",
+            f"the keyring file does not open under {what}",
+            hint="restore the keyring file and what it is sealed with from the same backup",
         )
     return DoesNotOpen(
         "the keyring file does not open under this passphrase",

@@ -26,6 +26,7 @@ from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.guard import Guard, OwnNames
+from encrypted_records.proxy.hardening import harden
 from encrypted_records.proxy.heads import Heads
 from encrypted_records.proxy.job_runner import JobRunner
 from encrypted_records.proxy.job_secrets import JobSecrets
@@ -51,7 +52,7 @@ from encrypted_records.proxy.schemas import Schemas
 from encrypted_records.proxy.sealed_pages import SealedPages
 from encrypted_records.proxy.search import Search
 from encrypted_records.proxy.spool import Spool
-from encrypted_records.proxy.unlocking import passphrase_from
+from encrypted_records.proxy.unlocking import secrets_from
 from encrypted_records.proxy.upload_store import UploadStore
 from encrypted_records.proxy.uploads import Uploads
 from encrypted_records.proxy.workers import Workers
@@ -87,7 +88,7 @@ def create_app(settings: ProxySettings) -> Starlette:
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keyrings = Keyrings(folder, passphrase_from(os.environ))
+        keyrings = Keyrings(folder, *secrets_from(os.environ, folder))
         heads = Heads(folder / "heads.sqlite3")
         spool = Spool(folder / "spool")
         job_store = JobStore(folder / "jobs.sqlite3")
@@ -191,6 +192,7 @@ def run(settings: ProxySettings) -> None:
         Startup: the port is taken, or as :func:`create_app`.
     """
     _log_to_stderr(settings.log_format)
+    harden()
     app = create_app(settings)
     config = uvicorn.Config(
         app,

@@ -1,23 +1,55 @@
-"""The secrets that wrap keyrings: a passphrase from the environment, else a key of this machine.
+"""The secrets that wrap keyrings, in the order in which they are preferred: a passphrase from the
+environment, a key in the keychain, a key that Vault opens, else a key that lies beside them.
 
-Neither is a flag: arguments show in the process list.
+None is a flag: arguments show in the process list.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from encrypted_records.crypto.recovery import MachineKey, Passphrase
+from encrypted_records.crypto.recovery import MachineKey, Passphrase, Wrapper
 from encrypted_records.errors import BadInput, Startup
 from encrypted_records.proxy.durable import write_once
+from encrypted_records.proxy.keychain import keychain_key
+from encrypted_records.proxy.vault import transit_key, vault_settings
 
 log = logging.getLogger(__name__)
 
 _KEY_BYTES = 32
 _MAX_PASSPHRASE_BYTES = 4096
+
+
+#: What the variables begin with that hold a secret, or the way to one.
+_PREFIXES = ("ERS_KEYRING_", "ERS_VAULT_")
+
+
+def secrets_from(environment: MutableMapping[str, str], folder: Path) -> list[Wrapper]:
+    """What is configured to wrap keyrings in ``folder``, the preferred one first.
+
+    A secret that comes after the preferred one is asked for only where it was used before. The
+    variables are taken out of ``environment``: no process that this one starts has use for them.
+
+    Raises:
+        Startup: what is configured cannot be used.
+    """
+    found: list[Wrapper] = []
+    passphrase = passphrase_from(environment)
+    vault = vault_settings(environment)
+    if passphrase is not None:
+        found.append(passphrase)
+    if environment.get("ERS_KEYRING_KEYCHAIN") != "off":
+        key = keychain_key(folder / "keychain.name", may_make=not found)
+        found += [] if key is None else [key]
+    if vault is not None:
+        transit = transit_key(folder / "transit.key", vault, may_make=not found)
+        found += [] if transit is None else [transit]
+    for name in [name for name in environment if name.startswith(_PREFIXES)]:
+        del environment[name]
+    return found
 
 
 def passphrase_from(environment: Mapping[str, str]) -> Passphrase | None:

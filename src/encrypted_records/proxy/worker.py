@@ -27,6 +27,7 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import Part, PartUpload, PlainRecord
 from encrypted_records.proxy import tasks
+from encrypted_records.proxy.hardening import harden
 from encrypted_records.proxy.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ COUNT_SECONDS = 0.25
 
 def main() -> None:
     """Work until there is no more to do: until stdin ends."""
+    harden()  # it is sent keys
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the proxy, which ends us
     handler = logging.StreamHandler()
     handler.setFormatter(logs.formatter("text"))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -21,13 +22,17 @@ from encrypted_records.cli.settings import LOCAL, Origin
 from encrypted_records.cli.terminal import printable, say, table
 from encrypted_records.client.keyring import KeyringInfo, SealedSchema
 from encrypted_records.client.proxy import ProxyClient
-from encrypted_records.errors import BadInput, InvalidSetting
+from encrypted_records.errors import BadInput, Closed, InvalidSetting
 
 Found = TypeVar("Found")
 #: Words of a phrase, and how many of them are asked for.
 _WORDS, _ASKED = 24, 3
+#: Of a backup file; one of a hundred versions has a twentieth of it.
+_MOST_BYTES = 100_000
 _SEALED_WITH = {
     "passphrase": "a passphrase",
+    "keychain": "a key in the proxy's keychain",
+    "vault": "a key that Vault opens",
     "machine_key": "a key beside it: whoever can read the proxy's folder can read the records",
 }
 
@@ -142,14 +147,26 @@ def rotate(proxy_url: str, yes: bool) -> None:
 @_proxy_url
 @click.option("--force", is_flag=True, help="Print the words even where that is no terminal.")
 @click.option("--all", "everything", is_flag=True, help="Of all versions, confirmed ones too.")
-def backup(proxy_url: str, force: bool, everything: bool) -> None:
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a file that a passphrase seals, in the place of words.",
+)
+def backup(proxy_url: str, force: bool, everything: bool, file: Path | None) -> None:
     """Show a recovery phrase, 24 words to write down on paper, then ask for three of them.
 
     Each key version has its phrase; those that you confirmed before are left out. Whoever has the
     words can read the records; without them a lost keyring is lost for good.
 
-    Example: ers keyring backup --proxy-url http://127.0.0.1:8080
+    With --file nothing is shown: all versions go into a file, sealed with a passphrase that is
+    asked for, or is the first line of stdin. It is as safe as that passphrase; the file alone and
+    the passphrase alone open nothing.
+
+    Example: ers keyring backup --file keyring.backup
     """
+    if file is not None:
+        _backup_to(file, proxy_url)
+        return
     if not (sys.stdout.isatty() or force):
         raise InvalidSetting(
             "the recovery phrase is shown on a terminal only, and this output goes elsewhere",
@@ -182,6 +199,34 @@ async def _confirm(phrase: str, client: ProxyClient) -> None:
     await client.confirm_backup(phrase)
 
 
+def _backup_to(file: Path, proxy_url: str) -> None:
+    email, password = _credentials()
+    passphrase = _new_passphrase("Passphrase of the backup")
+
+    _write_new(
+        file, _run(proxy_url, email, password, lambda client: client.backup_file(passphrase))
+    )
+    # What is on the disk counts, not what was sent.
+    written = _backup_in(file)
+    _run(proxy_url, email, password, lambda client: client.confirm_backup_file(written, passphrase))
+    say(f"The backup of all versions is in {file}, and opens with its passphrase.")
+    say("Keep it on another machine or disk than the keyring.")
+
+
+def _write_new(file: Path, content: bytes) -> None:
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        raise InvalidSetting(
+            f"cannot write {file}: {(error.strerror or 'it fails').lower()}",
+            hint="name a new file; one that exists is never overwritten",
+        ) from None
+
+
 def _check_written_down(words: Sequence[str]) -> None:
     """Hide the words and ask for some of them.
 
@@ -206,25 +251,124 @@ def _check_written_down(words: Sequence[str]) -> None:
             )
 
 
-@keyring.command(short_help="Bring a keyring here from its recovery phrases.")
+@keyring.command(short_help="Bring a keyring here from its backup.")
 @_proxy_url
 @click.option(
     "--replace", is_flag=True, help="Take the place of another keyring here; its file is kept."
 )
-def restore(proxy_url: str, replace: bool) -> None:
-    """Bring a keyring to this proxy from its recovery phrases, asked for or read from stdin.
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that ers keyring backup wrote.",
+)
+def restore(proxy_url: str, replace: bool, file: Path | None) -> None:
+    """Bring a keyring to this proxy from its recovery phrases, or from a file.
 
-    One phrase for each version, the oldest first. A keyring here that has the same keys or fewer is
-    brought up to date; one that has others is left alone unless you say --replace.
+    One phrase for each version, the oldest first, asked for or read from stdin; with --file the
+    passphrase. A keyring here that has the same keys or fewer is brought up to date; one that has
+    others is left alone unless you say --replace.
 
     Example: ers keyring restore < phrases.txt
     """
     email, password = _credentials()
-    phrases = _typed_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(100_000))
-    found = _run(
-        proxy_url, email, password, lambda client: client.restore_keyring(phrases, replace=replace)
-    )
+    if file is not None:
+        content, passphrase = _backup_in(file), _passphrase("Passphrase of the backup")
+
+        async def bring(client: ProxyClient) -> KeyringInfo:
+            return await client.restore_keyring_file(content, passphrase, replace=replace)
+
+    else:
+        phrases = _typed_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(100_000))
+
+        async def bring(client: ProxyClient) -> KeyringInfo:
+            return await client.restore_keyring(phrases, replace=replace)
+
+    found = _run(proxy_url, email, password, bring)
     say(f"The keyring {found.fingerprint} is here, with {_versions(len(found.versions))}.")
+
+
+def _backup_in(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_MOST_BYTES)
+    except OSError as error:
+        raise InvalidSetting(
+            f"cannot read {file}: {(error.strerror or 'it fails').lower()}",
+            hint="name the file that ers keyring backup --file wrote",
+        ) from None
+
+
+@keyring.command(short_help="Open a locked keyring until the proxy ends.")
+@_proxy_url
+def unlock(proxy_url: str) -> None:
+    """Open a keyring that a passphrase seals, for as long as the proxy runs.
+
+    The passphrase is asked for, or is the first line of stdin. Each wrong one makes the wait until
+    the next longer.
+
+    Example: ers keyring unlock
+    """
+    email, password = _credentials()
+    passphrase = _passphrase("Passphrase")
+    found = _run(proxy_url, email, password, lambda client: client.unlock_keyring(passphrase))
+    say(f"The keyring {found.fingerprint} is unlocked until the proxy ends.")
+
+
+@keyring.command(short_help="Lock a keyring that was unlocked.")
+@_proxy_url
+def lock(proxy_url: str) -> None:
+    """Let the proxy forget a keyring that was unlocked, and what it has opened.
+
+    Example: ers keyring lock
+    """
+    _ask(proxy_url, lambda client: client.lock_keyring())
+    say("The keyring is locked.")
+
+
+@keyring.command(short_help="Give the keyring a passphrase, or another one.")
+@_proxy_url
+def passphrase(proxy_url: str) -> None:
+    """Seal the keyring with a new passphrase. No record is touched; files that were kept of older
+    keyrings are sealed anew, too.
+
+    The present passphrase is asked for where one seals the keyring, then the new one, twice; or
+    they are the lines of stdin, each once. Copies of the proxy's folder from before still open with
+    the old one. If somebody may have such a copy and the old passphrase, rotate the keys as well.
+
+    Example: ers keyring passphrase
+    """
+    email, password = _credentials()
+    sealed = _run(proxy_url, email, password, _wrapping)
+    old = _passphrase("Present passphrase") if sealed == "passphrase" else None
+    new = _new_passphrase("New passphrase")
+    left = _run(proxy_url, email, password, lambda client: client.change_passphrase(new, old=old))
+    say("The keyring has a new passphrase.")
+    say("Where the proxy is started with one, give it the new one; or run: ers keyring unlock")
+    if left:
+        say(f"Files of replaced keyrings that it did not open, left as they are: {left}")
+
+
+async def _wrapping(client: ProxyClient) -> str:
+    """How the keyring is sealed; one that is locked is so by a passphrase."""
+    try:
+        return (await client.keyring()).wrapping
+    except Closed as error:
+        if error.reason != "keyring_locked":
+            raise
+        return "passphrase"
+
+
+def _passphrase(label: str) -> str:
+    """Asked for without showing it; where there is no terminal, the next line of stdin."""
+    if sys.stdin.isatty():
+        return str(click.prompt(label, hide_input=True, err=True))
+    return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+
+
+def _new_passphrase(label: str) -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt(label, hide_input=True, confirmation_prompt=True, err=True))
+    return _passphrase(label)
 
 
 def _versions(count: int) -> str:

@@ -29,7 +29,13 @@ _RECORD = {
     "required": ["schema", "data"],
     "properties": {"schema": _PATH, "data": _OBJECT},
 }
-_PHRASE = {"type": "object", "required": ["phrase"], "properties": {"phrase": {"type": "string"}}}
+
+
+def _members(*strings: str, **others: Any) -> dict[str, Any]:
+    """An object that must have these strings, and may have the others."""
+    properties = {name: {"type": "string"} for name in strings} | others
+    return {"type": "object", "required": list(strings), "properties": properties}
+
 
 #: (method, path) -> media type -> schema of the request's body
 BODIES: Mapping[tuple[str, str], Mapping[str, Any]] = {
@@ -71,13 +77,26 @@ BODIES: Mapping[tuple[str, str], Mapping[str, Any]] = {
             },
         }
     },
-    ("POST", "/api/keyring/backup/"): {},
-    ("POST", "/api/keyring/backup/confirm/"): {"application/json": _PHRASE},
+    ("POST", "/api/keyring/rotate/"): {},
+    ("POST", "/api/keyring/lock/"): {},
+    ("POST", "/api/keyring/unlock/"): {"application/json": _members("passphrase")},
+    ("POST", "/api/keyring/passphrase/"): {
+        "application/json": _members("new", old={"type": ["string", "null"]})
+    },
+    ("POST", "/api/keyring/backup/"): {"application/json": _members(all={"type": "boolean"})},
+    ("POST", "/api/keyring/backup/file/"): {"application/json": _members("passphrase")},
+    ("POST", "/api/keyring/backup/confirm/"): {
+        "application/json": {"oneOf": [_members("phrase"), _members("file", "passphrase")]}
+    },
     ("POST", "/api/keyring/restore/"): {
         "application/json": {
-            "type": "object",
-            "required": ["phrase"],
-            "properties": {"phrase": {"type": "string"}, "replace": {"type": "boolean"}},
+            "oneOf": [
+                _members(
+                    phrases={"type": "array", "items": {"type": "string"}},
+                    replace={"type": "boolean"},
+                ),
+                _members("file", "passphrase", replace={"type": "boolean"}),
+            ]
         }
     },
 }

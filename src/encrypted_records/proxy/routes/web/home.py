@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import NotFound
+from encrypted_records.errors import Closed, NotFound
 from encrypted_records.proxy.routes.web.visit import Visit, page
 
 
@@ -42,6 +42,9 @@ async def _is_backed_up(visit: Visit) -> bool:
         keyring = await visit.ask("GET", "/api/keyring/")
     except NotFound:
         return False
+    except Closed:
+        # The page of the keyring says what to do; here it would only say it twice.
+        return True
     return bool(keyring["backup_confirmed"])
 
 

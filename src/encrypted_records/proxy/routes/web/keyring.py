@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.errors import Closed, ErsError, NotFound
 from encrypted_records.proxy.routes.web.visit import Visit, page
 
 #: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.
@@ -25,6 +25,9 @@ async def keyring(visit: Visit) -> Response:
             case "show" | "show-all" as do:
                 asked = {"all": do == "show-all"}
                 return await _shown(visit, await visit.ask("POST", "/api/keyring/backup/", asked))
+            case "unlock":
+                typed = {"passphrase": visit.text("passphrase")}
+                await visit.ask("POST", "/api/keyring/unlock/", typed)
             case "confirm":
                 phrase = " ".join(told)
                 await visit.ask("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
@@ -45,10 +48,17 @@ async def keyring(visit: Visit) -> Response:
 async def _shown(
     visit: Visit, phrases: list[dict[str, Any]] | None = None, problem: ErsError | None = None
 ) -> Response:
-    found = await _existing(visit)
+    locked = False
+    try:
+        found = await _existing(visit)
+    except Closed as error:
+        if error.reason != "keyring_locked":
+            raise
+        found, locked = None, True
     values: dict[str, Any] = {
         "phrases": phrases,
         "keyring": found,
+        "locked": locked,
         "schemas": await visit.ask("GET", "/api/keyring/schemas/") if found else [],
     }
     if problem is not None:

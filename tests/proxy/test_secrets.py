@@ -1,0 +1,239 @@
+"""What seals keyrings, in its order: a passphrase, the keychain, Vault, else a key beside them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
+
+from encrypted_records.crypto.recovery import KeychainKey, Passphrase, TransitKey
+from encrypted_records.errors import Closed, Startup
+from encrypted_records.model.ids import new_id
+from encrypted_records.proxy import keychain
+from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.unlocking import secrets_from
+from tests.cli.keychain import FileKeychain
+from tests.support.vault import Vault, running_vault
+
+USER = new_id()
+TOKEN = "hvs.secret-of-the-tests"
+
+
+def wrapping(folder: Path, environment: dict[str, str]) -> str:
+    """How the keyring of a proxy that starts with these variables is sealed."""
+    keyrings = Keyrings(folder, *secrets_from(dict(environment), folder))
+    keyrings.of(USER)
+    return keyrings.wrapping_name(USER)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Lets a test choose the library's backend; none of this machine is ever asked."""
+    before = keyring.get_keyring()
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    keyring.set_keyring(fail.Keyring())
+    yield monkeypatch
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def chain(backend: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An unlocked keychain; the file that holds it."""
+    path = tmp_path / "keychain.json"
+    path.write_text("{}")
+    backend.setenv("ERS_TEST_KEYCHAIN", str(path))
+    keyring.set_keyring(FileKeychain())
+    return path
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[tuple[Vault, dict[str, str]]]:
+    """A transit engine, and the variables that name it."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    with running_vault(token=TOKEN, mount="engines/transit", key="keys-of-ers") as engine:
+        yield (
+            engine,
+            {
+                "ERS_VAULT_ADDR": engine.address,
+                "ERS_VAULT_TOKEN_FILE": str(token),
+                "ERS_VAULT_MOUNT": "engines/transit",
+                "ERS_VAULT_KEY": "keys-of-ers",
+            },
+        )
+
+
+# --- the keychain ------------------------------------------------------------------------------
+
+
+def test_a_key_in_the_keychain_seals_keyrings_and_is_found_again(
+    chain: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    assert wrapping(folder, {}) == "keychain"
+    made = Keyrings(folder, *secrets_from({}, folder)).of(USER).fingerprint
+    assert Keyrings(folder, *secrets_from({}, folder)).of(USER).fingerprint == made
+    assert not (folder / "machine.key").exists()
+    # Two folders have keys of their own.
+    (tmp_path / "second").mkdir()
+    assert wrapping(tmp_path / "second", {}) == "keychain"
+    assert chain.read_text().count("encrypted-records") == 2
+
+
+def test_a_keychain_that_is_locked_later_leaves_the_keyring_locked(
+    chain: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    assert wrapping(folder, {}) == "keychain"
+    for lose in (lambda: chain.write_text("{}"), chain.unlink):
+        lose()
+        with pytest.raises(Closed) as caught:
+            wrapping(folder, {})
+        assert caught.value.reason == "keyring_locked"
+
+
+@pytest.mark.parametrize("found", ["none", "plain files", "broken", "forgetful"])
+def test_without_a_sound_keychain_a_key_beside_the_keyrings_is_used(
+    found: str, backend: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Broken(KeyringBackend):
+        priority = 0.5 if found == "plain files" else 5
+
+        def get_password(self, service: str, username: str) -> str | None:
+            return None
+
+        def set_password(self, service: str, username: str, password: str) -> None:
+            assert found != "plain files", "never trusted with a key"
+            if found == "broken":
+                raise RuntimeError("what backends of platforms raise")
+
+    if found != "none":
+        keyring.set_keyring(Broken())
+    assert wrapping(tmp_path, {}) == "machine_key"
+    assert not (tmp_path / "keychain.name").exists()
+
+
+def test_a_keychain_that_waits_for_somebody_does_not_hold_up_the_start(
+    backend: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    class Waiting(FileKeychain):
+        def set_password(self, service: str, username: str, password: str) -> None:
+            asked.set()
+            ended.wait()
+
+    keyring.set_keyring(Waiting())
+    backend.setattr(keychain, "WAIT_SECONDS", 0.05)
+    assert wrapping(tmp_path, {}) == "machine_key"
+    assert asked.is_set()
+    ended.set()
+
+
+def test_the_keychain_is_not_even_imported_where_it_is_not_needed(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from encrypted_records.proxy.unlocking import secrets_from\n"
+        "secrets_from(dict([sys.argv[2].split('=', 1)]), Path(sys.argv[1]))\n"
+        "print('keyring' in sys.modules, 'hvac' in sys.modules)"
+    )
+    bus = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere"}
+    for variable, more in (
+        ("ERS_KEYRING_PASSPHRASE=x", bus),
+        ("ERS_KEYRING_KEYCHAIN=off", bus),
+        ("ERS_OTHER=x", {}),
+    ):
+        kept = {k: v for k, v in os.environ.items() if k not in (*bus, "PYTHON_KEYRING_BACKEND")}
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path), variable],
+            env=kept | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == "False False", variable
+
+
+# --- Vault -------------------------------------------------------------------------------------
+
+
+def test_a_key_that_vault_opens_seals_keyrings_and_lies_nowhere_in_the_clear(
+    vault: tuple[Vault, dict[str, str]], backend: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine, environment = vault
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    assert wrapping(folder, environment) == "vault"
+    assert engine.asked == ["encrypt", "decrypt"]
+    (key,) = secrets_from(dict(environment), folder)
+    assert isinstance(key, TransitKey)
+    assert engine.asked == ["encrypt", "decrypt", "decrypt"]
+    secret = key._secret
+    assert not any(secret in one.read_bytes() for one in folder.rglob("*") if one.is_file())
+    assert (folder / "transit.key").read_text().startswith("vault:v1:")
+    with pytest.raises(Closed) as caught:
+        wrapping(folder, {})
+    assert "ERS_VAULT_ADDR" in caught.value.hint
+
+
+def test_a_vault_that_refuses_or_is_away_stops_the_start_and_says_no_secret(
+    vault: tuple[Vault, dict[str, str]], backend: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine, environment = vault
+    (tmp_path / "other").write_text("hvs.wrong")
+    (tmp_path / "transit.key").write_text("vault:v1:bm90aGluZw==")
+    cases = [
+        {"ERS_VAULT_TOKEN_FILE": str(tmp_path / "other")},
+        {"ERS_VAULT_TOKEN_FILE": str(tmp_path / "missing")},
+        {"ERS_VAULT_TOKEN_FILE": ""},
+        {"ERS_VAULT_KEY": ""},
+        {"ERS_VAULT_KEY": "unknown"},
+        {"ERS_VAULT_ADDR": "http://127.0.0.1:9"},
+        {},  # the file is of another engine
+    ]
+    for changes in cases:
+        with pytest.raises(Startup) as caught:
+            secrets_from(environment | changes, tmp_path)
+        said = f"{caught.value.message} {caught.value.hint}"
+        assert "ault" in said or "ERS_VAULT" in said
+        assert not any(secret in said for secret in (TOKEN, "hvs.wrong", "bm90aGluZw"))
+    assert "encrypt" not in engine.asked
+
+
+def test_each_secret_goes_before_those_that_come_later(
+    vault: tuple[Vault, dict[str, str]], chain: Path, tmp_path: Path
+) -> None:
+    _, environment = vault
+    passphrase = {"ERS_KEYRING_PASSPHRASE": "seven wet kettles"}
+    order = [passphrase | environment, environment, environment | {"ERS_KEYRING_KEYCHAIN": "off"}]
+    for number, (variables, kind) in enumerate(
+        zip(order, (Passphrase, KeychainKey, TransitKey), strict=True)
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = secrets_from(dict(variables), folder)
+        assert [type(one) for one in found] == [kind]
+    # One that was used before is asked for as well, to open what it sealed.
+    folder = tmp_path / "2"
+    assert [type(one) for one in secrets_from(passphrase | environment, folder)] == [
+        *(Passphrase, TransitKey)
+    ]
+
+
+def test_what_was_read_is_taken_out_of_the_environment(
+    vault: tuple[Vault, dict[str, str]], backend: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment = vault[1] | {"ERS_KEYRING_PASSPHRASE": "x", "ERS_KEYRING_KEYCHAIN": "off"}
+    environment |= {"ERS_DATA_DIR": "kept"}
+    secrets_from(environment, tmp_path)
+    assert environment == {"ERS_DATA_DIR": "kept"}
