@@ -211,9 +211,13 @@ def running_service(
     command: str = "up",
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
+    ports: Sequence[int] = (),
 ) -> Iterator[Service]:
-    """``ers up``, ready for requests; nothing of it is left when the block is."""
-    api_port, proxy_port = free_ports(2)
+    """``ers up``, ready for requests; nothing of it is left when the block is.
+
+    ``ports`` of the API and the proxy are free ones, unless somebody must find it where it was.
+    """
+    api_port, proxy_port = ports or free_ports(2)
     log_file = data_dir.parent / f"{data_dir.name}-{api_port}.log"
     chosen = clean_environment(
         ERS_DATA_DIR=str(data_dir), ERS_API_PORT=str(api_port), ERS_PROXY_PORT=str(proxy_port)

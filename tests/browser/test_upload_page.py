@@ -1,0 +1,135 @@
+"""Files go through Uppy and TUS into jobs, whatever happens to page and proxy on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from playwright.sync_api import Browser, Request, expect
+
+from tests.browser.census import Census
+from tests.browser.conftest import visiting
+from tests.browser.visitor import CENSUS, Visitor
+from tests.support.service import Service, call, free_ports, running_service
+
+#: Of the upload that a killed proxy interrupts. A few are enough to be in the middle of it.
+UPLOAD_MIB = int(os.environ.get("TEST_UPLOAD_MIB", "16"))
+ROW_BYTES = 64 << 10
+
+
+def upload(visitor: Visitor, path: Path) -> None:
+    chooser = visitor.page.locator(".uppy-Dashboard-input").first
+    chooser.set_input_files(path)
+    visitor.page.get_by_role("button", name="Upload 1 file").click()
+
+
+def newest_job(visitor: Visitor, state: str) -> None:
+    line = visitor.page.locator("#job-list [data-job-line], #job-list strong").first
+    expect(line).to_have_text(re.compile(state), timeout=60_000)
+
+
+def test_a_file_becomes_records_while_its_progress_shows(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("upload"))
+
+    upload(visitor, CENSUS)
+    newest_job(visitor, "completed, 1,000 of 1,000 records")
+    visitor.picture("upload")
+
+    visitor.go(census.page("search"))
+    assert visitor.found().startswith(f"{len(census.rows) + 1000:,} records")
+
+
+def test_bad_rows_are_shown_and_can_be_downloaded_and_nothing_is_stored(
+    visitor: Visitor, census: Census, tmp_path: Path
+) -> None:
+    header, *rows = CENSUS.read_text().splitlines()[:20]
+    rows[3] = "old" + rows[3][2:]
+    file = tmp_path / "people.csv"
+    file.write_text("\n".join([header, *rows]))
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    before = visitor.found()
+    visitor.go(census.page("upload"))
+
+    upload(visitor, file)
+    newest_job(visitor, "failed")
+    visitor.page.get_by_role("link", name=re.compile("^Details")).first.click()
+
+    cells = visitor.page.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert cells[:2] == ["4", "age"]
+    with visitor.page.expect_download() as download:
+        visitor.press("Download as CSV")
+    assert "age" in Path(download.value.path()).read_text()
+    assert visitor.serious_flaws() == []
+    visitor.go(census.page("search"))
+    assert visitor.found() == before
+
+
+def test_an_upload_goes_on_after_the_proxy_was_killed_and_the_page_reloaded(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    ports = free_ports(2)
+    file = tmp_path / "notes.ndjson"
+    line = json.dumps({"data": {"note": "n" * ROW_BYTES}}) + "\n"
+    rows = (UPLOAD_MIB << 20) // len(line)
+    with file.open("w") as out:
+        out.writelines(line for _ in range(rows))
+    with running_service(tmp_path / "data", ports=ports) as service:
+        account = service.new_account()
+        dataset = call(
+            "POST",
+            f"{service.proxy_url}/api/datasets/",
+            {"name": "Notes", "organization": account.organization},
+            auth=account.auth,
+        ).json()
+        definition = {"type": "object", "properties": {"note": {"type": "string"}}}
+        schema = call(
+            "POST",
+            f"{service.proxy_url}/api/schemas/",
+            {"name": "Note", "dataset": dataset["url"], "schema": definition},
+            auth=account.auth,
+        ).json()
+        with visiting(chromium, service, quiet=False) as visitor:
+            visitor.log_in(account)
+            visitor.go(f"/schemas/{schema['id']}/upload/")
+            # Slow enough to be interrupted, on any machine.
+            _limit_sending(visitor, (UPLOAD_MIB << 20) / 6)
+            upload(visitor, file)
+            visitor.page.get_by_text(re.compile(r"Uploading: [4-9]\d%")).wait_for()
+            for pid in [service.process.pid, *service.children()]:
+                os.kill(pid, signal.SIGKILL)
+            with running_service(tmp_path / "data", ports=ports) as again:
+                _go_on(visitor, again, file, rows)
+
+
+def _limit_sending(visitor: Visitor, bytes_per_second: float) -> None:
+    conditions = {"offline": False, "latency": 0, "downloadThroughput": -1}
+    visitor.page.context.new_cdp_session(visitor.page).send(
+        "Network.emulateNetworkConditions", {**conditions, "uploadThroughput": bytes_per_second}
+    )
+
+
+def _go_on(visitor: Visitor, service: Service, file: Path, rows: int) -> None:
+    """Reload the page, choose the file again, and see that only the rest of it is sent."""
+    offsets: list[int] = []
+    made: list[str] = []
+
+    def heard(request: Request) -> None:
+        if request.method == "PATCH":
+            offsets.append(int(request.headers["upload-offset"]))
+        if request.method == "POST" and request.url.endswith("/api/files/"):
+            made.append(request.url)
+
+    visitor.page.on("dialog", lambda dialog: dialog.accept())
+    visitor.page.reload()
+    visitor.page.on("request", heard)
+    _limit_sending(visitor, -1)
+    upload(visitor, file)
+    newest_job(visitor, f"completed, {rows:,} of {rows:,} records")
+    assert made == []
+    assert offsets[0] > 0
+    assert visitor.site.proxy_url == service.proxy_url
