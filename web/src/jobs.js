@@ -17,6 +17,13 @@ function show(element, { status, processed, total }) {
   }
 }
 
+/** Close a socket; one that is still opening, as soon as it is open: browsers call it an error. */
+function end(socket) {
+  if (socket.readyState === WebSocket.CONNECTING)
+    socket.addEventListener("open", () => socket.close(), { once: true });
+  else socket.close();
+}
+
 function follow(element) {
   const socket = new WebSocket(new URL(`/api/ws/jobs/${element.dataset.job}/`, location));
   let status = element.dataset.status;
@@ -30,7 +37,7 @@ function follow(element) {
     if (LIVE.has(status)) setTimeout(() => element.isConnected && follow(element), AGAIN_MS);
     else element.dispatchEvent(new Event("refresh", { bubbles: true }));
   });
-  element.addEventListener("htmx:beforeCleanupElement", () => socket.close(), { once: true });
+  element.addEventListener("htmx:beforeCleanupElement", () => end(socket), { once: true });
 }
 
 export function followJobs(root) {

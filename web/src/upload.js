@@ -39,7 +39,7 @@ function start(place) {
     theme: "auto",
     proudlyDisplayPoweredByUppy: false,
     disableThumbnailGenerator: true,
-    note: "CSV with a header row, JSON, or one JSON object a line. Any size.",
+    note: "CSV with a header row, or records of JSON: {\"data\": {…}}. Any size.",
   });
   uppy.use(Tus, {
     endpoint: "/api/files/",

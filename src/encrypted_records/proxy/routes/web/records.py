@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, ErsError, Flaw, InvalidRecords
+from encrypted_records.errors import BadInput, Conflict, ErsError, Flaw, InvalidRecords
 from encrypted_records.proxy.routes.web import words
 from encrypted_records.proxy.routes.web.question import number
 from encrypted_records.proxy.routes.web.visit import Visit, page
@@ -55,8 +55,17 @@ async def edit(visit: Visit) -> Response:
             await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
     except ErsError as error:
         typed = _typed(visit, schema)
-        return visit.problem(error, "record_form.html", typed=typed, etag=etag, **shown)
+        told = _changed_meanwhile() if error.reason == "precondition_failed" else error
+        return visit.problem(told, "record_form.html", typed=typed, etag=etag, **shown)
     return visit.go(f"/records/{visit.id}/")
+
+
+def _changed_meanwhile() -> ErsError:
+    """What ``precondition_failed`` is to somebody who knows no ETags."""
+    return Conflict(
+        "somebody else has changed this record meanwhile",
+        hint="your change is not stored; open the record again, and repeat it if it still fits",
+    )
 
 
 async def delete(visit: Visit) -> Response:
