@@ -47,6 +47,7 @@ fuzz: $(FOR_TEST)
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/fuzz
 
 bench: $(FOR_TEST)
+	@$(BIN)/uv sync --quiet --frozen --inexact --group bench
 	@for script in $(wildcard bench/*.py); do \
 	  name=$$(basename $$script .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; echo; done
 
