@@ -42,6 +42,24 @@ def test_both_implementations_encode_a_value_alike_and_read_it_back(
         assert type(values.decode(spec, encoded)) is type(value)
 
 
+@given(definition_texts(), st.data())
+def test_a_column_is_encoded_and_indexed_as_its_values_are(text: str, data: st.DataObject) -> None:
+    for name, spec in parse_definition(text).fields.items():
+        field = plain.load(text).fields[name]
+        sent = data.draw(st.lists(st.one_of(accepted(field), st.none()), max_size=8))
+        column = [spec.accept(value) for value in sent]
+        assert values.encode_column(spec, column) == [values.encode(spec, one) for one in column]
+        present = [value for value in column if value is not None]
+        if spec.type == "string":
+            ordered = [values.order_bytes(str(one)) for one in present]
+            keys = [values.string_key(one, TAIL).ljust(64, b"\x00") for one in ordered]
+            found = values.string_keys([str(one) for one in present], TAIL)
+            assert found.tobytes() == b"".join(keys)
+        else:
+            offsets = [values.to_offset(spec, one) for one in present]
+            assert values.to_offsets(spec, present).tolist() == offsets
+
+
 @given(definition_texts(), st.binary(max_size=70), st.sampled_from([0, 1, 2, 3, 4]))
 def test_any_bytes_are_a_value_or_do_not_open_for_both_alike(
     text: str, body: bytes, kind: int

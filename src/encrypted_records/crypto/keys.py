@@ -7,7 +7,7 @@ A key is handed on as an object that can do its one job. Bytes are given away by
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -116,6 +116,12 @@ class MetaKey(_Cipher):
 
 class SealKey(_Cipher):
     """Seals one field's values in one group; the nonce is the ordinal."""
+
+    def encrypt_all(
+        self, nonces: Iterable[bytes], plain: Iterable[bytes], contexts: Iterable[bytes]
+    ) -> list[bytes]:
+        """:meth:`encrypt` of one after another, with nothing in between."""
+        return list(map(self._aead.encrypt, nonces, plain, contexts))
 
 
 class IndexKey(_Cipher):

@@ -9,6 +9,7 @@ hold (:meth:`encrypted_records.crypto.keys.UidKey.uid`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
@@ -41,6 +42,15 @@ def seal_field(key: SealKey, ordinal: int, record: bytes, name: bytes, plain: by
         name: the field's name as UTF-8.
     """
     return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + name)
+
+
+def seal_column(
+    key: SealKey, records: Sequence[bytes], name: bytes, plain: Sequence[bytes]
+) -> list[bytes]:
+    """:func:`seal_field` of one field of consecutive records, from ordinal 0 on."""
+    nonces = map(_ORDINAL_NONCE.pack, range(len(plain)))
+    sealed = key.encrypt_all(nonces, plain, [record + name for record in records])
+    return [_VERSION + one for one in sealed]
 
 
 def open_field(key: SealKey, ordinal: int, record: bytes, name: bytes, sealed: bytes) -> bytes:

@@ -6,6 +6,11 @@ Two encodings: the *plaintext* of a sealed field, whose length shows only a size
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.errors import DoesNotOpen
@@ -24,6 +29,14 @@ def to_offset(spec: FieldSpec, value: Value) -> int:
     # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
     point = value if isinstance(value, int) else rules.to_grid(value)
     return point - rules.lowest
+
+
+def to_offsets(spec: FieldSpec, column: Sequence[Value]) -> NDArray[np.uint64]:
+    """:func:`to_offset` of every value, none of which is absent."""
+    if spec.type == "integer":
+        lowest = spec.numbers.lowest
+        return np.array([value - lowest for value in column], np.uint64)  # type: ignore[operator] # integers
+    return np.array([to_offset(spec, value) for value in column], np.uint64)
 
 
 def from_offset(spec: FieldSpec, offset: int) -> Value:
@@ -50,6 +63,31 @@ def encode(spec: FieldSpec, value: Value) -> bytes:
     assert isinstance(value, str)
     text = value.encode() + _MARKER
     return b"\x03" + text.ljust(padded_length(len(text)), b"\x00")
+
+
+def encode_column(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
+    """:func:`encode` of every value, several times faster than one by one."""
+    if spec.type != "string":
+        return _encode_numbers(spec, column)
+    texts = [value.encode() for value in column if value is not None]  # type: ignore[union-attr] # of a string field
+    sizes = {len(text) for text in texts}
+    widths = {size: 1 + padded_length(size + 1) for size in sizes}
+    plain = [(b"\x03" + text + _MARKER).ljust(widths[len(text)], b"\x00") for text in texts]
+    if len(plain) == len(column):
+        return plain
+    absent, present = encode(spec, None), iter(plain)
+    return [absent if value is None else next(present) for value in column]
+
+
+def _encode_numbers(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
+    plain = np.zeros((len(column), NUMBER_PLAIN_BYTES), np.uint8)
+    present = np.array([value is not None for value in column], np.bool_)
+    offsets = to_offsets(spec, [value for value in column if value is not None])
+    plain[present, 0] = _NUMBER_TYPES[spec.type]
+    plain[present, 1:] = offsets.astype(">u8").view(np.uint8).reshape(-1, NUMBER_PLAIN_BYTES - 1)
+    data = plain.tobytes()
+    step = NUMBER_PLAIN_BYTES
+    return [data[at : at + step] for at in range(0, len(data), step)]
 
 
 def decode(spec: FieldSpec, plain: bytes) -> Value:
@@ -94,6 +132,21 @@ def order_bytes(text: str) -> bytes:
         if byte in data:
             data = data.replace(byte, escaped)
     return data
+
+
+def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
+    """:func:`string_key` of the :func:`order_bytes` of every text, zero-padded to one width."""
+    together = "".join(texts)
+    if "\x00" in together or "\x01" in together:
+        ordered = [order_bytes(text) for text in texts]
+    elif together.isascii():
+        ordered = [text.encode() for text in texts]
+    else:
+        # Normalizing brings no byte that would have to be escaped.
+        ordered = [comparable(text).encode() for text in texts]
+    if max(map(len, ordered), default=0) > fmt.INDEX_KEY_PREFIX:
+        ordered = [string_key(one, tail) for one in ordered]
+    return np.array(ordered, f"S{fmt.INDEX_KEY_BYTES}")
 
 
 def is_long(ordered: bytes) -> bool:

@@ -122,17 +122,14 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
         key: the field's, under the log's first key version (docs/SPEC.md, section 2).
         column: each row's accepted value, None where absent.
     """
-    present = [ordinal for ordinal, value in enumerate(column) if value is not None]
+    is_present = np.array([value is not None for value in column], np.bool_)
+    present = [value for value in column if value is not None]
     if spec.type == "string":
-        texts = (values.order_bytes(str(column[ordinal])) for ordinal in present)
-        keys: Keys = np.array([values.string_key(text, key.tail) for text in texts], _TEXT_KEYS)
+        keys: Keys = values.string_keys(present, key.tail)  # type: ignore[arg-type] # of a string field
     else:
-        offsets = [values.to_offset(spec, column[ordinal]) for ordinal in present]
-        keys = np.array(offsets, np.uint64)
-    missing = np.setdiff1d(
-        np.arange(len(column), dtype=np.uint32), np.array(present, np.uint32), assume_unique=True
-    )
-    return _sorted(missing, np.array(present, np.uint32), keys)
+        keys = values.to_offsets(spec, present)
+    every = np.arange(len(column), dtype=np.uint32)
+    return _sorted(every[~is_present], every[is_present], keys)
 
 
 def absent(rows: Ordinals) -> Column:

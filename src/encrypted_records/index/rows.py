@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from encrypted_records.crypto import sealing, values
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.model.definition import SchemaDefinition, Value
+from encrypted_records.model.definition import SchemaDefinition, Value, length_prefixed
 from encrypted_records.model.records import Group, PlainRecord, RowBatch, SealedRow
 
 
@@ -24,21 +24,18 @@ def seal_group(
     where = sealing.place(key)
     contexts = [sealing.record_context(where, one.record_id, one.version) for one in records]
     names = list(definition.fields)
+    every = [record.data for record in records]
     plain = [
-        [values.encode(spec, record.data.get(name)) for record in records]
+        values.encode_column(spec, [data.get(name) for data in every])
         for name, spec in definition.fields.items()
     ]
     uid = key.uids.uid(_content_digest(contexts, names, plain))
-    sealed: list[list[bytes]] = []
-    for name, column in zip(names, plain, strict=True):
-        field_key = key.field(definition.fields[name]).seal(uid)
-        label = name.encode()
-        sealed.append(
-            [
-                sealing.seal_field(field_key, ordinal, contexts[ordinal], label, value)
-                for ordinal, value in enumerate(column)
-            ]
+    sealed = [
+        sealing.seal_column(
+            key.field(definition.fields[name]).seal(uid), contexts, name.encode(), column
         )
+        for name, column in zip(names, plain, strict=True)
+    ]
     rows = [
         SealedRow(record.record_id, record.version, list(fields))
         for record, fields in zip(records, zip(*sealed, strict=True), strict=True)
@@ -51,14 +48,21 @@ def _content_digest(
 ) -> bytes:
     """SHA-256 over all that the group's keys will seal, each part after its length."""
     state = hashes.Hash(hashes.SHA256())
-    for part in contexts:
-        state.update(len(part).to_bytes(4, "big") + part)
+    state.update(_length_prefixed(contexts))
     for name, column in zip(names, plain, strict=True):
-        label = name.encode()
-        state.update(len(label).to_bytes(4, "big") + label)
-        for value in column:
-            state.update(len(value).to_bytes(4, "big") + value)
+        state.update(length_prefixed(name.encode()))
+        state.update(_length_prefixed(column))
     return state.finalize()
+
+
+def _length_prefixed(parts: Sequence[bytes]) -> bytes:
+    """As :func:`.definition.length_prefixed`, for many parts of few lengths."""
+    lengths = list(map(len, parts))
+    heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
+    pieces = [b""] * (2 * len(parts))
+    pieces[::2] = [heads[length] for length in lengths]
+    pieces[1::2] = parts
+    return b"".join(pieces)
 
 
 def open_row(

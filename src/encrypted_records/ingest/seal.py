@@ -48,8 +48,9 @@ def seal_group(
     group, batch = rows.seal_group(key, definition, records)
     shell = Shell(groups=[(group.uid, 0)], rows=np.arange(len(records), dtype=np.uint32))
     builder = Builder(key, definition, shell, limits)
+    every = [record.data for record in records]
     for name, spec in definition.fields.items():
-        values = [record.data.get(name) for record in records]
+        values = [data.get(name) for data in every]
         builder.add(name, columns.build(spec, tails.field(spec), values))
     return SealedGroup(group, batch, builder.finish())
 

@@ -160,6 +160,17 @@ class FieldSpec:
     #: accepted values (``enum`` and ``const``); None where any will do
     allowed: frozenset[str | Decimal] | None = None
 
+    @cached_property
+    def only_bounds(self) -> bool:
+        """Whether any integer within the bounds is a value of this field."""
+        rules = self.number
+        return (
+            rules is not None
+            and self.type == "integer"
+            and self.allowed is None
+            and rules == rules.bounds_only
+        )
+
     @property
     def numbers(self) -> NumberRules:
         """The rules of a numeric field; asking a string field for them is our bug."""
@@ -183,7 +194,7 @@ class FieldSpec:
         if not isinstance(raw, str):
             raise ValueRefused("type", "expected a string")
         try:
-            size = len(raw.encode())
+            size = len(raw) if raw.isascii() else len(raw.encode())
         except UnicodeEncodeError:
             raise ValueRefused("unicode", "holds half of a surrogate pair") from None
         if size > MAX_STRING_BYTES:
@@ -194,10 +205,13 @@ class FieldSpec:
         return raw
 
     def _accept_number(self, raw: object) -> int | Decimal:
+        rules = self.numbers
+        # What most values are, without the cost of decimals; bool is an int of another type.
+        if type(raw) is int and self.only_bounds and rules.lowest <= raw <= rules.highest:
+            return raw
         value = as_decimal(raw)
         if value is None:
             raise ValueRefused("type", f"expected a number of type {self.type}")
-        rules = self.numbers
         rules.check(value)
         if self.allowed is not None and value not in self.allowed:
             raise ValueRefused("enum", "not one of the values the field allows")
