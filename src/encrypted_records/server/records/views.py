@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import Commit, CommitUpload, PageRef, RowRef
+from encrypted_records.model.records import Commit, PageRef, RowRef
 from encrypted_records.server import access
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
@@ -82,17 +82,16 @@ class Commits(APIView):
     def post(self, request: Request) -> HttpResponse:
         """Apply commits, each to a schema of its own, all or none."""
         uploads = wire.decode_uploads(_frames(request))
-        if isinstance(request.auth, JobGrant):
-            _only_merges(uploads)
+        # What a job adds, it publishes; beside that it may make room in the index.
+        if isinstance(request.auth, JobGrant) and not all(_merges(one.commit) for one in uploads):
+            raise NotAllowed("a job's token merges segments here and adds or ends no rows")
         return _outcome(commits.apply(_user(request), uploads))
 
 
-def _only_merges(uploads: Iterable[CommitUpload]) -> None:
-    """What a job adds, it publishes; beside that it may make room in the index."""
-    for upload in uploads:
-        body = wire.decode_commit_body(upload.commit)
-        if body.groups or body.killed:
-            raise NotAllowed("a job's token merges segments here and adds or ends no rows")
+def _merges(commit: Commit) -> bool:
+    """Whether a commit changes nothing but the index."""
+    body = wire.decode_commit_body(commit)
+    return not body.groups and not body.killed
 
 
 def _outcome(outcome: commits.Outcome) -> HttpResponse:
@@ -111,7 +110,8 @@ class Staging(APIView):
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Store a part of a commit ahead of it."""
         upload = wire.decode_part(_frames(request))
-        _require_own(request, upload.part.staging)
+        if upload.part.groups:
+            _require_own(request, upload.part.staging)
         new = staging.add(_user(request), _schema(request, schema_id), upload)
         return HttpResponse(status=201 if new else 200)
 
@@ -139,8 +139,9 @@ class Publish(APIView):
     @extend_schema(request=FRAMES_BODY, responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes})
     def post(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Make what is stored ahead under this id visible, at once, by a commit per schema."""
-        _require_own(request, job.bytes)
         found = wire.decode_all(_frames(request), Commit)
+        if not all(map(_merges, found)):
+            _require_own(request, job.bytes)
         return _outcome(commits.publish(_user(request), job.bytes, found))
 
 

@@ -1,0 +1,180 @@
+"""API and proxy as two services of their own, so that something can stand between them."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tests.support.service import (
+    READY_SECONDS,
+    STOP_SECONDS,
+    Service,
+    call,
+    clean_environment,
+    free_ports,
+)
+
+
+@contextmanager
+def running_sides(
+    folder: Path, *, largest_file: int | None = None
+) -> Iterator[tuple[Service, Fog]]:
+    """Both sides, with a :class:`Fog` between them that is clear at first.
+
+    Args:
+        largest_file: bytes that a file of the proxy may have; the next byte is refused as on a
+            full disk.
+    """
+    api_port, proxy_port = free_ports(2)
+    api_url, proxy_url = (f"http://127.0.0.1:{port}" for port in (api_port, proxy_port))
+
+    log = folder / "sides.log"
+    with ExitStack() as stack:
+        fog = stack.enter_context(running_fog(api_port))
+        api = {"ERS_DATA_DIR": str(folder / "api"), "ERS_API_PORT": str(api_port)}
+        stack.enter_context(_side("api", api, api_url, log))
+        proxy = {
+            "ERS_DATA_DIR": str(folder / "proxy"),
+            "ERS_PROXY_PORT": str(proxy_port),
+            "ERS_BASE_URL": f"http://127.0.0.1:{fog.port}",
+        }
+        process = stack.enter_context(_side("proxy", proxy, proxy_url, log))
+        if largest_file is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        yield Service(process, api_url, proxy_url, folder / "api", log), fog
+
+
+@contextmanager
+def _side(
+    command: str,
+    settings: Mapping[str, str],
+    url: str,
+    log: Path,
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "encrypted_records.cli.main", command],
+            env=clean_environment(**settings),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            try:
+                if call("GET", f"{url}/api/status/").status == 200:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Fog:
+    """Forwards connections to a port, and spoils some: cuts them off, or answers 502 itself."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        #: how likely a connection is spoiled
+        self.density = 0.0
+        self.chance = random.Random(0)
+        self.spoiled = 0
+        self._open: set[socket.socket] = set()
+
+    def fall(self, density: float, chance: random.Random | None = None) -> None:
+        """Spoil so many of the connections from now on, and cut off those that there are."""
+        self.chance = chance or self.chance
+        self.density = density
+        for one in list(self._open):
+            _end(one)
+
+    def lift(self) -> None:
+        self.density = 0.0
+
+    def serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def close(self) -> None:
+        # A thread that waits in accept() is not woken by close() alone.
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _forward(self, client: socket.socket) -> None:
+        left: int | None = None
+        if self.chance.random() < self.density:
+            self.spoiled += 1
+            if self.density == 1.0:
+                client.close()
+                return
+            if self.chance.random() < 0.3:
+                with client:
+                    client.recv(65_536)
+                    client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                return
+            # Some requests get through and lose only their answer.
+            left = int(2 ** self.chance.uniform(0, 20))
+        server = socket.create_connection(("127.0.0.1", self._target))
+        budget = [left]
+        self._open.add(client)
+        threads = [
+            threading.Thread(target=self._pump, args=(one, other, budget), daemon=True)
+            for one, other in ((client, server), (server, client))
+        ]
+        for thread in threads:
+            thread.start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, budget: list[int | None]) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if budget[0] is not None:
+                    data = data[: max(budget[0], 0)]
+                    budget[0] -= len(data)
+                    if not data:
+                        break
+                sink.sendall(data)
+        self._open -= {source, sink}
+        _end(source)
+        _end(sink)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def running_fog(target: int) -> Iterator[Fog]:
+    fog = Fog(target)
+    serving = threading.Thread(target=fog.serve, daemon=True)
+    serving.start()
+    try:
+        yield fog
+    finally:
+        fog.close()
+        serving.join(5)
