@@ -150,7 +150,7 @@ def test_bad_rows_can_be_passed_by(store: Store) -> None:
 
 
 def test_what_is_sealed_together_is_bounded_and_what_is_skipped_leaves_no_gap(store: Store) -> None:
-    rows = [{"name": f"{number:05}", "age": -1 if 3000 <= number < 8000 else 1}
+    rows = [{"name": f"{number:05}{'x' * 2500}", "age": -1 if 3000 <= number < 8000 else 1}
             for number in range(10_000)]  # fmt: skip
     completed(store, started(store, as_json(store, rows), X_On_Invalid="skip"))
     assert stored(store) == [row for row in rows if row["age"] == 1]

@@ -34,7 +34,9 @@ DEFINITION = {
     },
     "required": ["number", "name"],
 }
-COUNT = 15_000
+#: Enough bytes for several chunks.
+COUNT = 10_000
+FILLER = "x" * 2000
 
 
 @pytest.fixture
@@ -45,14 +47,14 @@ def chance() -> random.Random:
 
 
 def rows() -> list[dict[str, object]]:
-    return [{"number": number, "name": f"row {number}"} for number in range(COUNT)]
+    return [{"number": number, "name": f"row {number}{FILLER}"} for number in range(COUNT)]
 
 
 def numbers(store: Store) -> Counter[int]:
     """How often each row is stored, read back and decrypted."""
     found: Counter[int] = Counter()
     for record in store.everything():
-        assert record["data"]["name"] == f"row {record['data']['number']}"
+        assert record["data"]["name"] == f"row {record['data']['number']}{FILLER}"
         found[record["data"]["number"]] += 1
     return found
 

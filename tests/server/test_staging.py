@@ -304,6 +304,19 @@ def test_strangers_neither_add_to_a_staging_nor_publish_nor_drop_it(job: Job, bo
     assert job.publish(job.commit()).status == 201
 
 
+def test_a_publication_may_bring_more_segments_than_may_be_live_but_only_one(job: Job) -> None:
+    writer = job.writer
+    for sequence in range(257):
+        job.stage(job.adding(sequence, [person()]))
+    commit = job.commit()
+    assert job.publish(commit).status == 201
+    writer.follow(commit)
+    assert writer.refused(writer.adding([person()])) == (429, "merge_first")
+    more = Job(writer)
+    more.stage(more.adding(0, [person()]))
+    assert more.publish(more.commit()).code == "merge_first"
+
+
 # --- the token of a job ---------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ def running_sides(
     with ExitStack() as stack:
         fog = stack.enter_context(running_fog(api_port))
         api = {"ERS_DATA_DIR": str(folder / "api"), "ERS_API_PORT": str(api_port)}
-        stack.enter_context(_side("api", api, api_url, log))
+        fog.api = stack.enter_context(_side("api", api, api_url, log)).pid
         proxy = {
             "ERS_DATA_DIR": str(folder / "proxy"),
             "ERS_PROXY_PORT": str(proxy_port),
@@ -100,6 +100,8 @@ class Fog:
         self.density = 0.0
         self.chance = random.Random(0)
         self.spoiled = 0
+        #: process id of the API behind it
+        self.api = 0
         self._open: set[socket.socket] = set()
 
     def fall(self, density: float, chance: random.Random | None = None) -> None:

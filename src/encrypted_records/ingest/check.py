@@ -16,12 +16,13 @@ from encrypted_records.ingest.parse_csv import typed
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.records import MAX_MINI_RECORDS
 
 #: Flaws of an upload that are listed; more are counted.
 MAX_FLAWS = 10_000
-#: Sealed, a cell has at least 26 bytes, and up to 68 more in the index.
-CHUNK_CELLS = 1 << 18
+#: What a chunk may hold. A record of empty cells is small as text; sealed, each cell has up to 36
+#: bytes, and up to 80 more in the index. With the text, that stays below the API's 64 MiB a part.
+CHUNK_RECORDS = 1 << 16
+CHUNK_CELLS = 3 << 17
 CHUNK_BYTES = 8 << 20
 
 
@@ -155,7 +156,7 @@ class Checker:
         if self._begun is not None:
             began, first = self._begun
             if (
-                record.row - first >= MAX_MINI_RECORDS
+                record.row - first >= CHUNK_RECORDS
                 or self._cells + cells > CHUNK_CELLS
                 or place.offset - began.offset >= CHUNK_BYTES
             ):

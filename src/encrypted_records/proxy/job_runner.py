@@ -150,8 +150,11 @@ class JobRunner:
         await asyncio.to_thread(self._store.completed, job.id, time.time())
         self._progress.changed(job.id)
         log.info("a job of %d records is completed", job.total)
-        for state in states:
-            await self._merger.after_ingest(caller, state)
+        # With the job's token, which ends after this.
+        try:
+            await self._merge(caller, states)
+        except ErsError as error:
+            log.warning("merging failed, a later ingest tries again: %s", error.message)
 
     async def _source(self, job: Job) -> tasks.Source:
         keyring = await asyncio.to_thread(self._keyrings.of, job.user)
@@ -283,8 +286,7 @@ class JobRunner:
             except MergeFirst:
                 if attempt == ATTEMPTS:
                     raise
-                for state in states:
-                    await self._merger.after_ingest(caller, state)
+                await self._merge(caller, states)
             except (Conflict, NotFound) as error:
                 # What is staged may be gone because an earlier attempt has published it.
                 lost = error.reason in LOST_RACES or error.reason == "staging_gone"
@@ -294,6 +296,11 @@ class JobRunner:
             else:
                 break
         return states
+
+    async def _merge(self, caller: Caller, states: Sequence[SchemaState]) -> None:
+        for state in states:
+            while await self._merger.once(caller, state):
+                pass
 
     async def _commit(
         self,

@@ -169,10 +169,12 @@ def _apply_one(
     freed = _freed_groups(schema, commit)
     killed = _end_rows(schema, commit, version)
     _require_successors(commit, killed)
-    segments_change = len(commit.body.segments) - len(commit.body.replaced)
-    if segments_change > 0 and schema.live_segments + segments_change > MAX_LIVE_SEGMENTS:
-        raise MergeFirst(f"the schema would have more than {MAX_LIVE_SEGMENTS} live segments")
     commit = ready(schema, commit)
+    segments_change = len(commit.body.segments) - len(commit.body.replaced)
+    # What was stored ahead cannot be merged before it is visible; its proxy does so right after.
+    at_once = 0 if commit.staged else segments_change
+    if segments_change > 0 and schema.live_segments + at_once > MAX_LIVE_SEGMENTS:
+        raise MergeFirst(f"the schema would have more than {MAX_LIVE_SEGMENTS} live segments")
     segments = _add_segments(schema, commit, freed)
     _add_groups(schema, commit, segments, version)
     _log(schema, commit, version)

@@ -1,0 +1,170 @@
+"""Batch jobs: does memory stay flat, does a small batch cost speed, who is slower, proxy or API?
+
+Starts API and proxy as two services, uploads files of ``--mib`` MiB as CSV and as JSON, and prints
+records and bytes per second, the seconds of each step, the processor time of each side, and the
+highest resident memory of the proxy and of its workers. ``--mib 2048`` takes a quarter of an hour.
+
+    .venv/bin/python -m bench.jobs --mib 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.support import jobs
+from tests.support.service import Service, descendants
+from tests.support.sides import running_sides
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "number": {"type": "integer", "minimum": 0, "maximum": 10**9},
+        "amount": {"type": "number", "minimum": 0, "maximum": 10**6, "precision": 2},
+        "city": {"type": "string"},
+        "note": {"type": "string"},
+    },
+    "required": ["number"],
+}
+_TICK = os.sysconf("SC_CLK_TCK")
+_PIECE = 1 << 20
+
+
+def csv_pieces(store: Store, size: int, note: int) -> Iterator[bytes]:
+    yield f"number,amount,city,note,schema_id:{store.schema_id}\n".encode()
+    yield from _pieces(size, lambda n: f"{n},{n % 10**6}.25,city {n % 500},{'x' * note}\n")
+
+
+def json_pieces(store: Store, size: int, note: int) -> Iterator[bytes]:
+    head = f'{{"schema":"{store.schema}","data":{{"number":'
+    yield b"["
+    yield from _pieces(
+        size,
+        lambda n: (
+            f'{head}{n},"amount":{n % 10**6}.25,"city":"city {n % 500}","note":"{"x" * note}"}}}},'
+        ),
+    )
+    yield f"{head}0}}}}]".encode()
+
+
+def _pieces(size: int, line) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
+    number = sent = 0
+    while sent < size:
+        lines = []
+        held = 0
+        while held < _PIECE:
+            lines.append(line(number).encode())
+            held += len(lines[-1])
+            number += 1
+        sent += held
+        yield b"".join(lines)
+
+
+def send(store: Store, pieces: Iterator[bytes], kind: str, batch: int) -> str:
+    """Upload as a stream of unknown length; the job's path."""
+    connection = http.client.HTTPConnection(urlsplit(store.service.proxy_url).netloc, timeout=3600)
+    headers = {
+        "Content-Type": kind,
+        "Authorization": store.account.auth,
+        "X-Batch-Size": str(batch),
+    }
+    connection.request(
+        "POST", "/api/jobs/upload/", pieces, {**headers, "Transfer-Encoding": "chunked"},
+        encode_chunked=True,
+    )  # fmt: skip
+    answer = connection.getresponse()
+    body = answer.read()
+    assert answer.status == 201, body
+    return f"/api/jobs/{json.loads(body)['job_id']}/"
+
+
+class Meter:
+    """Processor seconds and peak memory of processes, from Linux's process table."""
+
+    def __init__(self, service: Service, api: int) -> None:
+        self.proxy = service.process.pid
+        self.api = api
+
+    def seconds(self, root: int) -> float:
+        total = 0
+        for pid in [root, *descendants(root)]:
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except FileNotFoundError:
+                continue
+            total += int(fields[11]) + int(fields[12])
+        return total / _TICK
+
+    @staticmethod
+    def peak_mib(pid: int) -> float:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def run(store: Store, meter: Meter, form: str, *, mib: int, note: int, batch: int) -> float:
+    kind = {"csv": "text/csv", "json": "application/json"}[form]
+    pieces = (csv_pieces if form == "csv" else json_pieces)(store, mib << 20, note)
+    before = meter.seconds(meter.proxy), meter.seconds(meter.api)
+    began = time.monotonic()
+    path = send(store, pieces, kind, batch)
+    received = time.monotonic()
+    sealing = None
+    while True:
+        found = jobs.status(store, path)
+        if sealing is None and found["processed"]:
+            sealing = time.monotonic()
+        if found["status"] in jobs.ENDED:
+            break
+        time.sleep(0.2)
+    ended = time.monotonic()
+    assert found["status"] == "completed", found
+    rate = found["total"] / (ended - began)
+    proxy, api = (meter.seconds(root) - then for root, then in
+                  zip((meter.proxy, meter.api), before, strict=True))  # fmt: skip
+    workers = [meter.peak_mib(pid) for pid in descendants(meter.proxy)]
+    sys.stdout.write(
+        f"{form:4} {mib:5} MiB  batch {batch:4}  {found['total']:9} records  {rate:8.0f} records/s"
+        f"  {mib / (ended - began):6.1f} MiB/s  received {received - began:6.1f} s,"
+        f" done {ended - began:6.1f} s  cpu: proxy {proxy:6.1f} s, API {api:6.1f} s"
+        f"  peak: proxy {meter.peak_mib(meter.proxy):.0f} MiB,"
+        f" workers {', '.join(f'{one:.0f}' for one in sorted(workers))} MiB\n"
+    )
+    sys.stdout.flush()
+    return rate
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--mib", type=int, default=32, help="size of each file")
+    arguments.add_argument("--note", type=int, default=100, help="bytes of one field of text")
+    arguments.add_argument("--forms", default="csv,json")
+    chosen = arguments.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_sides(Path(folder)) as (service, fog),
+    ):
+        store = new_store(service, DEFINITION)
+        meter = Meter(service, fog.api)
+        for form in chosen.forms.split(","):
+            rates = {}
+            for batch in (10, 1000):
+                store = store.another_schema(DEFINITION)
+                rates[batch] = run(
+                    store, meter, form, mib=chosen.mib, note=chosen.note, batch=batch
+                )
+            sys.stdout.write(
+                f"{form}: batch 10 runs at {rates[10] / rates[1000]:.2f} of batch 1000\n"
+            )
+
+
+if __name__ == "__main__":
+    main()
