@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import jobs
 from tests.support.service import Account, Service, call, running_service
 from tests.support.store import Store, new_store
 
@@ -94,6 +95,7 @@ def use_everything(store: Store, secret: Secrets) -> None:
         auth=store.account.auth,
     )
     assert broken.status == 400
+    use_jobs(store, secret)
     refused = store.proxy("PUT", f"/api/records/{ids[0]}/", secret.rows()[0])
     assert refused.status == 403
     for answer in (bad_rows, bad_search, broken):
@@ -101,6 +103,20 @@ def use_everything(store: Store, secret: Secrets) -> None:
             assert text.encode() not in answer.body
         for number in secret.numbers:
             assert str(number).encode() not in answer.body
+
+
+def use_jobs(store: Store, secret: Secrets) -> None:
+    """Jobs that complete, fail over bad rows and names, and are still under way at the end."""
+    other = store.another_schema(DEFINITION)
+    done = jobs.started(other, jobs.as_json(other, secret.rows()))
+    assert jobs.completed(other, done)["processed"] == len(secret.rows())
+    bad = [{secret.texts[0]: 1, "diagnosis_field": 7}, {"account": secret.texts[1]}]
+    failed = jobs.started(other, jobs.as_json(other, bad))
+    assert jobs.ended(other, failed)["status"] == "failed"
+    assert len(jobs.flaws(other, failed)) == 4
+    header = f"{secret.texts[2]},{secret.numbers[2]},schema_id:{other.schema_id}\n".encode()
+    assert jobs.upload(other, header, "text/csv").json()["code"] == "csv_header"
+    jobs.started(other, jobs.as_json(other, secret.rows() * 2000))
 
 
 def credentials(service: Service, account: Account) -> set[bytes]:

@@ -15,6 +15,11 @@ _MAGIC = b"ERSSPOOL"
 Session = tuple[bytes, list[bytes]]
 
 
+def job_key(root: bytes, job: bytes, kv: int) -> bytes:
+    """Section 12: what a proxy keeps of a job."""
+    return expand(root, b"job", job, u32(kv))
+
+
 def spool_key(root: bytes, upload: bytes, kv: int) -> bytes:
     return expand(root, b"spool", upload, u32(kv))
 

@@ -243,10 +243,12 @@ def test_a_phrase_with_a_mistake_is_refused_and_not_repeated(entry: dict[str, An
     assert not said & {word for word in entry["phrase"].split() if len(word) > 4}
 
 
-def test_the_keys_of_a_spool_file_are_derived_as_specified() -> None:
+def test_the_keys_of_a_spool_file_and_of_a_job_are_derived_as_specified() -> None:
     root, upload = (bytes.fromhex(SPOOL[name]) for name in ("root", "upload"))
     for version, expected in SPOOL["K_spool"].items():
         assert bare(RootKey(root).spool(upload, int(version))) == expected
+    for version, expected in SPOOL["K_job"].items():
+        assert bare(RootKey(root).job(upload, int(version))) == expected
     key = RootKey(root).spool(upload, 1)
     found = [bare(key.session(bytes.fromhex(salt))) for salt in SPOOL["salts"]]
     assert found == SPOOL["K_session"]

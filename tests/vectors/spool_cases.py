@@ -31,6 +31,7 @@ def spool() -> dict[str, Any]:
         "file": file.hex(),
         "joined": _whole(2, joined),
         "note": _whole(3, note),
+        "K_job": {str(kv): ref.job_key(ROOT, UPLOAD, kv).hex() for kv in (1, 2)},
         "bad": _bad(file),
     }
 
