@@ -27,8 +27,11 @@ from tests.support.service import Service, clean_environment, running_service
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 BIN = Path(sys.executable).parent
-#: These run until they are ended, or ask on a terminal; other tests start them.
-NOT_RUN = {"ers up", "ers api", "ers proxy", "ers demo", "ers keyring"}
+#: These run until they are ended, ask on a terminal, or need somebody else; other tests do that.
+NOT_RUN = {
+    *("ers up", "ers api", "ers proxy", "ers demo", "ers keyring"),
+    *("ers organization invitation accept", "ers organization member delete"),
+}
 
 DEFINITION = {
     "type": "object",
@@ -143,6 +146,8 @@ class Shell:
             self.run(line)
         found = self.run("ers record search --schema patient --limit 1")
         self.told["RECORD"] = json.loads(found)["id"]
+        sent = self.run("ers organization invitation create guest@example.org")
+        self.told["SENT"] = json.loads(sent)["id"]
         job = self.run("ers job upload people.csv --schema patient")
         self.told["JOB"] = json.loads(job)["job_id"]
 

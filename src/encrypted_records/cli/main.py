@@ -24,13 +24,14 @@ COMMANDS = {
         "logout": "End the login that is kept here.",
         "user": "Show your account, change its password.",
         "token": "Get or check access tokens, for use with curl.",
-        "organization": "List, show or rename organizations.",
+        "organization": "List, show, rename organizations; members, invitations, audit log.",
     },
     "Your data": {
         "dataset": "List, make, change or delete datasets.",
         "schema": "List, make, change or delete schemas; infer one from data.",
         "record": "Store, search, read records.",
         "job": "Upload any number of records, and follow the jobs that store them.",
+        "file": "Upload a file so that it goes on after an interruption.",
         "keyring": "Show, back up, restore or rotate your keyring.",
     },
     "Help": {
