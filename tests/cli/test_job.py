@@ -16,6 +16,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from encrypted_records.client import uploads
+from encrypted_records.client.transport import Response, Transport
+from encrypted_records.errors import ProxyUnreachable
 from tests.cli.command import Ers, environment
 from tests.support.service import Account, Service, clean_environment
 
@@ -91,6 +94,36 @@ def test_more_records_than_a_request_takes_become_a_job(
     said = ers.done("record", *verb, "--schema", schema, typed=text)
     assert said.one["status"] == "completed"
     assert count(ers, schema) == 101
+
+
+def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
+    ers: Ers, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.csv", PEOPLE)
+    monkeypatch.setattr(uploads, "_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", ())
+    real, sent = Transport.request, []
+
+    async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
+        if method == "PATCH":
+            sent.append(int(more["headers"]["Upload-Offset"]))
+            if len(sent) == 3:
+                raise ProxyUnreachable("cut")
+        return await real(self, method, path, **more)
+
+    monkeypatch.setattr(Transport, "request", request)
+    command = ("file", "upload", tmp_path / "a.csv", "--schema", schema)
+
+    broken = ers(*command)
+    assert (broken.code, broken.out) == (5, "")
+    assert "the same command goes on where it stopped" in broken.err
+    again = ers.done(*command)
+
+    assert "going on with an upload of which " in again.err
+    assert again.one["status"] == "completed"
+    assert sent[:4] == [0, 1000, 2000, 2000]
+    assert count(ers, schema) == 250
+    assert "going on" not in ers.done(*command).err
 
 
 def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:

@@ -20,7 +20,9 @@ Ask = Callable[[Callable[[ProxyClient], Awaitable[T]]], T]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("client") / "data") as service:
+    with running_service(
+        tmp_path_factory.mktemp("client") / "data", environment={"ERS_ALLOWED_HOSTS": "127.0.0.1"}
+    ) as service:
         yield service
 
 

@@ -1,0 +1,127 @@
+"""A resumable upload brings all bytes over, whatever becomes of its connections, and none twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from encrypted_records.client import uploads
+from encrypted_records.client.jobs import JobProgress
+from encrypted_records.client.proxy import ProxyClient
+from encrypted_records.client.transport import Response, Transport
+from encrypted_records.errors import NotFound, ProxyUnreachable
+from tests.client.test_proxy_client import account, running
+from tests.support.cutting import breaking_way
+from tests.support.service import Account, Service
+from tests.support.store import Store, new_schema
+
+__all__ = ["account", "running"]
+
+DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
+ROWS = 4000
+
+
+@pytest.fixture
+def store(running: Service, account: Account) -> Store:
+    return Store(running, account, new_schema(running, account, DEFINITION))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """About 4 MiB of CSV."""
+    path = tmp_path / "names.csv"
+    path.write_text("name\n" + "".join(f"{number:04}{'x' * 1020}\n" for number in range(ROWS)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_REQUEST_BYTES", 1 << 20)
+    monkeypatch.setattr(uploads, "_CHUNK_BYTES", 64 << 10)
+
+
+def client(store: Store, url: str | None = None) -> ProxyClient:
+    who = {"email": store.account.email, "password": store.account.password}
+    return ProxyClient(url or store.service.proxy_url, **who)
+
+
+async def finished(store: Store, job: str) -> JobProgress:
+    async with client(store) as direct:
+        return await direct.wait(job)
+
+
+def test_connections_that_are_cut_cost_no_byte(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.05,) * 20)
+    seed = random.randrange(2**32)
+    sys.stdout.write(f"seed {seed}\n")
+    there = urlsplit(store.service.proxy_url)
+    assert there.hostname and there.port
+
+    async def upload(url: str) -> JobProgress:
+        async with client(store) as direct:
+            begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
+        async with client(store, url) as cut:
+            await cut.send_upload(begun, file)
+        return await finished(store, job)
+
+    with breaking_way(there.hostname, there.port, seed=seed, cuts=4, bytes_before=2 << 20) as way:
+        last = asyncio.run(upload(way.url))
+
+    assert (last.status, last.processed) == ("completed", ROWS)
+    names = [record["data"]["name"][:4] for record in store.everything()]
+    assert names == [f"{number:04}" for number in range(ROWS)]
+
+
+def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    broken = True
+    real = Transport.request
+
+    async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
+        if method == "PATCH":
+            if broken and len(sent) == 2:
+                raise ProxyUnreachable("cut")
+            sent.append(int(more["headers"]["Upload-Offset"]))
+        return await real(self, method, path, **more)
+
+    monkeypatch.setattr(Transport, "request", request)
+    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.0,))
+    shown: list[int] = []
+
+    async def upload() -> JobProgress:
+        nonlocal broken
+        async with client(store) as direct:
+            begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
+            with pytest.raises(ProxyUnreachable):
+                await direct.send_upload(begun, file)
+            assert await direct.upload_offset(begun) == 2 << 20
+            broken = False
+            await direct.send_upload(begun, file, on_offset=shown.append)
+        return await finished(store, job)
+
+    last = asyncio.run(upload())
+
+    assert (last.status, last.processed) == ("completed", ROWS)
+    assert sent == [0, 1 << 20, 2 << 20, 3 << 20]
+    assert shown[0] == 2 << 20
+    assert shown == sorted(shown)
+    assert shown[-1] == file.stat().st_size
+
+
+def test_an_upload_that_is_not_there_is_not_found(store: Store, file: Path) -> None:
+    async def ask() -> None:
+        async with client(store) as direct:
+            await direct.send_upload("/api/files/2JZrj6hSaxLxqvJcVPJkN2", file)
+
+    with pytest.raises(NotFound):
+        asyncio.run(ask())
