@@ -229,3 +229,41 @@ def test_two_mergers_at_once_leave_every_record_in_one_segment(
             assert state.ledger.view().count == 2 * MANY + 1
 
     run(race)
+
+
+def test_merging_is_done_on_demand_until_nothing_is_left(store: Store, run: Run) -> None:
+    """Sixteen that are more than half full are one too many; the one of the fixture is left."""
+
+    async def fill(proxy: Proxy) -> None:
+        for _ in range(16):
+            await proxy.ingest([person(number) for number in range(2049)])
+
+    run(fill)
+    path = f"/api/schemas/{store.schema_id}/merge/"
+    first = store.proxy("POST", path)
+    assert (first.status, first.json()) == (
+        200,
+        {"merged": 16, "records": 16 * 2049, "segments": 2, "done": False},
+    )
+    again = store.proxy("POST", path).json()
+    assert again == {"merged": 0, "records": 0, "segments": 2, "done": True}
+    assert store.search(None, count=True, limit=1)["count"] == 16 * 2049 + 1
+    assert store.api("POST", path).status in (404, 405)
+
+
+def test_an_ingest_that_makes_too_many_has_them_merged_in_the_background(
+    store: Store, run: Run
+) -> None:
+    async def fill(proxy: Proxy) -> None:
+        for _ in range(16):
+            await proxy.ingest([person(number) for number in range(2049)])
+
+    async def wait(proxy: Proxy) -> None:
+        state = proxy.state
+        while len(state.ledger.view().segments) > 3:
+            state = await proxy.parts.schemas.fresh(proxy.caller, state.id)
+        assert state.ledger.view().count == 16 * 2049 + 2
+
+    run(fill)
+    store.ingest([{"name": "one more"}])
+    run(wait)
