@@ -30,8 +30,9 @@ STALLED_SECONDS = 5.0
 IDLE_SECONDS = 60.0
 #: How long another waits for it to put on disk what it has.
 ENDING_SECONDS = 30.0
-#: What goes to the thread at once.
-PIECE_BYTES = 2 << 20
+#: What goes to the thread at once, when it has nothing to do, and what may wait for it.
+PIECE_BYTES = 1 << 20
+MOST_BYTES = 8 << 20
 
 
 class Hold:
@@ -183,7 +184,8 @@ async def _fill(pieces: _Pieces, hold: Hold, stream: AsyncIterator[bytes], room:
         room -= len(chunk)
         if room < 0:
             raise protocol.beyond_length()
-        if pieces.put(chunk):
+        pieces.put(chunk)
+        if pieces.are_due:
             await pieces.hand_over()
 
 
@@ -201,11 +203,15 @@ class _Pieces:
         self._size = 0
         self._writing: asyncio.Future[None] | None = None
 
-    def put(self, chunk: bytes) -> bool:
-        """Add a chunk; whether there is enough for the thread."""
+    def put(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         self._size += len(chunk)
-        return self._size >= PIECE_BYTES
+
+    @property
+    def are_due(self) -> bool:
+        """Whether the thread waits for more, or must be waited for."""
+        is_free = self._writing is None or self._writing.done()
+        return self._size >= (PIECE_BYTES if is_free else MOST_BYTES)
 
     async def hand_over(self) -> None:
         await self.written()

@@ -33,6 +33,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -65,7 +66,7 @@ class SpoolKeys(Protocol):
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes written between two syncs, at most; so a crash leaves at most this much in doubt.
+#: Bytes written between two syncs. While one goes on, so many more may be written.
 SYNC_BYTES = 16 << 20
 #: Left free on the disk, for the databases beside the uploads.
 KEEP_FREE_BYTES = 256 << 20
@@ -75,7 +76,7 @@ _LARGE_BYTES = 64 << 10
 _ROOM_BYTES = spooling.SESSION_BYTES + spooling.FRAME_OVERHEAD + fmt.SPOOL_FRAME_BYTES
 _BATCH_BYTES = 4 * _ROOM_BYTES
 #: At the end of a file, the part that may have been written after the last sync.
-_DOUBTFUL_BYTES = SYNC_BYTES + _BATCH_BYTES
+_DOUBTFUL_BYTES = 2 * (SYNC_BYTES + _BATCH_BYTES)
 #: A part of a joined upload: its id, and its length. A list of parts is one frame.
 _PART = struct.Struct(">16sQ")
 _LIST_BYTES = spooling.HEAD_BYTES + _ROOM_BYTES
@@ -306,6 +307,9 @@ class Appending:
         self._filled = 0
         self._unsynced = 0
         self._synced = start.offset
+        self._thread: ThreadPoolExecutor | None = None
+        #: a sync that goes on, and what will be on disk when it is done
+        self._syncing: tuple[Future[None], int] | None = None
 
     def __enter__(self) -> Appending:
         return self
@@ -316,6 +320,8 @@ class Appending:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
         self._file.close()
 
     @property
@@ -357,6 +363,7 @@ class Appending:
             self._seal_rest()
         self._flush()
         self._sync()
+        self._await_sync()
         self._spool._remember(self._upload, self._written)
         return self._written.offset
 
@@ -366,6 +373,7 @@ class Appending:
         Raises:
             Unavailable: as :meth:`write`.
         """
+        self._await_sync()
         with _named_errors():
             self._file.truncate(self._start.end)
             os.fsync(self._file.fileno())
@@ -413,11 +421,23 @@ class Appending:
             self._spool.require_space(0)
 
     def _sync(self) -> None:
+        """Begin to put on disk what was written, when the sync before is done.
+
+        Writing goes on meanwhile, or a disk that is slow to sync would have nothing to do but that.
+        """
+        self._await_sync()
         if self._unsynced:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="syncing")
+            syncing = self._thread.submit(os.fsync, self._file.fileno())
+            self._syncing, self._unsynced = (syncing, self._written.offset), 0
+
+    def _await_sync(self) -> None:
+        if self._syncing is not None:
+            (syncing, offset), self._syncing = self._syncing, None
             with _named_errors():
-                os.fsync(self._file.fileno())
-            self._unsynced = 0
-            self._synced = self._written.offset
+                syncing.result()
+            self._synced = offset
 
 
 def _open(path: Path) -> FileIO:
