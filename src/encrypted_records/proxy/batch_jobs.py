@@ -10,10 +10,18 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import ErsError, Flaw, Malformed, NotFound, Unavailable
+from encrypted_records.errors import (
+    ErsError,
+    Flaw,
+    Malformed,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+)
 from encrypted_records.ingest.layouts import Layout, recognize
 from encrypted_records.ingest.parse_csv import Header, bad_header, check_columns
 from encrypted_records.model import ids
@@ -135,14 +143,21 @@ class BatchJobs:
         state = await self._schemas.known(caller, schema)
         check_columns(layout.names, state.definition)
 
-    async def received(self, caller: Caller, job: bytes, size: int) -> None:
+    async def received(self, caller: Caller | None, job: bytes, size: int) -> None:
         """All bytes are in the spool: process them.
+
+        Args:
+            caller: who brought the last ones; None where that is not known any more.
 
         Raises:
             Conflict: ``job_ended``; it was cancelled meanwhile.
+            Unavailable: the API cannot be asked for a token; nothing has changed.
         """
-        # It may have taken longer than a token lasts.
-        await asyncio.to_thread(self._store.renew, job, await self._token(caller, job))
+        if caller is not None:
+            # It may have taken longer than a token lasts; or longer than the caller's own does,
+            # and then the job's must do.
+            with suppress(NotAuthenticated):
+                await asyncio.to_thread(self._store.renew, job, await self._token(caller, job))
         await asyncio.to_thread(self._store.received, job, size)
         self._progress.changed(job)
         self._start(job)

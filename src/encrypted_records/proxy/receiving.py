@@ -36,15 +36,15 @@ MOST_BYTES = 8 << 20
 
 
 class Hold:
-    """One request's hold on one upload."""
+    """One request's hold on one upload; a ``brief`` one is worth waiting for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, brief: bool) -> None:
         self.released = asyncio.Event()
         #: what the body goes to, once it does
         self.appending: Appending | None = None
         self._last = time.monotonic()
         self._taking: asyncio.Task[Any] | None = None
-        self._ending = False
+        self._ending = brief
 
     def came(self) -> None:
         """Bytes have come in."""
@@ -112,16 +112,15 @@ class Holds:
             raise _locked() from None
 
     @asynccontextmanager
-    async def hold(self, upload: bytes) -> AsyncIterator[Hold]:
-        """Hold the upload.
+    async def hold(self, upload: bytes, *, brief: bool = False) -> AsyncIterator[Hold]:
+        """Hold the upload, briefly where no body is waited for.
 
         Raises:
             Locked: another request does, and has not stalled.
         """
-        await self.settle(upload)
-        if upload in self._holds:
-            raise _locked()
-        hold = self._holds[upload] = Hold()
+        while upload in self._holds:
+            await self.settle(upload)
+        hold = self._holds[upload] = Hold(brief=brief)
         try:
             yield hold
         finally:

@@ -160,8 +160,8 @@ class Uploads:
         part = await self.find(caller, ids.from_text(match[2]))
         if part.kind is not Kind.PARTIAL:
             raise header.malformed("Upload-Concat", "names an upload that is not partial")
-        await self._holds.settle(part.id)
-        offset = await asyncio.to_thread(self._offset, part, keyring)
+        async with self._holds.hold(part.id, brief=True):
+            offset = await asyncio.to_thread(self._offset, part, keyring)
         if offset != part.length:
             raise Conflict(
                 "a part is not complete",
@@ -215,8 +215,8 @@ class Uploads:
             # Of a checksum that has not been compared yet, nothing counts.
             offset = found.offset if found.state is State.VERIFYING else synced
             return self._standing(replace(found, offset=offset), keyring)
-        await self._holds.settle(upload)
-        return self._standing(await self._settled(caller, upload, keyring), keyring)
+        async with self._holds.hold(upload, brief=True):
+            return self._standing(await self._settled(caller, upload, keyring), keyring)
 
     async def append(
         self, caller: Caller, upload: bytes, asked: Append, stream: AsyncIterator[bytes]
@@ -305,7 +305,7 @@ class Uploads:
 
     async def sweep(self) -> None:
         """Once in a while: end what has expired, and requests that bring nothing any more."""
-        await self._abandon_strays()
+        await self._take_up()
         while True:
             self._holds.interrupt_idle()
             for upload in await asyncio.to_thread(self._store.expired, time.time()):
@@ -319,12 +319,19 @@ class Uploads:
                     log.exception("an expired upload was not cleared away")
             await asyncio.sleep(SWEEP_SECONDS)
 
-    async def _abandon_strays(self) -> None:
-        """Fail jobs that were begun for an upload of which an earlier process told nobody."""
+    async def _take_up(self) -> None:
+        """Do what an earlier process was kept from: give complete uploads to their jobs, and fail
+        jobs that were begun for an upload of which nobody was told."""
         for job in await self._jobs.awaited():
-            if await asyncio.to_thread(self._store.get, job.id) is None:
-                with suppress(Conflict):
+            upload = await asyncio.to_thread(self._store.get, job.id)
+            try:
+                if upload is None:
                     await self._jobs.abandon(job.id, NotFound("the upload was never begun"))
+                elif upload.is_complete:
+                    keyring = await asyncio.to_thread(self._keyrings.of, upload.owner)
+                    await self._hand_over(None, upload, keyring)
+            except ErsError as error:
+                log.warning("an upload's job does not go on: %s", error.message)
 
     async def _expire(self, upload: Upload) -> bool:
         """End an upload whose time is over, unless bytes are coming in; whether it has ended."""
@@ -349,9 +356,15 @@ class Uploads:
         await asyncio.to_thread(self._spool.delete, upload.id)
         await self._put(replace(upload, state=state, expires=time.time() + REMEMBERED_SECONDS))
 
-    async def _hand_over(self, caller: Caller, upload: Upload, keyring: Keyring) -> None:
-        """Give a complete upload to its job, or fail the job where it cannot be one's input."""
+    async def _hand_over(self, caller: Caller | None, upload: Upload, keyring: Keyring) -> None:
+        """Give a complete upload to its job, or fail the job where it cannot be one's input.
+
+        Done again, it changes nothing.
+        """
         if not (upload.has_job and upload.is_complete):
+            return
+        job = await self._job(upload)
+        if job is None or job.state != "uploading":
             return
         assert upload.length is not None
         try:
@@ -378,12 +391,10 @@ class Uploads:
         handing over what was complete.
         """
         found = await self.find(caller, upload)
-        if found.is_complete:
-            return found
         offset = await asyncio.to_thread(self._offset, found, keyring)
         if offset != found.offset:
             found = await self._put(replace(found, offset=offset))
-            await self._hand_over(caller, found, keyring)
+        await self._hand_over(caller, found, keyring)
         return found
 
     def _offset(self, upload: Upload, keyring: Keyring) -> int:

@@ -13,13 +13,18 @@ from encrypted_records.model.ids import from_text
 from tests.proxy.tus.client import FILES, Client
 
 
-def let_time_pass(tus: Client, upload: str) -> None:
-    """The time of ``upload`` is over."""
+def change(tus: Client, upload: str, assignment: str) -> None:
+    """Change what the proxy knows of ``upload``, in SQL."""
     database = sqlite3.connect(tus.service.data_dir / "proxy" / "uploads.sqlite3")
     with database:
         name = from_text(upload.strip("/").rpartition("/")[2])
-        database.execute("UPDATE upload SET expires = ? WHERE id = ?", (time.time() - 1, name))
+        database.execute(f"UPDATE upload SET {assignment} WHERE id = ?", (name,))
     database.close()
+
+
+def let_time_pass(tus: Client, upload: str) -> None:
+    """The time of ``upload`` is over."""
+    change(tus, upload, f"expires = {time.time() - 1}")
 
 
 def test_every_answer_about_an_unfinished_upload_says_when_it_expires(tus: Client) -> None:
@@ -49,10 +54,7 @@ def test_an_expired_upload_is_gone_with_its_bytes(tus: Client, method: str) -> N
 def test_an_upload_that_goes_on_lives_on(tus: Client) -> None:
     upload = tus.create(5)
     before = tus.head(upload).headers["Upload-Expires"]
-    database = sqlite3.connect(tus.service.data_dir / "proxy" / "uploads.sqlite3")
-    with database:
-        database.execute("UPDATE upload SET expires = expires - 3600")
-    database.close()
+    change(tus, upload, "expires = expires - 3600")
     assert tus.head(upload).headers["Upload-Expires"] < before
     tus.patch(upload, 0, b"h")
     assert tus.head(upload).headers["Upload-Expires"] >= before

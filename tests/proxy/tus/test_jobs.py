@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.proxy.tus.client import BYTES, FILES, Client, encoded
-from tests.proxy.tus.test_expiration import let_time_pass
+from tests.proxy.tus.test_expiration import change, let_time_pass
 from tests.support.service import call
 from tests.support.store import Store, new_schema
 
@@ -173,6 +174,28 @@ def test_a_file_in_the_creation_is_a_job_at_once(tus: Client, store: Store) -> N
     assert job["status"] != "uploading"
     assert tus.ended(urlsplit(answer.headers["Location"]).path)["status"] == "completed"
     assert names(mine) == ["Ada"]
+
+
+def test_a_complete_upload_whose_job_was_not_told_is_handed_over_when_asked_about(
+    tus: Client, store: Store
+) -> None:
+    """As after a crash between the last byte and the job."""
+    mine = store.another_schema(DEFINITION)
+    data = csv(mine, "Ada,3")
+    upload = tus.create(len(data) + 1, Upload_Metadata=encoded(filename="people.csv"))
+    tus.patch(upload, 0, data)
+    change(tus, upload, "length = offset")
+    assert tus.job(upload)["status"] == "uploading"
+    assert tus.offset(upload) == len(data)
+    assert tus.ended(upload)["status"] == "completed"
+    assert names(mine) == ["Ada"]
+
+
+def test_many_questions_at_once_are_all_answered(tus: Client) -> None:
+    upload = tus.create(10)
+    tus.patch(upload, 0, b"hello")
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(tus.offset, [upload] * 40)) == {5}
 
 
 def test_a_terminated_upload_cancels_its_job(tus: Client) -> None:
