@@ -28,6 +28,7 @@ from encrypted_records.model import ids
 from tests.support.service import clean_environment
 
 PASSWORD = "correct horse battery"
+PUBLIC_URL = "http://proxy.example:8080"
 PERSON = {
     "type": "object",
     "properties": {
@@ -41,10 +42,10 @@ import sys
 from pathlib import Path
 from encrypted_records.server.serve import ApiSettings, run
 from encrypted_records.errors import ErsError
-data_dir, port, database_url, email_url, log_format = sys.argv[1:]
+data_dir, port, database_url, email_url, public_url, log_format = sys.argv[1:]
 try:
     run(ApiSettings(Path(data_dir), "127.0.0.1", int(port), database_url or None,
-                    email_url or None, "http://proxy.example:8080", log_format))
+                    email_url or None, public_url, log_format))
 except ErsError as error:
     sys.exit(f"{error.reason}: {error.message}")
 """
@@ -228,6 +229,7 @@ def start(
     port: int,
     database_url: str | None = None,
     email_url: str | None = None,
+    public_url: str = PUBLIC_URL,
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -235,7 +237,7 @@ def start(
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-c", _START, str(folder / "data"), str(port), database_url or "",
-             email_url or "", log_format],
+             email_url or "", public_url, log_format],
             stdout=log,
             stderr=log,
             env=clean_environment(**(environment or {})),
@@ -264,6 +266,7 @@ def running_api(
     *,
     database_url: str | None = None,
     email_url: str | None = None,
+    public_url: str = PUBLIC_URL,
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Api]:
@@ -273,6 +276,7 @@ def running_api(
         port=port,
         database_url=database_url,
         email_url=email_url,
+        public_url=public_url,
         log_format=log_format,
         environment=environment,
     )

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.server.api import PASSWORD, Account, Answer, Api, basic, signed_values, text_of
+from tests.server.api import (
+    PASSWORD,
+    Account,
+    Answer,
+    Api,
+    basic,
+    running_api,
+    signed_values,
+    text_of,
+)
 
 NEW_PASSWORD = "staple battery horse"
 
@@ -360,3 +370,20 @@ def test_users_see_only_themselves(ada: Account, bob: Account) -> None:
 @pytest.mark.parametrize("path", ["profile", "register-email", "verify-email"])
 def test_account_endpoints_outside_the_contract_are_absent(ada: Account, path: str) -> None:
     assert ada.call("POST", f"/api/accounts/{path}/", {}).status == 404
+
+
+def test_cookies_are_for_https_alone_where_the_service_is(tmp_path: Path) -> None:
+    with running_api(tmp_path, public_url="https://records.example") as api:
+        account = api.new_account()
+        body = {"email": account.email, "password": PASSWORD}
+        answer = api.call("POST", "/api/accounts/login/", body)
+        lines = [*set_cookies(answer), *set_cookies(api.call("GET", "/api/csrf/"))]
+    assert len(lines) >= 3
+    assert all("Secure" in line and "SameSite=Lax" in line for line in lines)
+
+
+def test_cookies_go_over_http_on_one_s_own_machine(api: Api, ada: Account) -> None:
+    body = {"email": ada.email, "password": PASSWORD}
+    lines = set_cookies(api.call("POST", "/api/accounts/login/", body))
+    assert lines
+    assert not any("Secure" in line for line in lines)

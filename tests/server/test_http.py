@@ -111,6 +111,9 @@ def test_answers_are_not_cached_and_not_framed(ada: Account) -> None:
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert "Strict-Transport-Security" not in headers
 
 
 def test_logs_hold_no_credential_query_or_body(api: Api, ada: Account) -> None:

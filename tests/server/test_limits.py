@@ -182,3 +182,10 @@ def test_no_address_or_password_that_was_tried_stands_in_the_database(tmp_path: 
         log_in(api, "unmistakable-needle@example.org", "unmistakable-needle")
     files = (tmp_path / "data" / "api").glob("db.sqlite3*")
     assert not any(b"unmistakable-needle" in path.read_bytes() for path in files)
+
+
+def test_https_is_believed_of_a_trusted_peer_alone(fronted: Api, api: Api) -> None:
+    told = {"X-Forwarded-Proto": "https"}
+    header = "Strict-Transport-Security"
+    assert fronted.call("GET", "/api/status/", headers=told).headers[header] == "max-age=31536000"
+    assert header not in api.call("GET", "/api/status/", headers=told).headers

@@ -137,6 +137,14 @@ class Settings:
             "MiB of index pages that the proxy keeps on disk, sealed.", click.IntRange(min=1)
         ),
     )
+    admin: str | None = field(
+        default=None,
+        metadata=_row(
+            "E-mail addresses, separated by commas, of operators: they may use /admin/ on the API.",
+            click.STRING,
+            "none, and no admin",
+        ),
+    )
     log_format: str = field(
         default="text", metadata=_row("Form of the log.", click.Choice(["text", "json"]))
     )

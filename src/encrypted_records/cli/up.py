@@ -50,8 +50,9 @@ def run_api(settings: Settings) -> None:
     """Run the API in this process until it is told to stop."""
     with _alone(settings, "api"):
         check_port(settings.api_host, settings.api_port, "api")
-        # Django's settings read this one from the environment alone.
+        # Django's settings read these from the environment alone.
         os.environ[variable("allowed_hosts")] = settings.allowed_hosts or ""
+        os.environ[variable("admin")] = settings.admin or ""
         from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
 
         serve.run(

@@ -8,6 +8,7 @@
 ``ERS_PUBLIC_URL``        where links in messages lead: the proxy with its web pages
 ``ERS_TRUSTED_ORIGINS``   origins browsers may send changes from, separated by commas
 ``ERS_TRUSTED_PROXIES``   networks whose X-Forwarded-... headers are believed, separated by commas
+``ERS_ADMIN``             addresses of operators, separated by commas; without any, no admin
 ``ERS_RATE_LIMITS``       changed limits, such as ``register=100/hour``, separated by commas
 ``ERS_LOG_FORMAT``        ``text`` or ``json``
 """
@@ -66,6 +67,9 @@ USE_I18N = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
+    # Always, so that its tables are there whenever an operator is named.
+    "django.contrib.admin.apps.SimpleAdminConfig",
+    "django.contrib.messages",
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "django.contrib.sessions",
@@ -87,10 +91,23 @@ MIDDLEWARE = [
     # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
 
 
 def _database() -> dict[str, Any]:
@@ -145,6 +162,8 @@ def _trusted_proxies() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
 
 
 TRUSTED_PROXIES = _trusted_proxies()
+OPERATORS = {one.strip().lower() for one in env.list("ERS_ADMIN", default=[])} - {""}
+STATIC_URL = "/admin/static/"
 
 #: name -> how many in which time; of one source, and ``messages`` of one address.
 RATE_LIMITS = {
@@ -221,6 +240,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"{_VALIDATORS}.NumericPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
+#: Of https alone, once seen: sent where the request came by it.
+SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds())
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"
 CSRF_FAILURE_VIEW = "encrypted_records.server.problems.forbidden"
 

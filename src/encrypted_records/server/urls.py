@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib import admin
 from django.urls import include, path
+from django.views.static import serve
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.routers import SimpleRouter
 
+from encrypted_records.server import admin as operators
 from encrypted_records.server.datasets.views import Datasets, Schemas
 from encrypted_records.server.docs import Docs
 from encrypted_records.server.organizations.views import Organizations
@@ -23,6 +29,13 @@ urlpatterns = [
     path("api/openapi.json", SpectacularJSONAPIView.as_view()),
     path("api/docs/", Docs.as_view()),
 ]
+
+if settings.OPERATORS:
+    _static = Path(admin.__file__).parent / "static"
+    urlpatterns += [
+        path("admin/static/<path:path>", serve, {"document_root": _static}),
+        path("admin/", operators.site.urls),
+    ]
 
 handler400 = "encrypted_records.server.problems.bad_request"
 handler403 = "encrypted_records.server.problems.forbidden"

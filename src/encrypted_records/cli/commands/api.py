@@ -17,6 +17,7 @@ from encrypted_records.cli.up import run_api
     "email_url",
     "public_url",
     "allowed_hosts",
+    "admin",
     "log_format",
 )
 def api(settings: Settings) -> None:

@@ -22,6 +22,7 @@ SETTINGS_OF_BOTH = (
     "email_url",
     "public_url",
     "allowed_hosts",
+    "admin",
     "page_cache",
     "log_format",
 )

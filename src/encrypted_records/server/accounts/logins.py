@@ -48,6 +48,8 @@ _user_by_id = Prepared(lambda: User.objects.values_list(*_USER), "accounts_user.
 
 def find(login_id: object) -> Login | None:
     """The login of that id with its user, while both may be used."""
+    if login_id is None:
+        return None
     for row in _by_id.rows(_as_bytes(login_id)):
         login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
         login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
@@ -77,10 +79,14 @@ def set_password(user: User, password: str, *, keep: Login | None = None) -> Non
     user.set_password(password)
     with transaction.atomic():
         user.save(update_fields=["password"])
-        ended = user.logins.all()
-        if keep is not None:
-            ended = ended.exclude(pk=keep.pk)
-        ended.delete()
+        end_all(user, keep=keep)
+
+
+def end_all(user: User, *, keep: Login | None = None) -> None:
+    ended = user.logins.all()
+    if keep is not None:
+        ended = ended.exclude(pk=keep.pk)
+    ended.delete()
 
 
 def drop_expired() -> None:
