@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from encrypted_records.proxy.routes.web import visit
 from tests.support.service import Account, Answer, Service, call
 
 PASSWORD = "violet harbour 49 lantern"
@@ -163,3 +164,12 @@ def test_a_form_of_another_site_is_refused(service: Service) -> None:
     }
 
     assert call("POST", url, b"user_id=x", headers=headers).status == 403
+
+
+def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
+    shown = {"csrf": "", "path": "/", "problem": None, "title": "Jobs", "lines": [], "link": None}
+
+    html = visit.templates.get_template("said.html").render(known=True, built=False, **shown)
+
+    assert "make web" in html
+    assert "<script" not in html

@@ -43,9 +43,11 @@ class Answer:
 
 
 class Inside:
-    """Args:
-    request: the page's own request.
-    headers: what proves who asks, in every request.
+    """The endpoints under /api/, for one page.
+
+    Args:
+        request: the page's own request.
+        headers: what proves who asks, in every request.
     """
 
     def __init__(self, request: Request, headers: Headers) -> None:

@@ -28,6 +28,8 @@ async def keyring(visit: Visit) -> Response:
             case "unlock":
                 typed = {"passphrase": visit.text("passphrase")}
                 await visit.ask("POST", "/api/keyring/unlock/", typed)
+            case "lock":
+                await visit.ask("POST", "/api/keyring/lock/")
             case "confirm":
                 phrase = " ".join(told)
                 await visit.ask("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})

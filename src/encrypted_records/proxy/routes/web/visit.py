@@ -46,14 +46,14 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_templates = Environment(
+templates = Environment(
     loader=PackageLoader("encrypted_records.proxy.web"),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-_templates.filters |= words.FILTERS
+templates.filters |= words.FILTERS
 
 
 class Visit:
@@ -152,7 +152,7 @@ class Visit:
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("problem", None)
-        html = _templates.get_template(template).render(
+        html = templates.get_template(template).render(
             csrf=self.csrf,
             known=self.known,
             path=self.request.url.path,
