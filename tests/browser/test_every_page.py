@@ -49,6 +49,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
     for path in (*own_pages(census), census.page("upload")):
         visitor.go(path)
         flaws += visitor.serious_flaws()
+    visitor.go(census.page("search"))
     visitor.page.get_by_role("link", name="Open record 1", exact=True).click()
     flaws += visitor.serious_flaws()
     visitor.press("Edit")
