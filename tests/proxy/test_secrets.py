@@ -136,7 +136,7 @@ def test_a_keychain_that_waits_for_somebody_does_not_hold_up_the_start(
     keyring.set_keyring(Waiting())
     backend.setattr(keychain, "WAIT_SECONDS", 0.05)
     assert wrapping(tmp_path, {}) == "machine_key"
-    assert asked.is_set()
+    assert asked.wait(60)
     ended.set()
 
 
