@@ -141,6 +141,24 @@ def test_a_job_gets_through_broken_connections_and_bad_gateways(
         assert fog.spoiled > 0
 
 
+def test_a_job_that_is_cancelled_at_any_moment_is_whole_or_absent(
+    chance: random.Random, tmp_path: Path
+) -> None:
+    with running_service(tmp_path / "data") as service:
+        store = new_store(service, DEFINITION)
+        for _ in range(2 * ROUNDS):
+            store = store.another_schema(DEFINITION)
+            path = jobs.started(store, jobs.as_json(store, rows()[:500]))
+            time.sleep(chance.uniform(0, 1))
+            answer = store.proxy("DELETE", path)
+            if answer.status == 204 and store.proxy("GET", path).status == 404:
+                assert sum(numbers(store).values()) == 500  # it had ended, and is forgotten
+                continue
+            final = jobs.ended(store, path)["status"]
+            assert (answer.status, final) in ((204, "failed"), (409, "completed"))
+            assert sum(numbers(store).values()) == (500 if final == "completed" else 0)
+
+
 def test_a_job_waits_for_an_api_that_is_away(tmp_path: Path) -> None:
     with running_sides(tmp_path) as (service, fog):
         store = new_store(service, DEFINITION)

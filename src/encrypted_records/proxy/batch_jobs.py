@@ -211,25 +211,37 @@ class BatchJobs:
                 await asyncio.sleep(PAUSE_SECONDS)
                 await changed.wait()
 
-    async def cancel(self, job: Job) -> None:
+    async def cancel(self, caller: Caller, job: Job) -> None:
         """End a job of which nothing is visible yet; forget one that has ended.
 
         Raises:
             Conflict: ``job_ended``; it completed before it could be cancelled.
+            Unavailable: the API, which may have published it, cannot be asked; the job goes on.
         """
         if job.state in ENDED:
             await asyncio.to_thread(self._store.forget, job.id)
             return
         task = self._running.get(job.id)
         if task is not None:
-            if job.id not in self._runner.publishing:
-                task.cancel()
+            task.cancel()
             await asyncio.wait([task])
+        if not await self._withdrawn(caller, job.id):
+            await asyncio.to_thread(self._store.completed, job.id, time.time())
         await asyncio.to_thread(
             self._store.failed, job.id, "cancelled by its owner (job_cancelled)", time.time()
         )
         self._progress.changed(job.id)
         await self._runner.tidy(job.id)
+
+    async def _withdrawn(self, caller: Caller, name: bytes) -> bool:
+        job = await asyncio.to_thread(self._store.get, name)
+        if job is None or job.state in ENDED or job.phase != "publish":
+            return True
+        try:
+            return await self._runner.withdraw(job, caller)
+        except ErsError:
+            self._start(name)
+            raise
 
     # --- going on ---------------------------------------------------------------------------
 

@@ -76,8 +76,6 @@ class JobRunner:
         self._workers = workers
         self._progress = progress
         self._own_origins = own_origins
-        #: jobs whose commits are on their way
-        self.publishing: set[bytes] = set()
 
     async def run(self, job: bytes) -> None:
         """Bring a job that has all its bytes to its end, whatever that is."""
@@ -269,13 +267,34 @@ class JobRunner:
 
     # --- publish ----------------------------------------------------------------------------
 
-    async def _publish(self, job: Job, caller: Caller) -> list[SchemaState]:
-        """Make the job's records visible, unless they are already."""
+    async def withdraw(self, job: Job, caller: Caller) -> bool:
+        """Make sure that a job under way is not published; False where it has been.
+
+        Its answer may have been lost, so the log is asked, once nothing staged is left that a late
+        request could publish.
+
+        Raises:
+            ErsError: the API cannot be asked, so that nothing is certain.
+        """
+        await self._api.drop_job(job.id, caller.auth)
+        for checked, parts in (await self._parts(job)).items():
+            state = await self._schemas.fresh(caller, checked.schema)
+            if _is_published(state, parts):
+                return False
+        return True
+
+    async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
+        """What is staged of each schema; schemas of which nothing is are left out."""
         parts: dict[CheckedSchema, list[StagedPart]] = {}
         for checked in await asyncio.to_thread(self._store.schemas, job.id):
             found = await asyncio.to_thread(self._store.parts, job.id, checked.schema)
             if found:
                 parts[checked] = found
+        return parts
+
+    async def _publish(self, job: Job, caller: Caller) -> list[SchemaState]:
+        """Make the job's records visible, unless they are already."""
+        parts = await self._parts(job)
         states: list[SchemaState] = []
         for attempt in range(1, ATTEMPTS + 1):
             states = [await self._schemas.fresh(caller, checked.schema) for checked in parts]
@@ -319,17 +338,13 @@ class JobRunner:
                     await self._schemas.refresh(caller, state)
                 _require_same(state, checked)
                 uploads.append(_drafted(state, checked, staged))
-            self.publishing.add(job.id)
-            try:
-                for state in states:
-                    state.uncertain = True
-                commits = [upload.commit for upload in uploads]
-                receipts = await self._api.publish(job.id, commits, caller.auth)
-                for state, upload, receipt in zip(states, uploads, receipts, strict=True):
-                    await self._schemas.settle(caller, state, upload, receipt)
-                    state.uncertain = False
-            finally:
-                self.publishing.discard(job.id)
+            for state in states:
+                state.uncertain = True
+            commits = [upload.commit for upload in uploads]
+            receipts = await self._api.publish(job.id, commits, caller.auth)
+            for state, upload, receipt in zip(states, uploads, receipts, strict=True):
+                await self._schemas.settle(caller, state, upload, receipt)
+                state.uncertain = False
 
 
 def _as_checked(state: SchemaState) -> CheckedSchema:

@@ -294,14 +294,14 @@ class Uploads:
         async with self._holds.hold(upload):
             found = await self.find(caller, upload)
             if found.has_job:
-                await self._cancel(found)
+                await self._cancel(caller, found)
             await self._end(found, State.TERMINATED)
 
-    async def _cancel(self, upload: Upload) -> None:
+    async def _cancel(self, caller: Caller, upload: Upload) -> None:
         job = await self._job(upload)
         if job is not None and job.state not in ENDED:
             with suppress(Conflict):  # it came to its end before it could be cancelled
-                await self._jobs.cancel(job)
+                await self._jobs.cancel(caller, job)
 
     async def sweep(self) -> None:
         """Once in a while: end what has expired, and requests that bring nothing any more."""

@@ -151,8 +151,10 @@ async def status(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """DELETE /api/jobs/<id>/: cancel a job, or forget one that has ended."""
-    jobs, job = await _found(request)
-    await jobs.cancel(job)
+    parts = parts_of(request)
+    caller = await parts.caller(request)
+    job = await parts.jobs.find(caller.user, request.path_params["id"])
+    await parts.jobs.cancel(caller, job)
     return Response(status_code=204)
 
 
