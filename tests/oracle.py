@@ -77,3 +77,26 @@ def _compares(op: str, field: Field, sent: Any, operand: Any) -> bool:
             op
         ]
     )
+
+
+def in_order(
+    order_by: list[str], records: list[dict[str, Any]], fields: Mapping[str, Field]
+) -> list[int]:
+    """The numbers of the records in the order that is asked for.
+
+    Absent comes first, last where the order descends; what is equal stays as it was.
+    """
+    numbers = list(range(len(records)))
+    for asked in reversed(order_by):
+        name, descending = asked.removeprefix("-"), asked.startswith("-")
+
+        def key(number: int, name: str = name) -> tuple[bool, Any]:
+            value = records[number].get(name)
+            if value is None:
+                return False, 0
+            text = fields[name]["type"] == "string"
+            return True, nfc(value) if text else rounded(fields[name], value)
+
+        # Python's sort keeps equal ones in their order, also when it is reversed.
+        numbers.sort(key=key, reverse=descending)
+    return numbers

@@ -22,6 +22,7 @@
     │   │   ├── MergeFirst          too many live segments
     │   │   └── Locked              somebody else is at it just now
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
+    │   ├── PreconditionFailed      a record has another version than the caller named
     │   ├── Unsupported             a format this side does not speak
     │   ├── VersionRefused          a protocol version this side does not speak
     │   └── Closed                  what cannot be proven right is not answered
@@ -177,6 +178,10 @@ class NoProxy(Refused):
         "nothing was sent: name a proxy with ERS_PROXY_URL or --proxy-url; the API itself must"
         " never see plaintext"
     )
+
+
+class PreconditionFailed(Refused):
+    code = "precondition_failed"
 
 
 class Unsupported(Refused):

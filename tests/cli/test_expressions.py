@@ -18,7 +18,8 @@ from encrypted_records.cli.expressions import parse
 from encrypted_records.errors import InvalidQuery, InvalidSetting
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.predicates import matches, parse_query
+from encrypted_records.model.predicates import matches
+from encrypted_records.model.questions import parse_query
 from tests.index.strategies import Case, cases
 
 SIGNS = {"eq": "= ==", "ne": "!= <>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests import oracle
 from tests.index.strategies import Case, cases
@@ -49,3 +50,36 @@ def test_ids_counts_and_values_equal_the_oracles(
         answer = store.search(where, count=True, limit=1000)
         assert [(one["id"], one["data"]) for one in answer["results"]] == expected
         assert answer["count"] == len(expected)
+
+
+@given(case=cases(), data=st.data())
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_sorted_pages_follow_one_another_in_the_oracles_order(
+    service: Service, account: Account, case: Case, data: st.DataObject
+) -> None:
+    schema = new_schema(service, account, msgspec.Raw(case.text.encode()))
+    store = Store(service, account, schema)
+    ids = [one for group in case.groups for one in store.ingest(group)]
+    names = data.draw(st.lists(st.sampled_from(sorted(case.fields)), min_size=1, unique=True))
+    order_by = [data.draw(st.sampled_from([name, f"-{name}"])) for name in names]
+    where = data.draw(st.sampled_from([None, *case.asked]))
+    expected = [
+        ids[number]
+        for number in oracle.in_order(order_by, case.records, case.fields)
+        if oracle.holds(where, case.records[number], case.fields)
+    ]
+
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = store.search(where, order_by=order_by, limit=3, cursor=cursor, count=True)
+        assert page["count"] == len(expected)
+        found += [one["id"] for one in page["results"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+        # What is stored meanwhile is for the next search, wherever it would stand in this one.
+        store.ingest(case.groups[0][:1])
+    assert found == expected

@@ -146,7 +146,10 @@ def test_a_sealed_record_that_was_altered_does_not_open(store: Store) -> None:
     bits[-1] ^= 1
     flipped["fields"]["age"] = base64.b64encode(bits).decode()
 
-    for altered in (swapped, flipped, sealed | {"version": 2}, sealed | {"ordinal": 1}):
+    lacking = sealed | {"fields": {k: v for k, v in sealed["fields"].items() if k != "age"}}
+    moved = (sealed | {"version": 2}, sealed | {"ordinal": 1}, sealed | {"group": "00" * 16})
+
+    for altered in (swapped, flipped, lacking, *moved):
         answer = store.proxy("POST", "/api/records/decrypt/", altered)
         assert (answer.status, answer.json()["code"]) == (422, "does_not_open")
 
@@ -272,10 +275,10 @@ def test_plaintext_sent_to_an_endpoint_the_proxy_lacks_is_not_forwarded(store: S
     url = store.search(limit=1)["results"][0]["url"]
 
     for method, path in (
-        ("PUT", url),
-        ("PATCH", url),
+        ("POST", url),
+        ("PUT", "/api/records/"),
         ("POST", "/api/records/"),
-        ("POST", "/api/jobs/upload/"),
+        ("PUT", "/api/jobs/upload/"),
         ("POST", "/api/records/ingest"),
     ):
         answer = store.proxy(method, path, {"age": 50})

@@ -21,7 +21,8 @@ from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.resolve import resolve
 from encrypted_records.model import ids, problem, strict_json, wire
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.predicates import matches, parse_query
+from encrypted_records.model.predicates import matches
+from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
 from tests.fuzz import known
 from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, KEYS, SEGMENT, UPLOAD

@@ -15,7 +15,7 @@ from encrypted_records.index import columns, rows
 from encrypted_records.index.merge import merge
 from encrypted_records.index.resolve import resolve
 from encrypted_records.index.segments import OpenSegment
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import Group, Page, SealedRow, Segment
 from tests.fuzz import known
 from tests.fuzz.known import DEFINITION, KEY, NAMES, SEGMENT, replace

@@ -20,7 +20,7 @@ from encrypted_records.index.resolve import missing, resolve
 from encrypted_records.index.segments import Built, OpenSegment
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from tests.index.world import new_keys
 
 TEXT = """{"type": "object", "properties": {

@@ -27,7 +27,7 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def sealed(world: World, records: Records) -> CommitUpload:
-    return seal(world.ledger, world.definition, world.plain(records), world.limits)
+    return seal(world.ledger, world.definition, world.plain(records), limits=world.limits)
 
 
 def index_shape(upload: CommitUpload) -> list[int]:

@@ -17,7 +17,7 @@ from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import (
     CommitUpload,
     LogEntry,
@@ -88,7 +88,7 @@ class World:
                 self.rows[batch.group, ordinal] = row
 
     def ingest(self, records: Iterable[Mapping[str, Any]]) -> None:
-        self.apply(seal(self.ledger, self.definition, self.plain(records), self.limits))
+        self.apply(seal(self.ledger, self.definition, self.plain(records), limits=self.limits))
 
     def kill(self, rows: Iterable[Row]) -> None:
         uids = self.group_uids()

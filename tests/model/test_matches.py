@@ -9,7 +9,8 @@ from hypothesis import given
 
 from encrypted_records.model.definition import Value
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.predicates import matches, parse_query
+from encrypted_records.model.predicates import matches
+from encrypted_records.model.questions import parse_query
 from tests import oracle
 from tests.index.strategies import TEXTS, Case, cases
 

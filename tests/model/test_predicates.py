@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidQuery
+from encrypted_records.model import conditions as c
 from encrypted_records.model import predicates as p
+from encrypted_records.model import questions as q
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 
@@ -23,12 +25,12 @@ DEFINITION = parse_definition(
 
 
 def where(text: str) -> p.Predicate:
-    return p.parse_query({"where": strict_json.loads(text)}, DEFINITION).where
+    return q.parse_query({"where": strict_json.loads(text)}, DEFINITION).where
 
 
 def flaw_of(body: dict[str, Any]) -> tuple[str, str | None]:
     with pytest.raises(InvalidQuery) as caught:
-        p.parse_query(body, DEFINITION)
+        q.parse_query(body, DEFINITION)
     (flaw,) = caught.value.flaws
     return flaw.code, flaw.pointer
 
@@ -146,7 +148,13 @@ def test_a_comparison_that_cannot_be_asked_is_refused_with_its_place(
         ({"where": {"field": ["age"], "op": "eq"}}, "unknown_field", "/where/field"),
         ({"where": {"field": "age", "op": ["eq"]}}, "op", "/where/op"),
         ({"where": {"field": "age", "op": "eq", "x/y": 1}}, "unknown_member", "/where/x~1y"),
-        ({"order_by": ["age"]}, "not_supported", "/order_by"),
+        ({"order_by": "age"}, "type", "/order_by"),
+        ({"order_by": ["age"] * 9}, "type", "/order_by"),
+        ({"order_by": ["gone"]}, "unknown_field", "/order_by/0"),
+        ({"order_by": ["age", "-age"]}, "order_by", "/order_by/1"),
+        ({"order_by": [1]}, "type", "/order_by/0"),
+        ({"order_by": [{"field": "age", "descending": 1}]}, "type", "/order_by/0"),
+        ({"order_by": [{"field": "age", "down": True}]}, "unknown_member", "/order_by/0/down"),
         ({"x~y": 1}, "unknown_member", "/x~0y"),
         ({"limit": -1}, "limit", "/limit"),
         ({"limit": 1001}, "limit", "/limit"),
@@ -175,9 +183,9 @@ def test_a_search_that_cannot_be_asked_is_refused_with_its_place(
 
 
 def test_an_empty_search_asks_for_everything() -> None:
-    query = p.parse_query({}, DEFINITION)
-    assert query == p.Query(p.Everything(), None, p.DEFAULT_LIMIT, None, count=False)
-    assert p.parse_query({"where": None, "filters": None, "cursor": None}, DEFINITION) == query
+    query = q.parse_query({}, DEFINITION)
+    assert query == q.Query(p.Everything(), (), None, q.DEFAULT_LIMIT, None, count=False)
+    assert q.parse_query({"where": None, "filters": None, "cursor": None}, DEFINITION) == query
 
 
 def test_every_member_of_a_search_is_read() -> None:
@@ -185,14 +193,17 @@ def test_every_member_of_a_search_is_read() -> None:
         "schema": "/api/schemas/x/",
         "where": {"field": "age", "op": "eq", "value": 1},
         "filters": [{"label": "city", "value": "x"}],
+        "order_by": ["-age"],
         "fields": ["a/b", "age"],
         "limit": 0,
         "cursor": "abc",
         "count": True,
     }
     age, city = p.NumberIn("age", frozenset({1})), p.TextIn("city", frozenset({"x"}))
-    expected = p.Query(p.And((age, city)), ("a/b", "age"), 0, "abc", count=True)
-    assert p.parse_query(body, DEFINITION) == expected
+    expected = q.Query(
+        p.And((age, city)), (q.Order("age", descending=True),), ("a/b", "age"), 0, "abc", count=True
+    )
+    assert q.parse_query(body, DEFINITION) == expected
 
 
 def test_and_or_and_not_nest() -> None:
@@ -213,22 +224,22 @@ def nested(levels: int) -> Any:
 
 
 def test_conditions_nest_16_deep_and_no_deeper() -> None:
-    p.parse_query({"where": nested(p.MAX_DEPTH)}, DEFINITION)
-    code, pointer = flaw_of({"where": nested(p.MAX_DEPTH + 1)})
-    assert (code, pointer) == ("too_deep", "/where" + "/not" * p.MAX_DEPTH)
+    q.parse_query({"where": nested(c.MAX_DEPTH)}, DEFINITION)
+    code, pointer = flaw_of({"where": nested(c.MAX_DEPTH + 1)})
+    assert (code, pointer) == ("too_deep", "/where" + "/not" * c.MAX_DEPTH)
 
 
 def test_256_comparisons_are_taken_and_no_more() -> None:
     one = {"field": "age", "op": "is_null"}
-    p.parse_query({"where": {"or": [one] * p.MAX_COMPARISONS}}, DEFINITION)
-    assert flaw_of({"where": {"or": [one] * (p.MAX_COMPARISONS + 1)}})[0] == "too_many"
+    q.parse_query({"where": {"or": [one] * c.MAX_COMPARISONS}}, DEFINITION)
+    assert flaw_of({"where": {"or": [one] * (c.MAX_COMPARISONS + 1)}})[0] == "too_many"
     filters = [{"label": "age", "value": 1}]
-    body = {"where": {"or": [one] * p.MAX_COMPARISONS}, "filters": filters}
+    body = {"where": {"or": [one] * c.MAX_COMPARISONS}, "filters": filters}
     assert flaw_of(body) == ("too_many", "/filters/0")
 
 
 def test_1000_values_are_taken_and_no_more() -> None:
-    p.parse_query({"where": {"field": "age", "op": "in", "value": [1] * 1000}}, DEFINITION)
+    q.parse_query({"where": {"field": "age", "op": "in", "value": [1] * 1000}}, DEFINITION)
     found = {"field": "age", "op": "in", "value": [1] * 1001}
     assert flaw_of({"where": found}) == ("type", "/where/value")
 
@@ -246,4 +257,17 @@ def test_ranges_near_very_large_bounds_are_exact() -> None:
     for op, first, last in [("ge", 100, 500), ("gt", 101, 500), ("le", 0, 100), ("lt", 0, 99)]:
         body = {"where": {"field": "n", "op": op, "value": low + 100}}
         expected = p.NumberRange("n", low + first, low + last)
-        assert p.parse_query(body, definition).where == expected
+        assert q.parse_query(body, definition).where == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ([], ()),
+        (["age", "-city"], (q.Order("age"), q.Order("city", descending=True))),
+        ([{"field": "a/b"}], (q.Order("a/b"),)),
+        ([{"field": "age", "descending": True}], (q.Order("age", descending=True),)),
+    ],
+)
+def test_an_order_names_fields_and_which_of_them_descend(asked: Any, expected: Any) -> None:
+    assert q.parse_query({"order_by": asked}, DEFINITION).order == expected

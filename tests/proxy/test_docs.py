@@ -7,7 +7,17 @@ from pathlib import Path
 
 from starlette.routing import Route, WebSocketRoute
 
-from encrypted_records.proxy.routes import files, jobs, keyring, records, schemas, web
+from encrypted_records.proxy.routes import (
+    changes,
+    exports,
+    files,
+    jobs,
+    keyring,
+    questions,
+    records,
+    schemas,
+    web,
+)
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "encrypted_records"
@@ -16,7 +26,8 @@ ROOMS = ("proxy", "ingest", "index", "crypto", "client", "model")
 
 def test_every_endpoint_is_described() -> None:
     described = (ROOT / "docs/http-api.md").read_text()
-    for route in [*records.routes, *schemas.routes, *jobs.routes, *files.routes, *keyring.routes]:
+    rooms = (changes, exports, files, jobs, keyring, questions, records, schemas)
+    for route in (route for room in rooms for route in room.routes):
         if isinstance(route, WebSocketRoute):
             assert f"WebSocket {route.path.replace('{id}', '<id>')}" in described
             continue

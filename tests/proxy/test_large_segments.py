@@ -15,7 +15,7 @@ from encrypted_records.index.merge import Tier
 from encrypted_records.index.resolve import missing, resolve
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import PageRef, PlainRecord
 from encrypted_records.proxy.access import Caller, Credentials
 from encrypted_records.proxy.app import ProxySettings, create_app

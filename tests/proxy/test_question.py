@@ -9,7 +9,7 @@ import pytest
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from encrypted_records.proxy.routes.web.question import PHRASES, Question
 
 TYPES = {"city": "string", "age": "integer", "height": "number"}

@@ -11,6 +11,7 @@ from encrypted_records.errors import Malformed
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
     CommitUpload,
+    ManifestDelta,
     Page,
     PageRef,
     RowBatch,
@@ -35,7 +36,12 @@ def writer(ada: Account) -> Writer:
 
 
 def ask(account: Account, schema_url: str, what: str, refs: list[PageRef] | list[RowRef]) -> Answer:
-    return account.call("POST", f"{schema_url}{what}/", wire.encode(refs), **FRAMES)
+    return account.call("POST", _path(schema_url, what), wire.encode(refs), **FRAMES)
+
+
+def _path(schema_url: str, what: str) -> str:
+    name, mark, query = what.partition("?")
+    return f"{schema_url}{name}/{mark}{query}"
 
 
 def group_uid(upload: CommitUpload) -> bytes:
@@ -77,6 +83,33 @@ def test_pages_come_back_in_the_order_asked(writer: Writer) -> None:
     answer = ask(writer.account, writer.schema["url"], "pages", refs)
     assert answer.status == 200
     assert wire.decode_all(answer.body, Page) == [pages[number] for number in wanted]
+
+
+def test_rows_and_pages_come_behind_the_log_for_whoever_names_a_version(writer: Writer) -> None:
+    upload = writer.adding([person()])
+    writer.send(upload)
+    uid, segment = group_uid(upload), body_of(upload).segments[0].uid
+    for what, ref in (("rows?since=1", RowRef(uid, 0)), ("pages?since=1", PageRef(segment, 0))):
+        answer = ask(writer.account, writer.schema["url"], what, [ref])
+        log, item = wire.decode(answer.body)
+        assert isinstance(log, ManifestDelta)
+        assert (log.version, log.entries) == (1, [])
+        assert isinstance(item, StoredRow | Page)
+
+
+def test_whoever_names_an_old_version_gets_the_log_and_nothing_else(writer: Writer) -> None:
+    uploads = []
+    for _ in range(2):
+        uploads.append(writer.adding([person()]))
+        writer.send(uploads[-1])
+    known, unknown = RowRef(group_uid(uploads[0]), 0), RowRef(os.urandom(16), 0)
+    for ref in (known, unknown):
+        answer = ask(writer.account, writer.schema["url"], "rows?since=1", [ref])
+        (log,) = wire.decode(answer.body)
+        assert isinstance(log, ManifestDelta)
+        assert [entry.commit for entry in log.entries] == [uploads[1].commit]
+    ahead = ask(writer.account, writer.schema["url"], "rows?since=3", [known])
+    assert (ahead.status, ahead.code) == (409, "log_conflict")
 
 
 def test_an_unknown_page_is_gone(writer: Writer) -> None:

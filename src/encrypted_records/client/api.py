@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from encrypted_records.client.transport import Response, Transport
-from encrypted_records.errors import ApiFailed, ErsError
+from encrypted_records.errors import ApiFailed, ErsError, Malformed, Unsupported
 from encrypted_records.model import wire
-from encrypted_records.model.ids import reference
+from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
     U32,
     Commit,
@@ -81,6 +82,27 @@ class _JobToken(msgspec.Struct):
     token: str
 
 
+class _SealedRecords(msgspec.Struct):
+    results: list[SealedRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a caller takes for a schema's present state: version of the log, and definition."""
+
+    version: int
+    definition: bytes
+
+
+class Moved(Exception):
+    """The state is another than the caller knows; ``deltas`` lead from it to the present one."""
+
+    def __init__(self, known: Known, deltas: Sequence[ManifestDelta]) -> None:
+        super().__init__("the log has moved on")
+        self.known = known
+        self.deltas = deltas
+
+
 class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -124,10 +146,12 @@ class Api:
             path = page.next
         return found
 
-    async def sealed_record(self, record_id: bytes, auth: str) -> SealedRecord:
-        answer = await self.transport.request("GET", reference("records", record_id), auth=auth)
-        record: SealedRecord = answer.typed(SealedRecord)
-        return record
+    async def sealed_records(self, record_ids: Sequence[bytes], auth: str) -> list[SealedRecord]:
+        """The records of these ids (at most 100), in their order."""
+        query = "&".join(f"id={to_text(record_id)}" for record_id in record_ids)
+        answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
+        found: _SealedRecords = answer.typed(_SealedRecords)
+        return found.results
 
     async def manifest(self, schema: bytes, since: int, auth: str) -> list[ManifestDelta]:
         """The log after version ``since``: one delta, or several that follow on."""
@@ -138,15 +162,26 @@ class Api:
             raise ApiFailed("the API's answer holds no manifest")
         return deltas
 
-    async def pages(self, schema: bytes, wanted: Sequence[PageRef], auth: str) -> list[Page]:
-        """The pages, in the order asked for."""
-        path = f"{reference('schemas', schema)}pages/"
-        return await self._read(path, wanted, MAX_PAGES, Page, auth)
+    async def pages(
+        self, schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
+    ) -> list[Page]:
+        """The pages, in the order asked for.
 
-    async def rows(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> list[StoredRow]:
-        """The rows, in the order asked for."""
+        Args:
+            known: what the API is to confirm as the present state.
+
+        Raises:
+            Moved: it is not.
+        """
+        path = f"{reference('schemas', schema)}pages/"
+        return await self._read(path, wanted, MAX_PAGES, Page, auth, known)
+
+    async def rows(
+        self, schema: bytes, wanted: Sequence[RowRef], auth: str, *, known: Known | None = None
+    ) -> list[StoredRow]:
+        """The rows, in the order asked for; ``known`` as for :meth:`pages`."""
         path = f"{reference('schemas', schema)}rows/"
-        return await self._read(path, wanted, MAX_ROWS, StoredRow, auth)
+        return await self._read(path, wanted, MAX_ROWS, StoredRow, auth, known)
 
     async def _read(
         self,
@@ -155,11 +190,15 @@ class Api:
         at_once: int,
         kind: type[wire.T],
         auth: str,
+        known: Known | None,
     ) -> list[wire.T]:
         found: list[wire.T] = []
         for start in range(0, len(wanted), at_once):
-            answer = await self._frames(path, wire.encode(wanted[start : start + at_once]), auth)
-            found += _all(answer, kind)
+            body = wire.encode(wanted[start : start + at_once])
+            answer = await self._frames(path, body, auth, known)
+            found += _all(answer, kind) if known is None else _confirmed(answer, kind, known)
+            # All that is asked for afterwards is immutable, so one confirmation is enough.
+            known = None
         if len(found) != len(wanted):
             raise ApiFailed("the API answered with another number of items than was asked for")
         return found
@@ -194,11 +233,14 @@ class Api:
         """Drop what is staged under this id, and void the job's token."""
         await self.transport.request("DELETE", _job(job), auth=auth, repeatable=True)
 
-    async def _frames(self, path: str, body: bytes, auth: str) -> Response:
+    async def _frames(
+        self, path: str, body: bytes, auth: str, known: Known | None = None
+    ) -> Response:
         return await self.transport.request(
             "POST",
             path,
             data=body,
+            params=None if known is None else {"since": str(known.version)},
             headers={"Content-Type": wire.MEDIA_TYPE},
             auth=auth,
             repeatable=True,
@@ -214,3 +256,29 @@ def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:
         return wire.decode_all(answer.body, kind)
     except ErsError:
         raise ApiFailed("the API's answer is not in the format of this version") from None
+
+
+def _confirmed(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]:
+    """The frames behind the log, which must say that there is nothing after ``known``.
+
+    Raises:
+        Moved: it says otherwise.
+    """
+    deltas: list[ManifestDelta] = []
+    found: list[wire.T] = []
+    try:
+        for item in wire.decode(answer.body):
+            if isinstance(item, ManifestDelta) and not found:
+                deltas.append(item)
+            elif isinstance(item, kind):
+                found.append(item)
+            else:
+                raise ApiFailed("the API's answer holds what was not asked for")
+    except (Malformed, Unsupported):
+        raise ApiFailed("the API's answer is not in the format of this version") from None
+    if not deltas:
+        raise ApiFailed("the API did not say whether the log has moved on")
+    unmoved = Known(deltas[-1].version, deltas[-1].definition) == known
+    if not unmoved or any(delta.entries for delta in deltas):
+        raise Moved(known, deltas)
+    return found

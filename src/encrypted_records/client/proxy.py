@@ -20,7 +20,7 @@ from encrypted_records.client.resources import Resources
 from encrypted_records.client.uploads import Uploads
 from encrypted_records.errors import ApiFailed
 from encrypted_records.model.ids import reference
-from encrypted_records.model.predicates import MAX_LIMIT
+from encrypted_records.model.questions import MAX_LIMIT
 
 #: A merge of a million records takes tens of seconds on one core.
 MERGE_SECONDS = 600.0

@@ -6,6 +6,7 @@ Two encodings: the *plaintext* of a sealed field, whose length shows only a size
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ from encrypted_records.model.shapes import NUMBER_PLAIN_BYTES, is_padded_length,
 _MARKER = b"\x80"
 _NUMBER_TYPES = {"integer": fmt.TYPE_INTEGER, "number": fmt.TYPE_NUMBER}
 _ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))
+_ESCAPED = re.compile(rb"\x01(.?)", re.DOTALL)
+_ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
 
 
 def to_offset(spec: FieldSpec, value: Value) -> int:
@@ -147,6 +150,18 @@ def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
     if max(map(len, ordered), default=0) > fmt.INDEX_KEY_PREFIX:
         ordered = [string_key(one, tail) for one in ordered]
     return np.array(ordered, f"S{fmt.INDEX_KEY_BYTES}")
+
+
+def text_of(ordered: bytes) -> str:
+    """Undo :func:`order_bytes`, up to normalization: the text as it is compared.
+
+    Raises:
+        DoesNotOpen: no text has these order bytes.
+    """
+    try:
+        return _ESCAPED.sub(lambda found: _ESCAPES_OF[found[1]], ordered).decode()
+    except (UnicodeDecodeError, KeyError):
+        raise DoesNotOpen("an index key holds no text") from None
 
 
 def is_long(ordered: bytes) -> bool:

@@ -182,9 +182,12 @@ class Ledger:
         self._writers[body.writer] = _Writer(body.counter, wire.commit_digest(commit))
         for group in body.groups:
             self._groups[group.uid] = GroupState(group, len(self._groups))
+        killed: dict[bytes, list[int]] = {}
         for ref in body.killed:
+            killed.setdefault(ref.group, []).append(ref.ordinal)
+        for uid, ordinals in killed.items():
             # A view may hold the old set, so it is replaced and never changed.
-            self._dead[ref.group] = self._dead.get(ref.group, BitMap()) | BitMap([ref.ordinal])
+            self._dead[uid] = self._dead.get(uid, BitMap()) | BitMap(ordinals)
         for uid in body.replaced:
             del self._segments[uid]
         for segment in body.segments:

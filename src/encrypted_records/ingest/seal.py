@@ -19,6 +19,7 @@ from encrypted_records.model.records import (
     Group,
     PlainRecord,
     RowBatch,
+    RowRef,
 )
 
 
@@ -59,14 +60,21 @@ def seal(
     ledger: Ledger,
     definition: SchemaDefinition,
     records: Sequence[PlainRecord],
+    *,
+    killed: Sequence[RowRef] = (),
     limits: Limits = STANDARD,
 ) -> CommitUpload:
-    """A commit that adds ``records`` (1 to 2**20) as one group with its segment."""
+    """A commit that adds ``records`` (1 to 2**20) as one group with its segment.
+
+    Args:
+        killed: rows that it ends: those of which ``records`` are new versions.
+    """
     sealed = seal_group(ledger.key, ledger.tails, definition, records, limits)
     return ledger.draft(
         definition.digest,
         groups=[sealed.group],
         segments=[sealed.built.segment],
+        killed=killed,
         rows=[sealed.batch],
         pages=sealed.built.pages,
     )

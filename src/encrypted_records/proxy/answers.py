@@ -56,6 +56,13 @@ def record_json(
     }
 
 
+def record_answer(record: PlainRecord, schema: bytes, definition: SchemaDefinition) -> Response:
+    """One record, with the ETag that If-Match takes (RFC 9110, section 8.8.3)."""
+    found = answer(record_json(record, schema, definition))
+    found.headers["ETag"] = f'"{record.version}"'
+    return found
+
+
 def problem_answer(document: dict[str, Any], retry_after: int | None = None) -> Response:
     response = Response(
         _encoder.encode(document), document["status"], media_type=problem.MEDIA_TYPE

@@ -22,8 +22,12 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError, Startup
 from encrypted_records.proxy import answers
 from encrypted_records.proxy.access import Access
+from encrypted_records.proxy.aggregating import Aggregates
+from encrypted_records.proxy.asking import Asker
 from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.changer import Changer
+from encrypted_records.proxy.committing import Committer
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.guard import Guard, OwnNames
 from encrypted_records.proxy.hardening import harden
@@ -38,10 +42,13 @@ from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.progress import Progress
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.routes import (
+    changes,
+    exports,
     files,
     forward,
     jobs,
     keyring,
+    questions,
     records,
     reference,
     schemas,
@@ -132,6 +139,8 @@ def create_app(settings: ProxySettings) -> Starlette:
         progress=progress,
     )
     uploads = Uploads(upload_store, spool, keyrings, batch_jobs, names)
+    asker = Asker(api, known_schemas, reader)
+    committer = Committer(api, known_schemas)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -150,6 +159,9 @@ def create_app(settings: ProxySettings) -> Starlette:
 
     app = Starlette(
         routes=[
+            *changes.routes,
+            *questions.routes,
+            *exports.routes,
             *records.routes,
             *schemas.routes,
             *jobs.routes,
@@ -174,11 +186,14 @@ def create_app(settings: ProxySettings) -> Starlette:
         schemas=known_schemas,
         merger=merger,
         segments=segments,
-        runner=Runner(api, known_schemas, merger, own_origins=names.origins),
-        search=Search(known_schemas, reader),
         jobs=batch_jobs,
         spool=spool,
         uploads=uploads,
+        asker=asker,
+        aggregates=Aggregates(asker),
+        changer=Changer(api, known_schemas, asker, committer, merger),
+        runner=Runner(known_schemas, committer, merger, own_origins=names.origins),
+        search=Search(asker),
         own_origins=names.origins,
         desks=Desks(),
     )

@@ -32,13 +32,13 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy import tasks
 from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.committing import ATTEMPTS, LOST_RACES
 from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import CheckedSchema, JobStore, StagedPart
 from encrypted_records.proxy.jobs import Job, in_words
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.progress import Progress
-from encrypted_records.proxy.runner import ATTEMPTS, LOST_RACES
 from encrypted_records.proxy.schemas import Schemas, SchemaState
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import Workers

@@ -11,12 +11,13 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import MAX_PAGES, Api, Known
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.paged import Opened, PagedSegment
 from encrypted_records.model.records import PageRef
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.cost import Cost
 from encrypted_records.proxy.schemas import SchemaState
 from encrypted_records.proxy.sealed_pages import SealedPages
 
@@ -33,17 +34,32 @@ class Pager:
         self._stored = stored
 
     async def fill(
-        self, caller: Caller, state: SchemaState, segments: Sequence[Opened], missing: Missing
+        self,
+        caller: Caller,
+        state: SchemaState,
+        segments: Sequence[Opened],
+        missing: Missing,
+        *,
+        known: Known | None,
+        cost: Cost,
     ) -> None:
         """Put pages into ``segments`` until nothing is missing.
 
+        Args:
+            known: what the API is to confirm as the present state, should it be asked at all.
+            cost: the API's pages count with those that are asked for beside.
+
         Raises:
+            Moved: the present state is another than ``known``.
             DoesNotOpen: the API returned a page that was altered, or another one.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
         """
-        while wanted := await asyncio.to_thread(self._from_here, segments, missing):
+        while wanted := await asyncio.to_thread(self._from_here, segments, missing, cost):
             refs = _with_dummies(wanted)
-            pages = await self._api.pages(state.id, refs, caller.auth)
+            pages = await self._api.pages(state.id, refs, caller.auth, known=known)
+            known = None
+            cost.pages["api"] += len(refs)
+            cost.requests += -(-len(refs) // MAX_PAGES)
             sealed: dict[bytes, dict[int, bytes]] = {}
             for ref, page in zip(refs, pages, strict=True):
                 if (page.segment, page.number) != (ref.segment, ref.number):
@@ -56,7 +72,7 @@ class Pager:
         self._cache.drop(uids)
         self._stored.drop(uids)
 
-    def _from_here(self, segments: Sequence[Opened], missing: Missing) -> _Wanted:
+    def _from_here(self, segments: Sequence[Opened], missing: Missing, cost: Cost) -> _Wanted:
         """What memory and disk do not have, of what is missing at first, or then still."""
         while True:
             progress = False
@@ -65,8 +81,10 @@ class Pager:
                 numbers = missing(segment)
                 if not numbers or not isinstance(segment, PagedSegment):
                     continue
-                left = self._from_memory(segment, numbers)
-                left = self._from_disk(segment, left)
+                unread = self._from_memory(segment, numbers)
+                left = self._from_disk(segment, unread)
+                cost.pages["memory"] += len(numbers) - len(unread)
+                cost.pages["disk"] += len(unread) - len(left)
                 progress |= len(left) < len(numbers)
                 if left:
                     wanted.append((segment, left))

@@ -9,8 +9,11 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records.client.api import Api
 from encrypted_records.proxy.access import Access, Caller, credentials_of
+from encrypted_records.proxy.aggregating import Aggregates
+from encrypted_records.proxy.asking import Asker
 from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.changer import Changer
 from encrypted_records.proxy.desk import Desks
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.merger import Merger
@@ -29,6 +32,9 @@ class Parts:
     schemas: Schemas
     merger: Merger
     segments: SegmentCache
+    asker: Asker
+    aggregates: Aggregates
+    changer: Changer
     runner: Runner
     search: Search
     jobs: BatchJobs

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import MAX_PAGES, MAX_ROWS, Api, Known
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened, PagedSegment
@@ -15,6 +15,7 @@ from encrypted_records.index.segments import OpenSegment
 from encrypted_records.model.records import Page, PageRef, PlainRecord, RowRef, Segment, StoredRow
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cache import SegmentCache
+from encrypted_records.proxy.cost import Cost
 from encrypted_records.proxy.pager import Missing, Pager
 from encrypted_records.proxy.schemas import SchemaState
 
@@ -31,47 +32,75 @@ class Reader:
         state: SchemaState,
         wanted: Sequence[Segment],
         missing: Missing,
+        *,
+        known: Known | None = None,
+        cost: Cost | None = None,
     ) -> list[Opened]:
         """The segments in the order asked for, each with all that ``missing`` names of it.
 
         Minis come whole, those that are not cached in one request. Of larger segments come pages:
         directories in one request, data in a second.
 
+        Args:
+            known: what the API is to confirm as the present state, should it be asked at all.
+
         Raises:
             DoesNotOpen: a page was altered or is of another place.
+            Moved: the present state is another than ``known``.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
         """
+        cost = cost or Cost()
         keys = state.ledger.keys
         found = {
             segment.uid: self._cache.get(keys.of(segment.key_version).id, segment.uid)
             for segment in wanted
         }
         unopened = [segment for segment in wanted if found[segment.uid] is None]
+        minis = [segment for segment in unopened if segment.form == "mini"]
+        cost.pages["api"] += len(minis)
+        cost.pages["memory"] += len(wanted) - len(unopened)
         if unopened:
-            minis = [segment for segment in unopened if segment.form == "mini"]
             refs = [PageRef(segment.uid, 0) for segment in minis]
-            pages = await self._api.pages(state.id, refs, caller.auth) if refs else []
+            pages: list[Page] = []
+            if refs:
+                pages = await self._api.pages(state.id, refs, caller.auth, known=known)
+                cost.requests += -(-len(refs) // MAX_PAGES)
+                known = None
             for opened in await asyncio.to_thread(_open_all, state, unopened, pages):
                 found[opened.segment.uid] = opened
                 self._cache.put(keys.of(opened.segment.key_version).id, opened)
         segments = [_own(opened) for opened in found.values() if opened is not None]
-        await self._pager.fill(caller, state, segments, missing)
+        await self._pager.fill(caller, state, segments, missing, known=known, cost=cost)
         return segments
 
     async def fill(
-        self, caller: Caller, state: SchemaState, segments: Sequence[Opened], missing: Missing
+        self,
+        caller: Caller,
+        state: SchemaState,
+        segments: Sequence[Opened],
+        missing: Missing,
+        *,
+        known: Known | None = None,
+        cost: Cost | None = None,
     ) -> None:
         """Bring further pages into segments that :meth:`segments` gave.
 
         Raises:
-            DoesNotOpen, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
         """
-        await self._pager.fill(caller, state, segments, missing)
+        await self._pager.fill(caller, state, segments, missing, known=known, cost=cost or Cost())
 
     async def rows(
-        self, caller: Caller, state: SchemaState, view: View, wanted: Sequence[RowRef]
+        self,
+        caller: Caller,
+        state: SchemaState,
+        view: View,
+        wanted: Sequence[RowRef],
+        *,
+        known: Known | None = None,
+        cost: Cost | None = None,
     ) -> list[PlainRecord]:
-        """The rows, opened, in the order asked for.
+        """The rows, opened, in the order asked for; ``known`` as for :meth:`segments`.
 
         They are asked for in random order: the order of an answer would tell the API how rows
         follow one another.
@@ -79,11 +108,16 @@ class Reader:
         Raises:
             DoesNotOpen: a row was altered or is of another place.
             LogBroken: the API lacks a row, or returned another than it was asked for.
+            Moved: the present state is another than ``known``.
         """
+        cost = cost or Cost()
+        cost.rows += len(wanted)
+        cost.requests += -(-len(wanted) // MAX_ROWS)
         order = list(range(len(wanted)))
         secrets.SystemRandom().shuffle(order)
         try:
-            stored = await self._api.rows(state.id, [wanted[at] for at in order], caller.auth)
+            asked = [wanted[at] for at in order]
+            stored = await self._api.rows(state.id, asked, caller.auth, known=known)
         except NotFound as error:
             if error.reason != "row_gone":
                 raise

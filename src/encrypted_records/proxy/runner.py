@@ -12,32 +12,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from encrypted_records.client.api import Api
 from encrypted_records.errors import (
     BadInput,
     Conflict,
-    ErsError,
     Flaw,
     InvalidRecords,
     NotFound,
-    StaleDefinition,
-    Unavailable,
 )
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
-from encrypted_records.model.records import CommitUpload, PlainRecord, Receipt
+from encrypted_records.model.records import CommitUpload, PlainRecord
 from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.committing import ATTEMPTS, LOST_RACES, Committer
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.schemas import Schemas, SchemaState
 
 log = logging.getLogger(__name__)
-
-#: How often a commit that lost a race is drafted again.
-ATTEMPTS = 5
-LOST_RACES = frozenset({"writer_conflict", "log_conflict", "key_mismatch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +41,14 @@ class Created:
 
 class Runner:
     def __init__(
-        self, api: Api, schemas: Schemas, merger: Merger, *, own_origins: tuple[str, ...]
+        self,
+        schemas: Schemas,
+        committer: Committer,
+        merger: Merger,
+        *,
+        own_origins: tuple[str, ...],
     ) -> None:
-        self._api = api
+        self._committer = committer
         self._schemas = schemas
         self._merger = merger
         self._own_origins = own_origins
@@ -83,8 +81,7 @@ class Runner:
                     hint="nothing was stored; store the records under another schema",
                 ) from None
             except Conflict as error:
-                stale = isinstance(error, StaleDefinition)
-                if attempt == ATTEMPTS or not (stale or error.reason in LOST_RACES):
+                if attempt == ATTEMPTS or error.reason not in LOST_RACES:
                     raise
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
                 await self._catch_up(caller, states)
@@ -121,39 +118,19 @@ class Runner:
             # In the order of ids, so that two ingests over the same schemas cannot deadlock.
             for schema in sorted(states):
                 await held.enter_async_context(states[schema].lock)
-            for state in states.values():
-                if state.uncertain:
-                    await self._schemas.refresh(caller, state)
+            await self._committer.ready(caller, list(states.values()))
             plain = await asyncio.to_thread(_validated, states, wanted)
-            uploads: dict[bytes, CommitUpload] = {}
+            drafts: list[tuple[SchemaState, CommitUpload]] = []
             for schema, state in states.items():
-                uploads[schema] = await asyncio.to_thread(
-                    seal, state.ledger, state.definition, [record for _, record in plain[schema]]
-                )
-            # Whatever interrupts this, the next one asks first whether the commits were stored.
-            for state in states.values():
-                state.uncertain = True
-            try:
-                receipts = await self._api.commit(list(uploads.values()), caller.auth)
-            except Unavailable as error:
-                raise _unknown_outcome(error) from None
-            for receipt, (schema, upload) in zip(receipts, uploads.items(), strict=True):
-                await self._settle(caller, states[schema], upload, receipt)
+                records = [record for _, record in plain[schema]]
+                upload = await asyncio.to_thread(seal, state.ledger, state.definition, records)
+                drafts.append((state, upload))
+            await self._committer.store(caller, drafts)
         return {
             row: Created(record.record_id, schema)
             for schema, records in plain.items()
             for row, record in records
         }
-
-    async def _settle(
-        self, caller: Caller, state: SchemaState, upload: CommitUpload, receipt: Receipt
-    ) -> None:
-        """The records are stored by now, so that trouble from here on must not deny it."""
-        try:
-            await self._schemas.settle(caller, state, upload, receipt)
-            state.uncertain = False
-        except ErsError as error:
-            log.warning("a stored commit is not yet in the ledger: %s", error.message)
 
     async def _catch_up(self, caller: Caller, states: Mapping[bytes, SchemaState]) -> bool:
         """Bring all schemas to the API's newest version; whether a definition changed.
@@ -191,11 +168,3 @@ def _validated(
             flaws=tuple(flaws),
         )
     return plain
-
-
-def _unknown_outcome(error: ErsError) -> ErsError:
-    return type(error)(
-        f"{error.message}; whether the records were stored is not known",
-        code=error.reason,
-        hint="once the API answers again, search for the records before sending them again",
-    )

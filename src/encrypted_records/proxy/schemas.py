@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import Api, Moved
 from encrypted_records.crypto.keys import SchemaKeys
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, KeyMissing, LogBroken
 from encrypted_records.index.ledger import Ledger
@@ -61,6 +61,28 @@ class Schemas:
         state = self._states.get((caller.user, schema))
         return await self.fresh(caller, schema) if state is None else state
 
+    def seen(self, caller: Caller, schema: bytes) -> SchemaState | None:
+        """The state as it was when last asked for; None if it never was.
+
+        Whoever answers a question from it has the API confirm it (:mod:`.asking`).
+        """
+        place = (caller.user, schema)
+        if place in self._states:
+            self._states.move_to_end(place)
+        return self._states.get(place)
+
+    async def follow(self, caller: Caller, state: SchemaState, moved: Moved) -> None:
+        """Bring ``state`` to where an answer of the API says it is by now, or beyond.
+
+        Raises:
+            LogBroken: as :meth:`fresh`.
+        """
+        async with state.lock:
+            if state.ledger.version == moved.known.version:
+                await self._take(caller, state, moved.deltas)
+            else:
+                await self.refresh(caller, state)
+
     async def fresh(self, caller: Caller, schema: bytes) -> SchemaState:
         """The schema's state at the API's newest version, verified.
 
@@ -93,12 +115,15 @@ class Schemas:
 
     async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
         organization, definition = await self._read(caller, schema)
-        deltas = await self._api.manifest(schema, 0, caller.auth)
+        deltas = await self._log(caller, schema, 0)
+        if deltas[-1].definition != definition.digest:
+            # It has changed since it was read, and rows may have come with the change.
+            organization, definition = await self._read(caller, schema)
         keys = await self._keys(caller, organization, schema, deltas[-1].key_id)
         state = SchemaState(schema, definition, Ledger(keys, self._writer))
         # A long log takes a while to verify, and nobody else sees this ledger yet.
         await asyncio.to_thread(_extend, state.ledger, deltas)
-        await self._check(caller, state, deltas[-1])
+        await self._check(state)
         return state
 
     async def _keys(
@@ -137,32 +162,37 @@ class Schemas:
         for place in [place for place in self._states if place[0] == user]:
             del self._states[place]
 
-    async def refresh(self, caller: Caller, state: SchemaState) -> None:
-        """Bring ``state``, whose lock the caller holds, to the API's newest version."""
+    async def _log(self, caller: Caller, schema: bytes, since: int) -> list[ManifestDelta]:
         try:
-            deltas = await self._api.manifest(state.id, state.ledger.version, caller.auth)
+            return await self._api.manifest(schema, since, caller.auth)
         except Conflict:
             raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+
+    async def refresh(self, caller: Caller, state: SchemaState) -> None:
+        """Bring ``state``, whose lock the caller holds, to the API's newest version."""
+        deltas = await self._log(caller, state.id, state.ledger.version)
         await self._take(caller, state, deltas)
         state.uncertain = False
 
     async def _take(
         self, caller: Caller, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
+        newest = deltas[-1]
+        if newest.definition != state.definition.digest:
+            # Before the log: its new rows may have fields that the old definition lacks.
+            _, state.definition = await self._read(caller, state.id)
         # Not in a thread: questions take views of this ledger meanwhile.
         _extend(state.ledger, deltas)
-        await self._check(caller, state, deltas[-1])
+        await self._check(state)
 
-    async def _check(self, caller: Caller, state: SchemaState, newest: ManifestDelta) -> None:
-        """Hold the log against what was seen before, remember it, and follow the definition."""
+    async def _check(self, state: SchemaState) -> None:
+        """Hold the log against what was seen before, and remember it."""
         ledger = state.ledger
         seen = await asyncio.to_thread(self._heads.get, state.id)
         if seen is not None and not ledger.knows(seen):
             raise LogBroken("the API's log lacks commits that this proxy has seen")
         if ledger.version and ledger.head != seen:
             await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
-        if newest.definition != state.definition.digest:
-            _, state.definition = await self._read(caller, state.id)
 
     async def settle(
         self, caller: Caller, state: SchemaState, upload: CommitUpload, receipt: Receipt

@@ -1,8 +1,9 @@
-"""Answer a question: plan -> locate -> fetch pages -> resolve -> fetch rows -> open -> check.
+"""Answer a search: plan -> fetch pages -> resolve -> order -> fetch rows -> open -> check.
 
-One question works on one view of the log. Rows come in the order in which they were stored;
-a cursor names the last row given and the newest group of the first page's view, so that later
-pages neither repeat nor skip rows while others store more.
+One question works on one view of the log. Rows come in the order that was asked for, and else in
+the order in which they were stored. A cursor names the last row given and the newest group of the
+first page's view, so that later pages neither repeat nor skip rows while others store more. It
+holds no value: where its row stands in an order is read from the row itself.
 """
 
 from __future__ import annotations
@@ -10,35 +11,44 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import msgspec
 from pyroaring import BitMap
 
-from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, LogBroken, NotFound
+from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery
+from encrypted_records.index.candidates import Candidates, Groups, place_of, place_parts
 from encrypted_records.index.ledger import View
-from encrypted_records.index.paged import Opened
-from encrypted_records.index.resolve import Matches, missing, resolve
+from encrypted_records.index.long_texts import Texts
+from encrypted_records.index.ordering import Ordered, Position, first, position_of
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.predicates import Everything, Predicate, Query, matches
+from encrypted_records.model.predicates import Everything, Predicate, matches
+from encrypted_records.model.questions import Query, parse_query
 from encrypted_records.model.records import PlainRecord, RowRef
 from encrypted_records.proxy.access import Caller
-from encrypted_records.proxy.pager import Missing
-from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.schemas import Schemas, SchemaState
-
-#: Rows opened at once while deciding the uncertain ones.
-_BATCH = 500
-_ATTEMPTS = 3
+from encrypted_records.proxy.asking import Asker, Asking
+from encrypted_records.proxy.resolving import (
+    Resolved,
+    count_unsure,
+    fill_columns,
+    learn_texts,
+    opened,
+    resolved,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """One page. ``definition`` and ``fields`` say which fields to show, and in which order."""
+
     count: int | None
     next_cursor: str | None
     records: list[PlainRecord]
+    definition: SchemaDefinition
+    fields: tuple[str, ...] | None
 
 
 class _Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +58,86 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     ordinal: int
     groups: int
 
+    @property
+    def place(self) -> int:
+        return place_of(self.sequence, self.ordinal)
+
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Found:
+    """One candidate row; ``certain`` is whether it surely matches."""
+
+    place: int
+    ref: RowRef
+    certain: bool
+
+
+class Search:
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def ask(self, caller: Caller, schema: bytes, body: Mapping[str, Any]) -> Answer:
+        """Records that match, at a version that was current meanwhile.
+
+        Raises:
+            InvalidQuery: the search cannot be asked, or the cursor is none of ours.
+            Closed: the API's data does not hold together.
+            ErsError: as :meth:`Asker.ask`.
+        """
+
+        async def question(asking: Asking) -> Answer:
+            return await answer(asking, parse_query(body, asking.definition))
+
+        return await self._asker.ask(caller, schema, question)
+
+    async def page(
+        self, caller: Caller, schema: bytes, *, offset: int, limit: int
+    ) -> tuple[int, Answer]:
+        """How many records there are, and those from ``offset`` on."""
+
+        async def question(asking: Asking) -> tuple[int, Answer]:
+            parts = by_group(await resolved(asking, Everything()), asking.view)
+            refs = [row.ref for row in islice(stored(parts, None), offset, offset + limit)]
+            records = await opened(asking, refs)
+            count = sum(len(part.possible) for part in parts)
+            return count, Answer(None, None, records, asking.definition, None)
+
+        return await self._asker.ask(caller, schema, question)
+
+
+async def answer(asking: Asking, query: Query) -> Answer:
+    """One page of a search.
+
+    Raises:
+        InvalidQuery: the cursor is none of ours.
+        Moved: as :class:`Asking`.
+    """
+    start = None if query.cursor is None else _decode_cursor(query.cursor, asking.view)
+    groups = start.groups if start else len(asking.view.groups)
+    found = await resolved(asking, query.where)
+    # One row more than asked for tells whether there is a next page.
+    wanted = query.limit + 1 if query.limit else 0
+    if query.order:
+        parts = await sortable(asking, query, found, groups=groups)
+        count = await _count_sorted(asking, query.where, parts) if query.count else None
+        given = await _take_sorted(asking, query, parts, start, wanted)
+    else:
+        of_page = [part for part in by_group(found, asking.view) if part.sequence < groups]
+        count = await _count(asking, query.where, of_page) if query.count else None
+        given = await _take(asking, query.where, stored(of_page, start), wanted)
+    cursor = None
+    if len(given) > query.limit:
+        given = given[: query.limit]
+        cursor = _encode_cursor(_Cursor(*place_parts(given[-1][0].place), groups))
+    records = [record for _, record in given]
+    return Answer(count, cursor, records, asking.definition, query.fields)
+
+
+# --- in the order in which they were stored ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
     """A group's candidate rows, as ordinals; ``sequence`` orders groups as they were stored."""
 
     sequence: int
@@ -59,114 +146,63 @@ class _Part:
     possible: BitMap
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One candidate row."""
-
-    sequence: int
-    ref: RowRef
-    certain: bool
-
-
-class Search:
-    def __init__(self, schemas: Schemas, reader: Reader) -> None:
-        self._schemas = schemas
-        self._reader = reader
-
-    async def ask(self, caller: Caller, state: SchemaState, query: Query) -> Answer:
-        """Records that match, at the version ``state`` was just brought to.
-
-        Raises:
-            InvalidQuery: the cursor is none of ours.
-            Closed: the API's data does not hold together.
-        """
-        start = None if query.cursor is None else _decode_cursor(query.cursor)
-        view, parts = await self._candidates(caller, state, query.where)
-        groups = start.groups if start else len(view.groups)
-        parts = [part for part in parts if part.sequence < groups]
-        count = await self._count(caller, state, view, query, parts) if query.count else None
-        # One row more than asked for tells whether there is a next page.
-        wanted = query.limit + 1 if query.limit else 0
-        given = await self._take(caller, state, view, query, _rows(parts, start), wanted)
-        more = len(given) > query.limit
-        given = given[: query.limit]
-        cursor = None
-        if more:
-            last, _ = given[-1]
-            cursor = _encode_cursor(_Cursor(last.sequence, last.ref.ordinal, groups))
-        return Answer(count, cursor, [record for _, record in given])
-
-    async def page(
-        self, caller: Caller, state: SchemaState, *, offset: int, limit: int
-    ) -> tuple[int, list[PlainRecord]]:
-        """How many records there are, and those from ``offset`` on."""
-        view, parts = await self._candidates(caller, state, Everything())
-        refs = [row.ref for row in islice(_rows(parts, None), offset, offset + limit)]
-        records = await self._reader.rows(caller, state, view, refs)
-        return sum(len(part.certain) for part in parts), records
-
-    async def _candidates(
-        self, caller: Caller, state: SchemaState, where: Predicate
-    ) -> tuple[View, list[_Part]]:
-        for attempt in range(1, _ATTEMPTS + 1):
-            view = state.ledger.view()
-            try:
-                segments = await self._reader.segments(
-                    caller, state, view.segments, _missing(where, state)
-                )
-            except NotFound as error:
-                if error.reason != "segment_gone":
-                    raise
-                # Merged away and cleaned up since the view was taken: look again.
-                if attempt == _ATTEMPTS:
-                    raise LogBroken("the API lacks a segment that its log holds") from None
-                state = await self._schemas.fresh(caller, state.id)
-                continue
-            return view, await asyncio.to_thread(_resolve_all, where, state, view, segments)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _count(
-        self,
-        caller: Caller,
-        state: SchemaState,
-        view: View,
-        query: Query,
-        parts: Sequence[_Part],
-    ) -> int:
-        count = sum(len(part.certain) for part in parts)
-        unsure = [
-            RowRef(part.group, ordinal)
-            for part in parts
-            for ordinal in part.possible - part.certain
-        ]
-        for at in range(0, len(unsure), _BATCH):
-            records = await self._reader.rows(caller, state, view, unsure[at : at + _BATCH])
-            count += sum(matches(query.where, record.data, state.definition) for record in records)
-        return count
-
-    async def _take(
-        self,
-        caller: Caller,
-        state: SchemaState,
-        view: View,
-        query: Query,
-        candidates: Iterator[_Found],
-        wanted: int,
-    ) -> list[tuple[_Found, PlainRecord]]:
-        """The first ``wanted`` candidates that match, opened and checked."""
-        given: list[tuple[_Found, PlainRecord]] = []
-        while batch := list(islice(candidates, wanted - len(given))):
-            records = await self._reader.rows(caller, state, view, [one.ref for one in batch])
-            given += _checked(query.where, state.definition, batch, records)
-        return given
+def by_group(found: Sequence[Resolved], view: View) -> list[Part]:
+    """Candidates by group, in the order in which groups were stored."""
+    parts: list[Part] = []
+    for one in found:
+        for uid, base in one.segment.segment.groups:
+            state = view.groups[uid]
+            own = BitMap(range(base, base + state.group.count))
+            possible = (one.answer.possible & own).shift(-base)
+            if possible:
+                certain = (one.answer.certain & own).shift(-base)
+                parts.append(Part(state.sequence, uid, certain, possible))
+    parts.sort(key=lambda part: part.sequence)
+    return parts
 
 
-def _checked(
+def stored(parts: Sequence[Part], after: _Cursor | None) -> Iterator[Found]:
+    """Candidates in the order in which they were stored, from behind the cursor's row on."""
+    last = after.place if after else -1
+    for part in parts:
+        if after and part.sequence < after.sequence:
+            continue
+        for ordinal in part.possible:
+            place = place_of(part.sequence, ordinal)
+            if place > last:
+                yield Found(place, RowRef(part.group, ordinal), ordinal in part.certain)
+
+
+async def _count(asking: Asking, where: Predicate, parts: Sequence[Part]) -> int:
+    unsure = [
+        RowRef(part.group, ordinal) for part in parts for ordinal in part.possible - part.certain
+    ]
+    certain = sum(len(part.certain) for part in parts)
+    return certain + await count_unsure(asking, where, unsure)
+
+
+async def _take(
+    asking: Asking, where: Predicate, candidates: Iterator[Found], wanted: int
+) -> list[tuple[Found, PlainRecord]]:
+    """The first ``wanted`` candidates that match, opened and checked."""
+    given: list[tuple[Found, PlainRecord]] = []
+    while batch := list(islice(candidates, wanted - len(given))):
+        records = await opened(asking, [one.ref for one in batch])
+        given += checked(where, asking.definition, batch, records)
+    return given
+
+
+def checked(
     where: Predicate,
     definition: SchemaDefinition,
-    candidates: Sequence[_Found],
+    candidates: Sequence[Found],
     records: Sequence[PlainRecord],
-) -> Iterator[tuple[_Found, PlainRecord]]:
+) -> Iterator[tuple[Found, PlainRecord]]:
+    """The candidates that match, with their records.
+
+    Raises:
+        DoesNotOpen: one that surely matches does not.
+    """
     for candidate, record in zip(candidates, records, strict=True):
         if matches(where, record.data, definition):
             yield candidate, record
@@ -174,52 +210,92 @@ def _checked(
             raise DoesNotOpen("the index and a record contradict each other")
 
 
-def _missing(where: Predicate, state: SchemaState) -> Missing:
-    tails, definition = state.ledger.tails, state.definition
-    return lambda segment: missing(where, segment, tails, definition)
+# --- in the order of fields --------------------------------------------------------------------
 
 
-def _resolve_all(
-    where: Predicate, state: SchemaState, view: View, segments: Sequence[Opened]
-) -> list[_Part]:
-    """Candidates by group, in the order in which groups were stored."""
-    parts: list[_Part] = []
-    for segment in segments:
-        answer = resolve(where, segment, state.ledger.tails, state.definition)
-        dead = view.dead_rows(segment.segment)
-        parts += _by_group(Matches(answer.certain - dead, answer.possible - dead), segment, view)
-    parts.sort(key=lambda part: part.sequence)
-    return parts
+async def sortable(
+    asking: Asking, query: Query, found: Sequence[Resolved], *, groups: int
+) -> list[Candidates]:
+    """The rows of the first ``groups`` groups, with the columns that order them."""
+    await fill_columns(asking, [one.segment for one in found], [one.field for one in query.order])
+    return [Candidates.of(one.segment, one.answer, asking.view, groups=groups) for one in found]
 
 
-def _by_group(answer: Matches, segment: Opened, view: View) -> Iterator[_Part]:
-    for uid, base in segment.segment.groups:
-        state = view.groups[uid]
-        own = BitMap(range(base, base + state.group.count))
-        possible = (answer.possible & own).shift(-base)
-        if possible:
-            yield _Part(state.sequence, uid, (answer.certain & own).shift(-base), possible)
+async def _count_sorted(asking: Asking, where: Predicate, parts: Sequence[Candidates]) -> int:
+    groups = Groups(asking.view)
+    unsure = [groups.ref(int(place)) for part in parts for place in part.places[~part.certain]]
+    certain = sum(int(part.certain.sum()) for part in parts)
+    return certain + await count_unsure(asking, where, unsure)
 
 
-def _rows(parts: Sequence[_Part], after: _Cursor | None) -> Iterator[_Found]:
-    """Candidates in the order in which they were stored, from behind the cursor's row on."""
-    last = (after.sequence, after.ordinal) if after else (-1, -1)
-    for part in parts:
-        if part.sequence < last[0]:
-            continue
-        for ordinal in part.possible:
-            if (part.sequence, ordinal) > last:
-                certain = ordinal in part.certain
-                yield _Found(part.sequence, RowRef(part.group, ordinal), certain)
+async def _take_sorted(
+    asking: Asking,
+    query: Query,
+    parts: Sequence[Candidates],
+    start: _Cursor | None,
+    wanted: int,
+) -> list[tuple[Found, PlainRecord]]:
+    texts = Texts()
+    after = await _position(asking, query, start, texts) if start and wanted else None
+    given: list[tuple[Found, PlainRecord]] = []
+    while len(given) < wanted:
+        want = wanted - len(given)
+        ordered = await sort(asking, query, parts, texts, want=want, after=after)
+        batch = list(found_in(asking, ordered))
+        records = await opened(asking, [one.ref for one in batch])
+        given += checked(query.where, asking.definition, batch, records)
+        if len(ordered) < want:
+            break
+        after = ordered.position(-1)
+    return given
+
+
+async def sort(
+    asking: Asking,
+    query: Query,
+    parts: Sequence[Candidates],
+    texts: Texts,
+    *,
+    want: int,
+    after: Position | None = None,
+) -> Ordered:
+    """The first ``want`` candidates behind ``after``, in the order of the query."""
+    while True:
+        with asking.cost.stage("order"):
+            ordered = await asyncio.to_thread(
+                first, parts, query.order, texts, want=want, after=after
+            )
+        if ordered is not None:
+            return ordered
+        await learn_texts(asking, texts)
+
+
+def found_in(asking: Asking, ordered: Ordered) -> Iterator[Found]:
+    groups = Groups(asking.view)
+    for place, certain in zip(ordered.places.tolist(), ordered.certain.tolist(), strict=True):
+        yield Found(place, groups.ref(place), certain)
+
+
+async def _position(asking: Asking, query: Query, start: _Cursor, texts: Texts) -> Position:
+    (record,) = await opened(asking, [Groups(asking.view).ref(start.place)])
+    return position_of(
+        record, start.place, query.order, asking.state.ledger.tails, asking.definition, texts
+    )
+
+
+# --- cursors -----------------------------------------------------------------------------------
 
 
 def _encode_cursor(cursor: _Cursor) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode()
 
 
-def _decode_cursor(text: str) -> _Cursor:
+def _decode_cursor(text: str, view: View) -> _Cursor:
+    detail = "expected the next_cursor of an earlier answer"
     try:
-        return msgspec.msgpack.decode(base64.urlsafe_b64decode(text.encode()), type=_Cursor)
+        cursor = msgspec.msgpack.decode(base64.urlsafe_b64decode(text.encode()), type=_Cursor)
+        if cursor.ordinal >= 0 and Groups(view).has(cursor.place):
+            return cursor
     except (binascii.Error, msgspec.DecodeError, ValueError):
-        detail = "expected the next_cursor of an earlier answer"
-        raise InvalidQuery(detail, flaws=(Flaw("cursor", detail, "/cursor"),)) from None
+        pass
+    raise InvalidQuery(detail, flaws=(Flaw("cursor", detail, "/cursor"),))

@@ -28,7 +28,7 @@ from encrypted_records.proxy.batch_jobs import BatchJobs
 from encrypted_records.proxy.jobs import DEFAULT_BATCH, MAX_BATCH, Job, Order
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.bodies import media_type
-from encrypted_records.proxy.routes.records import number_of, only, schema_of
+from encrypted_records.proxy.routes.parameters import number_of, only, schema_of
 
 _KINDS = {"text/csv": True, "application/json": False, "application/x-ndjson": False}
 _MAX_LISTED = 1000

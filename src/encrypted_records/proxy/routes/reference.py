@@ -15,19 +15,42 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from encrypted_records.model import reference
-from encrypted_records.model.predicates import MAX_LIMIT
+from encrypted_records.model.questions import MAX_LIMIT
 from encrypted_records.proxy.answers import answer
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.forward import ends_here
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
-_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 502, 504)
+_PROBLEMS = (400, 401, 403, 404, 409, 412, 413, 415, 422, 429, 502, 504)
 _OBJECT = {"type": "object"}
 _PATH = {"type": "string", "examples": ["/api/schemas/<id>/"]}
 _RECORD = {
     "type": "object",
     "required": ["schema", "data"],
     "properties": {"schema": _PATH, "data": _OBJECT},
+}
+_CHANGE = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"schema": _PATH, "data": _OBJECT},
+}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_CONDITIONS = {
+    "schema": _PATH,
+    "where": {"type": ["object", "null"], "description": "docs/http-api.md, Search"},
+    "filters": {"type": "array", "items": _OBJECT},
+}
+_SHOWN = {"order_by": _NAMES, "fields": _NAMES}
+_PAGED = {
+    "limit": {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
+    "cursor": {"type": ["string", "null"]},
+    "count": {"type": "boolean"},
+}
+_MEASURED = {
+    "measures": {"type": "array", "items": _OBJECT},
+    "group_by": _NAMES,
+    "limit": {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
+    "order": {"enum": ["value", "-value", "count", "-count"]},
 }
 
 
@@ -46,18 +69,39 @@ BODIES: Mapping[tuple[str, str], Mapping[str, Any]] = {
         "application/json": {
             "type": "object",
             "required": ["schema"],
-            "properties": {
-                "schema": _PATH,
-                "where": {"type": ["object", "null"], "description": "docs/http-api.md, Search"},
-                "filters": {"type": "array", "items": _OBJECT},
-                "order_by": {"type": "array", "items": {"type": "string"}},
-                "fields": {"type": "array", "items": {"type": "string"}},
-                "limit": {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
-                "cursor": {"type": ["string", "null"]},
-                "count": {"type": "boolean"},
-            },
+            "properties": {**_CONDITIONS, **_SHOWN, **_PAGED},
         }
     },
+    ("POST", "/api/records/export/"): {
+        "application/json": {
+            "type": "object",
+            "required": ["schema"],
+            "properties": {**_CONDITIONS, **_SHOWN, "format": {"enum": ["ndjson", "csv"]}},
+        }
+    },
+    ("POST", "/api/records/aggregate/"): {
+        "application/json": {
+            "type": "object",
+            "required": ["schema"],
+            "properties": {**_CONDITIONS, **_MEASURED},
+        }
+    },
+    ("POST", "/api/records/explain/"): {
+        "application/json": {
+            "type": "object",
+            "required": ["schema"],
+            "properties": {**_CONDITIONS, **_SHOWN, **_PAGED, **_MEASURED},
+        }
+    },
+    ("POST", "/api/records/delete/"): {
+        "application/json": {
+            "type": "object",
+            "required": ["schema"],
+            "properties": _CONDITIONS,
+        }
+    },
+    ("PUT", "/api/records/{id}/"): {"application/json": _CHANGE},
+    ("PATCH", "/api/records/{id}/"): {"application/json": _CHANGE},
     ("POST", "/api/records/decrypt/"): {
         "application/json": {"oneOf": [_OBJECT, {"type": "array", "items": _OBJECT}]}
     },

@@ -13,6 +13,7 @@ locked in the order of their ids, so two requests never wait for each other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -314,8 +315,7 @@ def _end_rows(schema: Schema, commit: Checked, version: int) -> set[tuple[bytes,
     if len(ended) != len(keys) or store.dead_among(keys):
         raise gone
     store.add_dead((group, ordinal, version) for group, ordinal in keys)
-    for group in set(groups.values()):
-        count = sum(key[0] == group for key in keys)
+    for group, count in Counter(group for group, _ in keys).items():
         RecordGroup.objects.filter(pk=group).update(live=F("live") - count)
     return set(ended.values())
 

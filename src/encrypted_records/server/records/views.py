@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -15,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound
+from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound, TooLarge
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import Commit, PageRef, RowRef
 from encrypted_records.server import access
@@ -37,6 +38,10 @@ FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
 BROKEN = b"\x00"
 _log = logging.getLogger(__name__)
 FRAMES_BODY = {wire.MEDIA_TYPE: OpenApiTypes.BINARY}
+SINCE = OpenApiParameter("since", int)
+#: Records that one request may name by id.
+MAX_NAMED = 100
+_GONE = "there is no such record, or none that you can reach"
 
 
 def _user(request: Request) -> User:
@@ -157,54 +162,81 @@ class Job(APIView):
         return HttpResponse(status=204)
 
 
+def _since(request: Request) -> int | None:
+    """The version of the log that the caller knows, where it says so."""
+    text = request.query_params.get("since")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadInput(
+            "the parameter since is not valid",
+            flaws=(Flaw("invalid_parameter", "expected a version of the log", field="since"),),
+        )
+    return int(text)
+
+
+def _current(
+    request: Request, schema: Schema, items: Callable[[], Iterable[msgspec.Struct]]
+) -> StreamingHttpResponse:
+    """``items``, behind the log after ``since`` where the caller names a version of it.
+
+    When the log has moved on, it comes alone: what was asked for by an old state is asked again.
+    """
+    since = _since(request)
+    if since is None:
+        return _stream(items())
+    log = reading.manifest(schema, since)
+    return _stream(log if since < schema.version else chain(log, items()))
+
+
 class Manifest(APIView):
     authentication_classes = WITH_JOBS
 
-    @extend_schema(parameters=[OpenApiParameter("since", int)], responses=FRAMES)
+    @extend_schema(parameters=[SINCE], responses=FRAMES)
     def get(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """The log of a schema's commits after the version ``since``."""
-        text = request.query_params.get("since", "0")
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise BadInput(
-                "the parameter since is not valid",
-                flaws=(Flaw("invalid_parameter", "expected a version of the log", field="since"),),
-            )
-        return _stream(reading.manifest(_schema(request, schema_id), int(text)))
+        return _stream(reading.manifest(_schema(request, schema_id), _since(request) or 0))
 
 
 class Pages(APIView):
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
-    @extend_schema(request=FRAMES_BODY, responses=FRAMES)
+    @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """Index pages by segment and number, in the order asked."""
         schema = _schema(request, schema_id)
-        return _stream(reading.pages(schema, wire.decode_all(_frames(request), PageRef)))
+        wanted = wire.decode_all(_frames(request), PageRef)
+        return _current(request, schema, lambda: reading.pages(schema, wanted))
 
 
 class Rows(APIView):
     parser_classes = [FramesParser]
 
-    @extend_schema(request=FRAMES_BODY, responses=FRAMES)
+    @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """Sealed rows by group and ordinal, in the order asked."""
         schema = _schema(request, schema_id)
-        return _stream(reading.rows(schema, wire.decode_all(_frames(request), RowRef)))
+        wanted = wire.decode_all(_frames(request), RowRef)
+        return _current(request, schema, lambda: reading.rows(schema, wanted))
 
 
 class Records(APIView):
     @extend_schema(
         operation_id="records_list",
         parameters=[
-            OpenApiParameter("schema", str, required=True),
+            OpenApiParameter("schema", str),
+            OpenApiParameter("id", str, many=True),
             OpenApiParameter("limit", int),
             OpenApiParameter("offset", int),
         ],
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
-        """Live records of one schema, sealed, in the order they were stored."""
+        """Live records of one schema, sealed, in the order they were stored; or those named."""
+        named = request.query_params.getlist("id")
+        if named:
+            return Response({"results": _named(_user(request), named)})
         asked = request.query_params.get("schema")
         if asked is None:
             detail = "name the schema whose records to list: ?schema=<id>"
@@ -223,22 +255,48 @@ class RecordDetail(APIView):
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, pk: str) -> Response:
         """One live record, sealed."""
-        return Response(_record(_user(request), pk))
+        found = _record(_user(request), pk)
+        if found is None:
+            raise NotFound(_GONE)
+        return Response(found, headers={"ETag": f'"{found["version"]}"'})
 
 
-def _record(user: User, record_id: str) -> dict[str, Any]:
-    gone = NotFound("there is no such record, or none that you can reach")
+def _named(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
+    """Sealed records in the order of their ids; all of them, or none.
+
+    Raises:
+        TooLarge: more than ``MAX_NAMED``.
+        NotFound: with the places of the ids that name nothing the user reaches.
+    """
+    if len(record_ids) > MAX_NAMED:
+        raise TooLarge(f"more than {MAX_NAMED} records in one request")
+    found = [_record(user, record_id) for record_id in record_ids]
+    if found == [None]:
+        raise NotFound(_GONE)
+    if not all(found):
+        raise NotFound(
+            "some of these records are not there, or you cannot reach them",
+            flaws=tuple(
+                Flaw("unknown_reference", f"id number {at} names nothing here", field="id")
+                for at, one in enumerate(found, 1)
+                if one is None
+            ),
+        )
+    return [one for one in found if one is not None]
+
+
+def _record(user: User, record_id: str) -> dict[str, Any] | None:
     try:
         row = store.live_row_of(ids.from_text(record_id))
     except Malformed:
-        raise gone from None
+        return None
     if row is None:
-        raise gone
+        return None
     group = RecordGroup.objects.filter(pk=row.group, staging=None).first()
     if group is None:
-        raise gone
+        return None
     schema = access.schemas(user).filter(pk=group.schema_id).first()
     if schema is None:
-        raise gone
+        return None
     _note_reading(user, schema)
     return reading.sealed_record(schema, group, row)

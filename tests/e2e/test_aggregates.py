@@ -1,0 +1,148 @@
+"""Aggregates and plans over HTTP: the oracle's numbers, exact, and the costs as they were."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import aggregate_oracle, oracle
+from tests.index.strategies import Case, cases
+from tests.index.test_aggregate import list_orders, measures
+from tests.support.service import Account, Service
+from tests.support.store import Store, exact, new_schema, new_store
+
+
+@pytest.fixture(scope="module")
+def account(service: Service) -> Account:
+    return service.new_account()
+
+
+def aggregate(store: Store, **body: Any) -> Any:
+    answer = store.proxy("POST", "/api/records/aggregate/", {"schema": store.schema, **body})
+    assert answer.status == 200, answer.body
+    return exact(answer)
+
+
+@given(case=cases(), data=st.data())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_aggregates_equal_the_oracles(
+    service: Service, account: Account, case: Case, data: st.DataObject
+) -> None:
+    schema = new_schema(service, account, msgspec.Raw(case.text.encode()))
+    store = Store(service, account, schema)
+    for group in case.groups:
+        store.ingest(group)
+    where = data.draw(st.sampled_from([None, *case.asked]))
+    asked = data.draw(st.lists(measures(case.fields), min_size=1, max_size=2))
+    names = st.lists(st.sampled_from(sorted(case.fields)), min_size=1, max_size=2, unique=True)
+    body = {"measures": asked, "group_by": data.draw(names), "order": data.draw(list_orders())}
+    chosen = [record for record in case.records if oracle.holds(where, record, case.fields)]
+
+    whole = [aggregate_oracle.measured(one, chosen, case.fields) for one in asked]
+    assert aggregate(store, where=where, measures=asked) == {"measures": whole}
+    grouped = aggregate_oracle.grouped(body, chosen, case.fields)
+    assert aggregate(store, where=where, **body) == grouped
+
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
+        "x": {"type": "number", "minimum": 0, "maximum": 10, "precision": 2},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def store(service: Service) -> Store:
+    made = new_store(service, DEFINITION)
+    made.ingest([{"city": ["Rome", "Oslo"][n % 2], "n": 2**64 - 1 - n} for n in range(10)])
+    made.ingest([{"city": "Oslo", "x": 1.25}, {"x": 0.1}])
+    return made
+
+
+def test_numbers_leave_exactly_as_they_are(store: Store) -> None:
+    asked = [{"op": "sum", "field": "n"}, {"op": "sum", "field": "x"}, {"op": "avg", "field": "x"}]
+    answer = store.proxy(
+        "POST", "/api/records/aggregate/", {"schema": store.schema, "measures": asked}
+    )
+    assert f'"value":{10 * (2**64 - 1) - 45}' in answer.body.decode()
+    assert '"value":1.35}' in answer.body.decode()
+    assert '"value":0.67500000}' in answer.body.decode()
+    assert Fraction(exact(answer)["measures"][1]["value"]) == Fraction(135, 100)
+    assert isinstance(exact(answer)["measures"][1]["value"], Decimal)
+
+
+def test_deleted_and_changed_records_count_as_they_are(store: Store) -> None:
+    mine = store.another_schema(DEFINITION)
+    ids = mine.ingest([{"n": n} for n in range(5)])
+    mine.proxy("DELETE", f"/api/records/{ids[0]}/")
+    mine.proxy("PATCH", f"/api/records/{ids[1]}/", {"data": {"n": 100}})
+    asked = [{"op": "count"}, {"op": "sum", "field": "n"}, {"op": "min", "field": "n"}]
+    assert [one["value"] for one in aggregate(mine, measures=asked)["measures"]] == [4, 109, 2]
+
+
+def test_strangers_measure_nothing(store: Store) -> None:
+    stranger = Store(store.service, store.service.new_account(), store.schema)
+    for path in ("aggregate", "explain"):
+        answer = stranger.proxy("POST", f"/api/records/{path}/", {"schema": store.schema})
+        assert (answer.status, answer.json()["code"]) == (404, "not_found")
+
+
+def explain(store: Store, **body: Any) -> Any:
+    answer = store.proxy("POST", "/api/records/explain/", {"schema": store.schema, **body})
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def test_a_plan_counts_what_happened_and_shows_no_value(store: Store) -> None:
+    mine = store.another_schema(DEFINITION)
+    for city in ("Rome", "Oslo"):
+        mine.ingest([{"city": city, "n": n} for n in range(3)])
+    where = {"field": "city", "op": "eq", "value": "Rome"}
+
+    cold = explain(mine, where=where, order_by=["n"], limit=2)
+    warm = explain(mine, where=where, order_by=["n"], limit=2)
+    measured = explain(mine, where=where, measures=[{"op": "max", "field": "n"}])
+
+    assert cold["pages"] == {"memory": 0, "disk": 0, "api": 2}
+    assert warm["pages"] == {"memory": 2, "disk": 0, "api": 0}
+    for plan in (cold, warm):
+        assert (plan["kind"], plan["columns"]) == ("search", ["city", "n"])
+        assert (plan["records"], plan["segments"]["live"]) == (6, 2)
+        assert plan["rows"] == {"certain": 3, "unsure": 0, "opened": 3}
+        assert {stage["stage"] for stage in plan["stages"]} == {
+            "plan",
+            "fetch_pages",
+            "resolve",
+            "order",
+            "fetch_rows",
+        }
+    assert (measured["kind"], measured["rows"]["opened"]) == ("aggregate", 0)
+    assert "Rome" not in str([cold, warm, measured])
+
+
+def test_a_warm_question_is_one_request_to_the_api(store: Store) -> None:
+    mine = store.another_schema(DEFINITION)
+    mine.ingest([{"n": 1}])
+    where = {"field": "n", "op": "eq", "value": 1}
+    assert explain(mine, where=where)["requests"] == 2
+    assert explain(mine, where=where)["requests"] == 1
+    # What needs no row asks for the log instead: whether the caller may ask is the API's to say.
+    assert explain(mine, measures=[{"op": "count"}])["requests"] == 1
+    assert explain(mine, where={"not": where})["requests"] == 1
+
+
+def test_a_question_that_cannot_be_asked_has_no_plan(store: Store) -> None:
+    for body in ({"order_by": ["gone"]}, {"measures": [{"op": "sum", "field": "city"}]}):
+        answer = store.proxy("POST", "/api/records/explain/", {"schema": store.schema, **body})
+        assert (answer.status, answer.json()["code"]) == (400, "invalid_query")

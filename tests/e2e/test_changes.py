@@ -1,0 +1,254 @@
+"""Records are changed and deleted whole or not at all, and nobody's change is lost unseen."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.service import Answer, Service, call
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2},
+    },
+    "required": ["name"],
+}
+ADA: dict[str, Any] = {"name": "Ada", "age": 36, "height": 1.65}
+
+
+@pytest.fixture(scope="module")
+def base(service: Service) -> Store:
+    return new_store(service, DEFINITION)
+
+
+@pytest.fixture
+def store(base: Store) -> Store:
+    return base.another_schema(DEFINITION)
+
+
+def send(store: Store, method: str, record: str, body: Any = None, match: str = "") -> Answer:
+    return call(
+        method,
+        f"{store.service.proxy_url}/api/records/{record}",
+        body,
+        auth=store.account.auth,
+        headers={"If-Match": match} if match else {},
+    )
+
+
+def data_of(store: Store, record_id: str) -> Any:
+    return store.proxy("GET", f"/api/records/{record_id}/").json()["data"]
+
+
+def test_a_replaced_record_keeps_its_id_and_loses_what_was_left_out(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+
+    answer = send(store, "PUT", f"{identifier}/", {"data": {"name": "Ada Lovelace", "age": 37}})
+
+    assert answer.status == 200, answer.body
+    assert answer.json() == {
+        "id": identifier,
+        "url": f"/api/records/{identifier}/",
+        "schema": store.schema,
+        "data": {"name": "Ada Lovelace", "age": 37},
+    }
+    assert data_of(store, identifier) == {"name": "Ada Lovelace", "age": 37}
+    assert store.found({"field": "name", "op": "eq", "value": "Ada"}) == []
+    assert store.found({"field": "age", "op": "eq", "value": 37}) == [identifier]
+    assert store.search(count=True)["count"] == 1
+
+
+def test_a_merge_changes_what_it_names_and_null_removes(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+
+    changed = send(store, "PATCH", f"{identifier}/", {"data": {"age": 37, "height": None}})
+
+    assert changed.json()["data"] == {"name": "Ada", "age": 37}
+    assert data_of(store, identifier) == {"name": "Ada", "age": 37}
+    assert store.found({"field": "height", "op": "is_null"}) == [identifier]
+
+
+def test_the_etag_is_the_version_on_both_sides_and_rises_by_one(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+    path = f"/api/records/{identifier}/"
+    for version in (1, 2, 3):
+        etag = f'"{version}"'
+        assert store.proxy("GET", path).headers["ETag"] == etag
+        assert store.api("GET", path).headers["ETag"] == etag
+        changed = send(store, "PATCH", f"{identifier}/", {"data": {"age": version}}, etag)
+        assert changed.status == 200
+        assert changed.headers["ETag"] == f'"{version + 1}"'
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_a_stale_etag_changes_nothing(store: Store, method: str) -> None:
+    (identifier,) = store.ingest([ADA])
+    send(store, "PATCH", f"{identifier}/", {"data": {"age": 1}})
+    body = None if method == "DELETE" else {"data": {"name": "x"}}
+
+    for stale in ('"1"', 'W/"2"', '"1", "7"', '"x"'):
+        answer = send(store, method, f"{identifier}/", body, stale)
+        assert (answer.status, answer.json()["code"]) == (412, "precondition_failed")
+    malformed = send(store, method, f"{identifier}/", body, "2")
+    assert malformed.status == 400
+    assert data_of(store, identifier) == {**ADA, "age": 1}
+    for fresh in ('"1", "2"', "*"):
+        (copy,) = store.ingest([ADA])
+        send(store, "PATCH", f"{copy}/", {"data": {"age": 1}})
+        assert send(store, method, f"{copy}/", body, fresh).status in (200, 204)
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "code"),
+    [
+        ("PUT", {"age": 3}, "required"),
+        ("PATCH", {"name": None}, "required"),
+        ("PATCH", {"age": 200}, "maximum"),
+        ("PATCH", {"age": "old"}, "type"),
+        ("PUT", {"name": "x", "gone": 1}, "unknown_field"),
+    ],
+)
+def test_what_would_not_fit_the_schema_is_refused_with_its_place(
+    store: Store, method: str, data: dict[str, Any], code: str
+) -> None:
+    (identifier,) = store.ingest([ADA])
+
+    answer = send(store, method, f"{identifier}/", {"data": data})
+
+    assert (answer.status, answer.json()["code"]) == (400, "invalid_records")
+    assert [flaw["code"] for flaw in answer.json()["errors"]] == [code]
+    assert data_of(store, identifier) == ADA
+
+
+def test_a_body_that_is_no_change_is_refused(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+    for body in ({}, {"data": []}, {"data": ADA, "more": 1}, ADA, [ADA]):
+        assert send(store, "PUT", f"{identifier}/", body).status == 400
+    other = store.another_schema(DEFINITION)
+    assert send(store, "PUT", f"{identifier}/", {"schema": other.schema, "data": ADA}).status == 400
+    assert send(store, "PUT", f"{identifier}/", {"schema": store.schema, "data": ADA}).status == 200
+
+
+def test_a_deleted_record_is_gone_from_everywhere(store: Store) -> None:
+    gone, kept = store.ingest([ADA, ADA])
+
+    assert send(store, "DELETE", f"{gone}/").status == 204
+
+    assert store.found() == [kept]
+    assert store.found({"field": "name", "op": "eq", "value": "Ada"}) == [kept]
+    for side in (store.proxy, store.api):
+        assert side("GET", f"/api/records/{gone}/").status == 404
+    for method, body in (("DELETE", None), ("PUT", {"data": ADA}), ("PATCH", {"data": {}})):
+        assert send(store, method, f"{gone}/", body).status == 404
+    assert store.proxy("GET", f"/api/records/?schema={store.schema_id}").json()["count"] == 1
+
+
+def test_several_are_deleted_by_their_ids_all_or_none(store: Store) -> None:
+    other = store.another_schema(DEFINITION)
+    ids = [*store.ingest([ADA] * 3), *other.ingest([ADA] * 2)]
+
+    missing = send(store, "DELETE", f"?id={ids[0]}&id={store.schema_id}")
+    assert (missing.status, missing.json()["code"]) == (404, "not_found")
+    assert len(store.found()) == 3
+    deleted = send(store, "DELETE", "?" + "&".join(f"id={one}" for one in [*ids[1:], ids[1]]))
+    assert (deleted.status, deleted.json()) == (200, {"deleted": 4})
+    assert (store.found(), other.found()) == ([ids[0]], [])
+    for query in ("", "?id=short", f"?id={ids[0]}&where=1"):
+        assert send(store, "DELETE", query).status == 400
+
+
+def test_a_condition_deletes_as_many_as_were_confirmed_and_no_other_number(store: Store) -> None:
+    ids = store.ingest([{"name": f"{n % 3}{'x' * 60}{n}"} for n in range(30)])
+    # The prefix is longer than an index key, so these records are decided by opening them.
+    where = {"field": "name", "op": "prefix", "value": f"1{'x' * 60}1"}
+    chosen = [one for n, one in enumerate(ids) if n % 3 == 1 and str(n).startswith("1")]
+    body = {"schema": store.schema, "where": where}
+
+    for query in ("", "?confirm=0", f"?confirm={len(chosen) + 1}"):
+        refused = store.proxy("POST", f"/api/records/delete/{query}", body)
+        assert (refused.status, refused.json()["code"]) == (409, "confirm_count")
+        assert f"selects {len(chosen)} records" in refused.json()["detail"]
+    deleted = store.proxy("POST", f"/api/records/delete/?confirm={len(chosen)}", body)
+    assert (deleted.status, deleted.json()) == (200, {"deleted": len(chosen)})
+    assert store.found() == [one for one in ids if one not in chosen]
+    nothing = store.proxy("POST", "/api/records/delete/?confirm=0", body)
+    assert (nothing.status, nothing.json()) == (200, {"deleted": 0})
+
+
+def test_a_delete_that_says_more_than_a_condition_is_refused(store: Store) -> None:
+    store.ingest([ADA])
+    for body in ({"limit": 1}, {"where": {"field": "gone", "op": "is_null"}}, {"order_by": []}):
+        asked = {"schema": store.schema, **body}
+        assert store.proxy("POST", "/api/records/delete/?confirm=1", asked).status == 400
+    unreadable = store.proxy("POST", "/api/records/delete/?confirm=all", {"schema": store.schema})
+    assert unreadable.status == 400
+    assert len(store.found()) == 1
+
+
+def test_strangers_change_and_delete_nothing(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+    stranger = Store(store.service, store.service.new_account(), store.schema)
+    assert send(stranger, "PUT", f"{identifier}/", {"data": ADA}).status == 404
+    assert send(stranger, "DELETE", f"{identifier}/").status == 404
+    assert send(stranger, "DELETE", f"?id={identifier}").status == 404
+    everything = {"schema": store.schema}
+    assert stranger.proxy("POST", "/api/records/delete/?confirm=1", everything).status == 404
+    assert store.found() == [identifier]
+
+
+def test_changes_at_once_all_come_through_one_after_the_other(store: Store) -> None:
+    (identifier,) = store.ingest([{"name": "x"}])
+    changes = [{"age": 5}, {"height": 1.5}, {"name": "y"}]
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(
+            pool.map(lambda data: send(store, "PATCH", f"{identifier}/", {"data": data}), changes)
+        )
+
+    assert [answer.status for answer in answers] == [200] * 3
+    assert sorted(answer.headers["ETag"] for answer in answers) == ['"2"', '"3"', '"4"']
+    assert data_of(store, identifier) == {"name": "y", "age": 5, "height": 1.5}
+    assert store.search(count=True)["count"] == 1
+
+
+def test_of_changes_to_one_version_at_once_one_wins(store: Store) -> None:
+    (identifier,) = store.ingest([{"name": "x"}])
+
+    def change(age: int) -> Answer:
+        return send(store, "PATCH", f"{identifier}/", {"data": {"age": age}}, '"1"')
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(change, range(4)))
+
+    assert sorted(answer.status for answer in answers) == [200, 412, 412, 412]
+    (winner,) = [answer.json()["data"] for answer in answers if answer.status == 200]
+    assert data_of(store, identifier) == winner
+
+
+def test_many_changes_are_merged_and_only_the_newest_versions_are_found(store: Store) -> None:
+    ids = store.ingest([{"name": str(n), "age": 0} for n in range(10)])
+    for turn in range(1, 8):
+        for identifier in ids:
+            send(store, "PATCH", f"{identifier}/", {"data": {"age": turn}})
+
+    assert sorted(store.found({"field": "age", "op": "eq", "value": 7})) == sorted(ids)
+    assert store.found({"field": "age", "op": "lt", "value": 7}) == []
+    assert store.search(count=True, limit=0)["count"] == 10
+
+
+def test_a_page_of_another_site_may_not_delete(store: Store) -> None:
+    (identifier,) = store.ingest([ADA])
+    answer = call(
+        "DELETE",
+        f"{store.service.proxy_url}/api/records/{identifier}/",
+        auth=store.account.auth,
+        headers={"Origin": "https://evil.example"},
+    )
+    assert answer.json()["code"] == "cross_site"
+    assert store.found() == [identifier]

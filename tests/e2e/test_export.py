@@ -1,0 +1,170 @@
+"""An export holds every record of a search, or shows that it does not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from encrypted_records.ingest.parse_csv import CsvParser, read_header, typed
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import from_text
+from encrypted_records.proxy.resolving import BATCH
+from tests.e2e.database import database_of
+from tests.support.service import Service, call
+from tests.support.store import Store, new_store
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 2**60},
+        "x": {"type": "number", "minimum": -5, "maximum": 5, "precision": 3},
+    },
+}
+NASTY = ["", " ", "a,b", 'say "hi"', "two\nlines", "cr\r\nlf", "é\u0301", "=1+1", "\t", "\\N"]
+COUNT = 2 * BATCH + 200
+
+
+def rows() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for number in range(COUNT):
+        row = {"text": f"{NASTY[number % 10]}", "n": (number * 7919) % 1000, "x": number / 1000}
+        found.append({name: value for name, value in row.items() if (number + len(name)) % 6})
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(service: Service) -> Store:
+    made = new_store(service, DEFINITION)
+    made.ingest(rows())
+    return made
+
+
+def exported(store: Store, *, headers: dict[str, str] | None = None, **body: Any) -> Any:
+    return call(
+        "POST",
+        f"{store.service.proxy_url}/api/records/export/",
+        {"schema": store.schema, **body},
+        auth=store.account.auth,
+        headers=headers,
+    )
+
+
+def lines(answer: Any) -> list[Any]:
+    assert answer.status == 200, answer.body
+    return [json.loads(line, parse_float=Decimal) for line in answer.body.splitlines()]
+
+
+def test_every_record_is_exported_in_the_order_of_storage(store: Store) -> None:
+    answer = exported(store)
+
+    assert answer.headers["Content-Type"] == "application/x-ndjson"
+    assert lines(answer) == store.everything()
+    assert len(lines(answer)) == COUNT
+
+
+def test_an_export_is_of_any_search_and_in_any_order(store: Store) -> None:
+    where = {"field": "n", "op": "lt", "value": 700}
+    order_by = ["-n", "text"]
+    pages: list[Any] = []
+    cursor = None
+    while True:
+        page = store.search(where, order_by=order_by, limit=1000, cursor=cursor, fields=["n"])
+        pages += page["results"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert len(pages) > BATCH
+    assert lines(exported(store, where=where, order_by=order_by, fields=["n"])) == pages
+
+
+@pytest.mark.parametrize("headers", [{}, {"Accept": "text/csv"}])
+def test_a_csv_export_can_be_uploaded_again(store: Store, headers: dict[str, str]) -> None:
+    body = {} if headers else {"format": "csv"}
+    answer = exported(store, headers=headers, **body)
+
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    header = read_header(answer.body, final=True)
+    assert header is not None
+    assert (header.names, header.schema) == (("text", "n", "x"), store.schema_id)
+    parser = CsvParser(header)
+    blocks = [*parser.feed(answer.body[header.size :]), *parser.finish()]
+    definition = parse_definition(json.dumps(DEFINITION))
+    found = [typed(definition, record.data) for block in blocks for record in block.records]
+    assert found == [record["data"] for record in store.everything()]
+
+
+def test_an_absent_value_alone_in_its_row_stays_a_row(service: Service) -> None:
+    store = new_store(service, {"type": "object", "properties": {"a": {"type": "string"}}})
+    store.ingest([{"a": "x"}, {}, {"a": ""}])
+    assert exported(store, format="csv").body.splitlines()[1:] == [b"x", b",", b'""']
+
+
+def test_an_empty_export_is_empty_and_csv_has_its_header(store: Store) -> None:
+    where = {"field": "n", "op": "gt", "value": 10**9}
+    assert exported(store, where=where).body == b""
+    assert exported(store, where=where, format="csv").body.count(b"\r\n") == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{"limit": 5}, {"cursor": None}, {"count": True}, {"format": "xml"}, {"format": 1}]
+)
+def test_an_export_that_cannot_be_made_is_refused_before_it_begins(
+    store: Store, body: dict[str, Any]
+) -> None:
+    answer = exported(store, **body)
+    assert (answer.status, answer.json()["code"]) == (400, "invalid_query")
+
+
+def test_strangers_export_nothing(store: Store) -> None:
+    stranger = Store(store.service, store.service.new_account(), store.schema)
+    assert exported(stranger).status == 404
+
+
+def raw(store: Store, body: dict[str, Any]) -> tuple[int, bytes, bool]:
+    """Status, what came of the body, and whether it was whole."""
+    address = urlsplit(store.service.proxy_url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    headers = {"Authorization": store.account.auth, "Content-Type": "application/json"}
+    asked = json.dumps({"schema": store.schema, **body})
+    try:
+        connection.request("POST", "/api/records/export/", asked, headers)
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.read(), True
+        except http.client.IncompleteRead as error:
+            return answer.status, error.partial, False
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_an_export_that_fails_on_its_way_does_not_end_like_a_whole_one(
+    service: Service, form: str
+) -> None:
+    store = new_store(service, DEFINITION)
+    store.ingest([{"n": number} for number in range(BATCH + 100)])
+    with database_of(service) as database:
+        groups = database.of_schema("record_group", from_text(store.schema_id), "id")
+        (last,) = database.run(
+            "SELECT * FROM record_row WHERE group_id = %s AND ordinal = 7", groups[-1]["id"]
+        )
+        sealed = bytes(last["sealed"])
+        database.change("record_row", last, sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
+
+    status, body, whole = raw(store, {"format": form})
+
+    assert (status, whole) == (200, False)
+    rows = body.splitlines()
+    if form == "ndjson":
+        assert len(rows) == BATCH + 1
+        assert json.loads(rows[-1])["error"]["code"] == "does_not_open"
+    else:
+        assert len(rows) == BATCH + 1
+    early = raw(store, {"format": form, "order_by": ["-n"]})
+    assert (early[0], json.loads(early[1])["code"], early[2]) == (422, "does_not_open", True)

@@ -1,0 +1,236 @@
+"""Measures from columns alone, and from few opened records, equal the oracle's."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.errors import InvalidQuery
+from encrypted_records.index import aggregate as measures_module
+from encrypted_records.index.aggregate import Aggregated, aggregate
+from encrypted_records.model.aggregations import parse_aggregation
+from encrypted_records.model.predicates import matches
+from tests import aggregate_oracle, oracle
+from tests.index.questions import Question
+from tests.index.strategies import Case, accepted, cases
+from tests.index.world import World
+from tests.reference import definitions as plain
+
+
+class Aggregation(Question):
+    def __init__(self, world: World, asked: dict[str, Any]) -> None:
+        self.asked = parse_aggregation(asked, world.definition)
+        super().__init__(world, self.asked.where)
+        self.parts = [part.only(self._decided(part.places.tolist())) for part in self.parts]
+
+    def _decided(self, places: list[int]) -> Any:
+        world = self.world
+        records = [world.open(divmod(place, 2**20)) for place in places]
+        where = self.asked.where
+        return np.array([matches(where, one.data, world.definition) for one in records], bool)
+
+    def answer(self) -> Aggregated:
+        while True:
+            found = aggregate(self.asked, self.world.definition, self.parts, self.texts)
+            if found is not None:
+                return found
+            self.learn()
+
+
+def list_orders() -> st.SearchStrategy[str]:
+    return st.sampled_from(["value", "-value", "count", "-count"])
+
+
+@st.composite
+def measures(draw: st.DrawFn, fields: dict[str, plain.Field]) -> dict[str, Any]:
+    name = draw(st.sampled_from(sorted(fields)))
+    field = fields[name]
+    ops = ["count", "min", "max", "distinct"]
+    if field["type"] != "string":
+        ops += ["sum", "avg", "percentile", "histogram", "histogram"]
+    op = draw(st.sampled_from(ops))
+    asked: dict[str, Any] = {"op": op, "field": name}
+    if op == "count" and draw(st.booleans()):
+        return {"op": "count"}
+    if op == "distinct":
+        asked |= {"limit": draw(st.integers(0, 4)), "order": draw(list_orders())}
+    elif op == "percentile":
+        shares = st.one_of(st.integers(0, 100), st.decimals(0, 100, places=2))
+        asked["p"] = draw(st.one_of(shares, st.lists(shares, min_size=1, max_size=3)))
+    elif op == "histogram" and draw(st.booleans()):
+        asked["bins"] = draw(st.integers(1, 5))
+    elif op == "histogram":
+        bound = st.one_of(accepted(field), st.sampled_from([Decimal("-1e50"), Decimal("1e50")]))
+        asked["bounds"] = sorted(draw(st.lists(bound, min_size=2, max_size=4, unique=True)))
+    return asked
+
+
+def shown(asked: dict[str, Any], found: Any) -> dict[str, Any]:
+    head = {key: asked[key] for key in ("op", "field") if key in asked}
+    if asked["op"] == "percentile":
+        shares = asked["p"] if isinstance(asked["p"], list) else [asked["p"]]
+        together = zip(shares, found, strict=True)
+        return head | {"values": [{"p": p, "value": value} for p, value in together]}
+    if isinstance(found, dict):
+        return head | found
+    return head | {"value": found}
+
+
+def merged_and_not(world: World) -> Any:
+    yield world
+    world.merge()
+    yield world
+
+
+@given(cases(), st.data())
+def test_measures_over_all_that_match_are_the_oracles(case: Case, data: st.DataObject) -> None:
+    world = World(case.text)
+    for group in case.groups:
+        world.ingest(group)
+    asked = data.draw(st.lists(measures(case.fields), min_size=1, max_size=3))
+    where = data.draw(st.sampled_from([None, *case.asked]))
+    chosen = [record for record in case.records if oracle.holds(where, record, case.fields)]
+    expected = [aggregate_oracle.measured(one, chosen, case.fields) for one in asked]
+
+    for one in merged_and_not(world):
+        (whole,) = Aggregation(one, {"where": where, "measures": asked}).answer().groups
+        assert list(map(shown, asked, whole.results)) == expected
+
+
+@given(cases(), st.data())
+def test_groups_and_their_measures_are_the_oracles(case: Case, data: st.DataObject) -> None:
+    world = World(case.text)
+    for group in case.groups:
+        world.ingest(group)
+    body = {
+        "measures": data.draw(st.lists(measures(case.fields), min_size=1, max_size=2)),
+        "group_by": data.draw(
+            st.lists(st.sampled_from(sorted(case.fields)), min_size=1, max_size=3, unique=True)
+        ),
+        "limit": data.draw(st.integers(0, 5)),
+        "order": data.draw(list_orders()),
+    }
+    expected = aggregate_oracle.grouped(body, case.records, case.fields)
+
+    for one in merged_and_not(world):
+        found = Aggregation(one, body).answer()
+        assert found.total == expected["total"]
+        assert [
+            {
+                "group": dict(zip(body["group_by"], group.values, strict=True)),
+                "measures": list(map(shown, body["measures"], group.results)),
+            }
+            for group in found.groups
+        ] == expected["groups"]
+
+
+def test_sums_beyond_64_bits_are_exact() -> None:
+    text = (
+        '{"type": "object", "properties": {"n": {"type": "integer",'
+        ' "minimum": 0, "maximum": 18446744073709551615}}}'
+    )
+    world = World(text)
+    world.ingest([{"n": 2**64 - 1}] * 7 + [{"n": 2**53 + 1}])
+    asked = [{"op": "sum", "field": "n"}, {"op": "avg", "field": "n"}]
+    (whole,) = Aggregation(world, {"measures": asked}).answer().groups
+    total = 7 * (2**64 - 1) + 2**53 + 1
+    assert whole.results[0] == total
+    assert whole.results[1] == Decimal(total) / 8
+
+
+TEXT = '{"type": "object", "properties": {"f": {"type": "string"}, "g": {"type": "string"}}}'
+
+
+def test_a_lowest_text_opens_only_those_that_may_be_it() -> None:
+    world = World(TEXT)
+    long = [f"{'p' * 48}{tail}" for tail in "cab"]
+    world.ingest([{"f": value} for value in ["z", *long, "a"]])
+    extremes = [{"op": "min", "field": "f"}, {"op": "max", "field": "f"}]
+    easy = Aggregation(world, {"measures": extremes})
+    assert easy.answer().groups[0].results == ("a", "z")
+    assert easy.opened == 0
+    where = {"field": "f", "op": "gt", "value": "b"}
+    hard = Aggregation(world, {"where": where, "measures": extremes})
+    assert hard.answer().groups[0].results == (f"{'p' * 48}a", "z")
+    assert hard.opened == 3
+
+
+def test_counting_distinct_texts_opens_none() -> None:
+    world = World(TEXT)
+    world.ingest([{"f": f"{'p' * 48}{n}"} for n in range(5)] * 2)
+    asked = Aggregation(world, {"measures": [{"op": "distinct", "field": "f", "limit": 0}]})
+    assert asked.answer().groups[0].results == ({"count": 5, "values": []},)
+    assert asked.opened == 0
+
+
+def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures_module, "MAX_GROUPS", 2)
+    world = World(TEXT)
+    world.ingest([{"f": str(n)} for n in range(3)])
+    with pytest.raises(InvalidQuery) as caught:
+        Aggregation(world, {"group_by": ["f"]}).answer()
+    assert caught.value.reason == "too_many_groups"
+    where = {"field": "f", "op": "lt", "value": "2"}
+    assert Aggregation(world, {"where": where, "group_by": ["f"]}).answer().total == 2
+
+
+DEFINITION = World(
+    """{"type": "object", "properties": {
+        "s": {"type": "string"}, "n": {"type": "integer", "minimum": 0, "maximum": 9}}}"""
+).definition
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        ({"measures": []}, "type", "/measures"),
+        ({"measures": [1]}, "type", "/measures/0"),
+        ({"measures": [{"op": "median", "field": "n"}]}, "op", "/measures/0/op"),
+        ({"measures": [{"op": "sum", "field": "s"}]}, "op", "/measures/0/op"),
+        ({"measures": [{"op": "sum"}]}, "unknown_field", "/measures/0/field"),
+        ({"measures": [{"op": "min", "field": "n", "p": 5}]}, "unknown_member", "/measures/0/p"),
+        ({"measures": [{"op": "percentile", "field": "n"}]}, "type", "/measures/0/p"),
+        ({"measures": [{"op": "percentile", "field": "n", "p": 101}]}, "type", "/measures/0/p"),
+        ({"measures": [{"op": "percentile", "field": "n", "p": []}]}, "type", "/measures/0/p"),
+        ({"measures": [{"op": "histogram", "field": "n"}]}, "type", "/measures/0"),
+        (
+            {"measures": [{"op": "histogram", "field": "n", "bins": 0}]},
+            "limit",
+            "/measures/0/bins",
+        ),
+        (
+            {"measures": [{"op": "histogram", "field": "n", "bounds": [2, 1]}]},
+            "type",
+            "/measures/0/bounds/1",
+        ),
+        (
+            {"measures": [{"op": "distinct", "field": "n", "limit": 1001}]},
+            "limit",
+            "/measures/0/limit",
+        ),
+        (
+            {"measures": [{"op": "distinct", "field": "n", "order": "n"}]},
+            "order_by",
+            "/measures/0/order",
+        ),
+        ({"group_by": "n"}, "type", "/group_by"),
+        ({"group_by": ["n", "n"]}, "order_by", "/group_by"),
+        ({"group_by": ["gone"]}, "unknown_field", "/group_by/0"),
+        ({"order": []}, "order_by", "/order"),
+        ({"order_by": ["n"]}, "unknown_member", "/order_by"),
+        ({"where": {"field": "n", "op": "like"}}, "op", "/where/op"),
+    ],
+    ids=str,
+)
+def test_an_aggregate_that_cannot_be_asked_is_refused_with_its_place(
+    body: dict[str, Any], code: str, pointer: str
+) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        parse_aggregation(body, DEFINITION)
+    (flaw,) = caught.value.flaws
+    assert (flaw.code, flaw.pointer) == (code, pointer)

@@ -1,0 +1,169 @@
+"""Sorted from columns alone, and from few opened records, the rows are in the oracle's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.crypto.values import is_long, order_bytes
+from encrypted_records.errors import DoesNotOpen, InvalidQuery
+from encrypted_records.index import long_texts
+from encrypted_records.index.candidates import place_of, place_parts
+from encrypted_records.index.ordering import Ordered, Position, first, position_of
+from encrypted_records.model.questions import parse_query
+from tests import oracle
+from tests.index.questions import Question
+from tests.index.strategies import Case, cases
+from tests.index.world import Row, World
+
+
+class Sorting(Question):
+    """One question in one order."""
+
+    def __init__(self, world: World, order_by: list[str], where: Any = None) -> None:
+        query = parse_query({"where": where, "order_by": order_by}, world.definition)
+        super().__init__(world, query.where)
+        self.order = query.order
+
+    def first(self, want: int, after: Position | None = None) -> Ordered:
+        while True:
+            found = first(self.parts, self.order, self.texts, want=want, after=after)
+            if found is not None:
+                return found
+            self.learn()
+
+    def rows(self, want: int, after: Position | None = None) -> list[Row]:
+        return [place_parts(place) for place in self.first(want, after).places.tolist()]
+
+    def behind(self, row: Row) -> Position:
+        record, place, world = self.world.open(row), place_of(*row), self.world
+        return position_of(
+            record, place, self.order, world.ledger.tails, world.definition, self.texts
+        )
+
+
+def world_of(case: Case) -> World:
+    world = World(case.text)
+    for group in case.groups:
+        world.ingest(group)
+    return world
+
+
+def rows_of(case: Case) -> list[Row]:
+    return [(s, o) for s, group in enumerate(case.groups) for o in range(len(group))]
+
+
+def orders(case: Case) -> st.SearchStrategy[list[str]]:
+    names = st.lists(st.sampled_from(sorted(case.fields)), min_size=1, unique=True)
+    return names.flatmap(
+        lambda some: st.tuples(*(st.sampled_from([one, f"-{one}"]) for one in some)).map(list)
+    )
+
+
+def expected_rows(case: Case, order_by: list[str]) -> list[Row]:
+    rows = rows_of(case)
+    return [rows[number] for number in oracle.in_order(order_by, case.records, case.fields)]
+
+
+@given(cases(), st.data())
+def test_any_page_of_any_order_is_the_oracles(case: Case, data: st.DataObject) -> None:
+    world, rows = world_of(case), rows_of(case)
+    doomed = data.draw(st.lists(st.sampled_from(rows), unique=True, max_size=3))
+    world.kill(doomed)
+    order_by = data.draw(orders(case))
+    expected = [row for row in expected_rows(case, order_by) if row not in doomed]
+    for _ in range(2):
+        assert Sorting(world, order_by).rows(len(rows)) == expected
+        start = data.draw(st.integers(0, max(0, len(expected) - 1)))
+        want = data.draw(st.integers(1, len(rows)))
+        assert Sorting(world, order_by).rows(want) == expected[:want]
+        if expected:
+            page = Sorting(world, order_by)
+            assert page.rows(want, page.behind(expected[start])) == expected[start + 1 :][:want]
+        world.merge()
+
+
+@given(cases(), st.data())
+def test_a_page_begins_behind_a_row_that_is_not_there_any_more(
+    case: Case, data: st.DataObject
+) -> None:
+    world = world_of(case)
+    order_by = data.draw(orders(case))
+    expected = expected_rows(case, order_by)
+    start = data.draw(st.integers(0, len(expected) - 1))
+    world.kill([expected[start]])
+    world.merge()
+
+    page = Sorting(world, order_by)
+
+    assert page.rows(len(expected), page.behind(expected[start])) == expected[start + 1 :]
+
+
+@given(cases(), st.data())
+def test_pages_follow_on_without_opening_their_last_row(case: Case, data: st.DataObject) -> None:
+    order_by = data.draw(orders(case))
+    sorting = Sorting(world_of(case), order_by)
+    found: list[Row] = []
+    after = None
+    while page := sorting.first(2, after):
+        found += [place_parts(place) for place in page.places.tolist()]
+        after = page.position(-1)
+    assert found == expected_rows(case, order_by)
+
+
+TEXT = '{"type": "object", "properties": {"f": {"type": "string"}, "g": {"type": "string"}}}'
+
+
+def test_only_what_the_index_cannot_decide_is_opened() -> None:
+    world = World(TEXT)
+    long = [f"{'p' * 48}{tail}" for tail in "dbca"]
+    values = ["a", "z", *long, f"{'q' * 48}x", f"{'q' * 48}x", "r" * 48]
+    world.ingest([{"f": value} for value in values])
+    assert [value for value in values if is_long(order_bytes(value))] == [*long, *values[6:8]]
+
+    few = Sorting(world, ["f"])
+    assert few.rows(1) == [(0, 0)]
+    last = Sorting(world, ["-f"])
+    assert last.rows(4) == [(0, 1), (0, 8), (0, 6), (0, 7)]
+    assert (few.opened, last.opened) == (0, 0)
+    assert Sorting(world, ["f"]).rows(3) == [(0, 0), (0, 5), (0, 3)]
+    everything = Sorting(world, ["f"])
+    everything.rows(9)
+    assert everything.opened == 4
+
+
+def test_texts_that_an_earlier_field_tells_apart_are_not_opened() -> None:
+    world = World(TEXT)
+    world.ingest([{"f": str(n), "g": f"{'p' * 48}{n}"} for n in range(5)])
+    sorting = Sorting(world, ["-f", "g"])
+    assert sorting.rows(5) == [(0, n) for n in (4, 3, 2, 1, 0)]
+    assert sorting.opened == 0
+
+
+def test_too_many_long_strings_that_begin_alike_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_texts, "MAX_OPENED", 3)
+    world = World(TEXT)
+    world.ingest([{"f": f"{'p' * 48}{n}"} for n in range(4)])
+    with pytest.raises(InvalidQuery) as caught:
+        Sorting(world, ["f"]).rows(1)
+    assert caught.value.reason == "too_many_long"
+    where = {"field": "f", "op": "eq", "value": f"{'p' * 48}1"}
+    assert Sorting(world, ["f"], where).rows(1) == [(0, 1)]
+
+
+def test_a_record_that_holds_another_text_than_the_index_says_is_refused() -> None:
+    world = World(TEXT)
+    long = [f"{'p' * 48}{tail}" for tail in "ab"]
+    world.ingest([{"f": text} for text in long])
+    sorting = Sorting(world, ["f"])
+    assert first(sorting.parts, sorting.order, sorting.texts, want=2) is None
+    ((field, key), place), *_ = sorting.texts.wanted.items()
+    held = world.open(place_parts(place)).data[field]
+    for other in (None, "short", next(text for text in long if text != held)):
+        with pytest.raises(DoesNotOpen):
+            sorting.texts.answer(field, key, other, sorting.tail(field))

@@ -1,0 +1,280 @@
+"""Whatever an API answers, the proxy gives the right answer or an error with a name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from encrypted_records.model import wire
+from encrypted_records.model.records import ManifestDelta, Receipt
+from tests.proxy.lies import LIES, LIES_ABOUT_ONE, Replay, each, on, receipts
+from tests.support.front import Asked, Front, Reply, nothing, running_front
+from tests.support.proxies import running_proxy
+from tests.support.service import Account, Answer, Service, call
+from tests.support.store import new_schema
+
+#: What the proxy says of an API that lies, or does not work.
+NAMED = {
+    "log_broken",
+    "does_not_open",
+    "key_missing",
+    "api_failed",
+    "api_unreachable",
+    "http_error",
+}
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+}
+
+
+@dataclass
+class Place:
+    """An account's schema, behind a front, with a proxy of its own."""
+
+    front: Front
+    proxy: str
+    account: Account
+    schema: str
+    folder: Path
+
+    def call(self, method: str, path: str, body: Any = None) -> Answer:
+        return call(method, self.proxy + path, body, auth=self.account.auth)
+
+    def post(self, path: str, **body: Any) -> Answer:
+        return self.call("POST", f"/api/records/{path}/", {"schema": self.schema, **body})
+
+    def ingest(self, rows: list[dict[str, Any]]) -> list[str]:
+        answer = self.call(
+            "POST",
+            "/api/records/ingest/",
+            [{"schema": self.schema, "data": row} for row in rows],
+        )
+        assert answer.status == 201, answer.body
+        return [one["id"] for one in answer.json()]
+
+
+@pytest.fixture(scope="module")
+def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Four commits: two groups, a changed and a deleted record."""
+    folder = tmp_path_factory.mktemp("hostile")
+    account = service.new_account()
+    schema = new_schema(service, account, DEFINITION)
+    with running_front(service.base_url) as front, running_proxy(front.url, folder) as proxy:
+        made = Place(front, proxy, account, schema, folder)
+        ids = made.ingest([{"name": f"name {n}", "n": n} for n in range(4)])
+        made.ingest([{"name": f"name {n}", "n": n} for n in range(4, 8)])
+        changed = made.call("PATCH", f"/api/records/{ids[1]}/", {"data": {"n": 50}})
+        assert changed.status == 200
+        assert made.call("DELETE", f"/api/records/{ids[2]}/").status == 204
+        yield made
+
+
+QUESTIONS: dict[str, Callable[[Place], Answer]] = {
+    "all": lambda place: place.post("search", count=True),
+    "some": lambda place: place.post(
+        "search", where={"field": "n", "op": "ge", "value": 3}, count=True
+    ),
+    "sorted": lambda place: place.post("search", order_by=["-name"], limit=3),
+    "none": lambda place: place.post("search", where={"field": "n", "op": "eq", "value": 99}),
+    "measured": lambda place: place.post("aggregate", measures=[{"op": "sum", "field": "n"}]),
+    "exported": lambda place: place.post("export", order_by=["n"]),
+    "listed": lambda place: place.call(
+        "GET", f"/api/records/?schema={place.schema.split('/')[-2]}"
+    ),
+}
+
+
+def ask_all(place: Place) -> dict[str, Answer]:
+    return {name: question(place) for name, question in QUESTIONS.items()}
+
+
+@pytest.fixture(scope="module")
+def truth(place: Place) -> dict[str, bytes]:
+    answers = ask_all(place)
+    assert {answer.status for answer in answers.values()} == {200}
+    assert answers["all"].json()["count"] == 7
+    assert answers["measured"].json()["measures"][0]["value"] == 0 + 50 + 3 + 4 + 5 + 6 + 7
+    return {name: answer.body for name, answer in answers.items()}
+
+
+def named(answer: Answer) -> bool:
+    return answer.status in (422, 502, 504) and answer.json()["code"] in NAMED
+
+
+def right_or_named(found: dict[str, Answer], truth: dict[str, bytes]) -> None:
+    for name, answer in found.items():
+        if answer.status == 200:
+            assert answer.body == truth[name], name
+        else:
+            assert named(answer), (name, answer.status, answer.body)
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_an_error_and_never_another_answer(
+    place: Place, truth: dict[str, bytes], name: str
+) -> None:
+    with place.front.telling(LIES[name]):
+        right_or_named(ask_all(place), truth)
+    assert {k: answer.body for k, answer in ask_all(place).items()} == truth
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_proxy_that_has_seen_nothing_is_told_no_lie_either(
+    place: Place, truth: dict[str, bytes], name: str, tmp_path: Path
+) -> None:
+    """With the keyring and the newest heads of another, and an empty memory."""
+    shutil.copytree(place.folder / "proxy", tmp_path / "data" / "proxy")
+    with running_proxy(place.front.url, tmp_path / "data") as proxy:
+        fresh = Place(place.front, proxy, place.account, place.schema, tmp_path)
+        with place.front.telling(LIES[name]):
+            found = ask_all(fresh)
+            right_or_named(found, truth)
+        assert {k: answer.body for k, answer in ask_all(fresh).items()} == truth
+
+
+@pytest.mark.parametrize("name", LIES_ABOUT_ONE)
+def test_a_lie_about_one_record_is_an_error(place: Place, name: str) -> None:
+    first, other = place.ingest([{"name": "one", "n": 1}, {"name": "two", "n": 2}])
+    path = f"/api/records/{first}/"
+    with place.front.telling(LIES_ABOUT_ONE[name]):
+        # The replayed answer is to the other record, and then to this one's earlier version.
+        place.call("GET", f"/api/records/{other}/")
+        for method, body in (("GET", None), ("PATCH", {"data": {"n": 9}}), ("DELETE", None)):
+            assert named(place.call(method, path, body)), (method, name)
+    assert place.call("GET", path).json()["data"] == {"name": "one", "n": 1}
+    assert place.call("DELETE", path).status == 204
+    assert place.call("DELETE", f"/api/records/{other}/").status == 204
+
+
+def test_an_old_version_of_a_record_is_not_passed_off_as_the_present_one(place: Place) -> None:
+    (identifier,) = place.ingest([{"name": "old", "n": 1}])
+    path = f"/api/records/{identifier}/"
+    with place.front.telling(Replay(("records",))):
+        assert place.call("GET", path).json()["data"] == {"name": "old", "n": 1}
+        changed = place.call("PATCH", path, {"data": {"name": "new"}})
+        assert changed.status == 200
+        assert place.call("GET", path).json()["code"] == "log_broken"
+    assert place.call("GET", path).json()["data"] == {"name": "new", "n": 1}
+    place.call("DELETE", path)
+
+
+@pytest.mark.parametrize("members", [{"version": 10**6}, {"version": 1}, {"id": bytes(16)}])
+def test_a_receipt_that_lies_ends_in_no_wrong_answer(place: Place, members: Any) -> None:
+    before = len(place.post("search").json()["results"])
+    with place.front.telling(receipts(**members)):
+        stored = place.call(
+            "POST",
+            "/api/records/ingest/",
+            [{"schema": place.schema, "data": {"name": "x", "n": 3}}],
+        )
+    assert stored.status == 201 or named(stored)
+    results = place.post("search").json()["results"]
+    assert len(results) == before + 1
+    assert place.call("DELETE", f"/api/records/{results[-1]['id']}/").status == 204
+
+
+def test_a_commit_that_the_api_only_claims_to_have_stored_is_missed(
+    service: Service, tmp_path: Path
+) -> None:
+    def claim(asked: Asked) -> Reply | None:
+        if asked.path != "/api/commits/":
+            return None
+        bodies = [wire.decode_commit_body(one.commit) for one in wire.decode_uploads(asked.body)]
+        found = [Receipt(body.id, body.schema, body.seen + 1) for body in bodies]
+        return Reply(201, {"Content-Type": wire.MEDIA_TYPE}, wire.encode(found))
+
+    account = service.new_account()
+    schema = new_schema(service, account, DEFINITION)
+    with running_front(service.base_url) as front, running_proxy(front.url, tmp_path) as proxy:
+        place = Place(front, proxy, account, schema, tmp_path)
+        place.ingest([{"name": "a"}])
+        front.invent = claim
+        place.ingest([{"name": "b"}])
+        front.invent = nothing
+        for answer in ask_all(place).values():
+            assert (answer.status, answer.json()["code"]) == (422, "log_broken")
+
+
+def test_what_this_proxy_has_not_seen_may_be_hidden_but_the_answer_is_whole(
+    place: Place, tmp_path: Path
+) -> None:
+    """The honest limit: such an answer is that of an earlier version, exactly."""
+    before = {name: answer.body for name, answer in ask_all(place).items()}
+    known: list[int] = []
+
+    def hide(asked: Asked, reply: Reply) -> Reply:
+        """Confirm whatever version the proxy names as the newest."""
+
+        def unmoved(delta: ManifestDelta) -> ManifestDelta:
+            known.append(delta.version - len(delta.entries))
+            return msgspec.structs.replace(delta, version=known[-1], entries=[])
+
+        return on(("manifest",), each(ManifestDelta, unmoved))(asked, reply) or reply
+
+    shutil.copytree(place.folder / "proxy", tmp_path / "data" / "proxy")
+    with running_proxy(place.front.url, tmp_path / "data") as elsewhere:
+        other = Place(place.front, elsewhere, place.account, place.schema, tmp_path)
+        (identifier,) = other.ingest([{"name": "elsewhere", "n": 1}])
+        with place.front.telling(hide):
+            # These need no rows, so that the manifest alone confirms them.
+            for name in ("measured", "none"):
+                assert QUESTIONS[name](place).body == before[name]
+        assert known
+        found = place.post("search", count=True).json()["count"]
+        assert found == json.loads(before["all"])["count"] + 1
+        assert other.call("DELETE", f"/api/records/{identifier}/").status == 204
+
+
+def test_lost_answers_are_asked_for_again_and_nothing_is_stored_twice(place: Place) -> None:
+    before = place.post("search", count=True).json()["count"]
+    lost = {"commits": 2, "rows": 1, "manifest": 1}
+
+    def lose(asked: Asked, reply: Reply) -> Reply | None:
+        name = asked.path.partition("?")[0].rstrip("/").rpartition("/")[2]
+        if lost.get(name, 0):
+            lost[name] -= 1
+            return None
+        return reply
+
+    with place.front.telling(lose):
+        (identifier,) = place.ingest([{"name": "once", "n": 1}])
+        assert place.post("search", count=True).json()["count"] == before + 1
+        changed = place.call("PATCH", f"/api/records/{identifier}/", {"data": {"n": 2}})
+        assert (changed.status, changed.headers["ETag"]) == (200, '"2"')
+    assert lost == {"commits": 0, "rows": 0, "manifest": 0}
+    assert place.call("DELETE", f"/api/records/{identifier}/").status == 204
+    assert place.post("search", count=True).json()["count"] == before
+
+
+def test_no_request_to_the_api_shows_a_value(place: Place) -> None:
+    """Conditions, orders and cursors stay here; the front has seen everything that left."""
+    place.front.forget()
+    secret = "Zq-secret-name"
+    (identifier,) = place.ingest([{"name": secret, "n": 77}])
+    where = {"field": "name", "op": "eq", "value": secret}
+    page = place.post("search", where=where, order_by=["name"], limit=1, count=True)
+    assert page.json()["count"] == 1
+    place.post("search", order_by=["-name"], limit=1, cursor=_cursor(place))
+    place.post("aggregate", where=where, measures=[{"op": "max", "field": "name"}])
+    place.call("PATCH", f"/api/records/{identifier}/", {"data": {"name": secret + "!"}})
+    place.call("DELETE", f"/api/records/{identifier}/")
+    assert place.front.asked
+    for asked in place.front.asked:
+        assert secret.encode() not in asked.body
+        assert secret not in asked.path
+
+
+def _cursor(place: Place) -> str:
+    cursor: str = place.post("search", order_by=["-name"], limit=1).json()["next_cursor"]
+    return cursor
