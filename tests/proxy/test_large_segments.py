@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.client.api import Known
 from encrypted_records.index.merge import Tier
 from encrypted_records.index.resolve import missing, resolve
 from encrypted_records.ingest.seal import seal
@@ -59,9 +60,11 @@ class Proxy:
         self.asked: list[Sequence[PageRef]] = []
         original = parts.api.pages
 
-        async def pages(schema: bytes, wanted: Sequence[PageRef], auth: str) -> Any:
+        async def pages(
+            schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
+        ) -> Any:
             self.asked.append(wanted)
-            return await original(schema, wanted, auth)
+            return await original(schema, wanted, auth, known=known)
 
         parts.api.pages = pages  # type: ignore[method-assign]
 
@@ -75,7 +78,7 @@ class Proxy:
         asked = parse_query({"where": where}, self.state.definition).where
         place = (self.state.ledger.tails, self.state.definition)
         view = self.state.ledger.view()
-        segments = await self.parts.search._reader.segments(
+        segments = await self.parts.asker._reader.segments(
             self.caller, self.state, view.segments, lambda one: missing(asked, one, *place)
         )
         found = [
@@ -85,7 +88,7 @@ class Proxy:
 
     def merger(self, *tiers: Tier) -> Merger:
         parts = self.parts
-        reader = parts.search._reader
+        reader = parts.asker._reader
         return Merger(parts.api, parts.schemas, reader, reader._pager, tiers)
 
 
@@ -144,6 +147,15 @@ def test_large_segments_answer_over_http_before_and_after_a_merge(store: Store, 
             found = store.ask(where=where, count=True, limit=3).json()
             assert found["count"] == count
             assert len(found["results"]) == min(3, count)
+        ages = sorted((number % 90 for number in range(MANY)), reverse=True)
+        page = store.search(order_by=["-age", "name"], limit=4, fields=["age", "name"])
+        assert [one["data"]["age"] for one in page["results"]] == [ages[0]] * 4
+        assert page["results"][0]["data"]["name"] == page["results"][1]["data"]["name"]
+        measures = [{"op": "sum", "field": "age"}, {"op": "distinct", "field": "city"}]
+        body = {"schema": store.schema, "measures": measures}
+        total, cities = store.proxy("POST", "/api/records/aggregate/", body).json()["measures"]
+        assert total["value"] == 2 * sum(ages)
+        assert cities["count"] == 7
 
     async def fill(proxy: Proxy) -> None:
         for _ in range(2):
@@ -195,7 +207,7 @@ def test_a_damaged_page_on_disk_is_fetched_anew(store: Store, run: Run) -> None:
     async def fill(proxy: Proxy) -> None:
         await proxy.ingest([person(number) for number in range(MANY)])
         await proxy.count(where)
-        stored = proxy.parts.search._reader._pager._stored
+        stored = proxy.parts.asker._reader._pager._stored
         stored._database.execute("UPDATE page SET data = zeroblob(16384)")
 
     async def ask(proxy: Proxy) -> None:
