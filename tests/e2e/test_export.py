@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from encrypted_records.ingest.blocks import Place
 from encrypted_records.ingest.parse_csv import CsvParser, read_header, typed
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
@@ -92,7 +93,7 @@ def test_a_csv_export_can_be_uploaded_again(store: Store, headers: dict[str, str
     header = read_header(answer.body, final=True)
     assert header is not None
     assert (header.names, header.schema) == (("text", "n", "x"), store.schema_id)
-    parser = CsvParser(header)
+    parser = CsvParser(header, Place(header.size, 1))
     blocks = [*parser.feed(answer.body[header.size :]), *parser.finish()]
     definition = parse_definition(json.dumps(DEFINITION))
     found = [typed(definition, record.data) for block in blocks for record in block.records]

@@ -71,7 +71,7 @@ def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     account = service.new_account()
     schema = new_schema(service, account, DEFINITION)
     with running_front(service.base_url) as front, running_proxy(front.url, folder) as proxy:
-        made = Place(front, proxy, account, schema, folder)
+        made = Place(front, proxy.url, account, schema, folder)
         ids = made.ingest([{"name": f"name {n}", "n": n} for n in range(4)])
         made.ingest([{"name": f"name {n}", "n": n} for n in range(4, 8)])
         changed = made.call("PATCH", f"/api/records/{ids[1]}/", {"data": {"n": 50}})
@@ -136,7 +136,7 @@ def test_a_proxy_that_has_seen_nothing_is_told_no_lie_either(
     """With the keyring and the newest heads of another, and an empty memory."""
     shutil.copytree(place.folder / "proxy", tmp_path / "data" / "proxy")
     with running_proxy(place.front.url, tmp_path / "data") as proxy:
-        fresh = Place(place.front, proxy, place.account, place.schema, tmp_path)
+        fresh = Place(place.front, proxy.url, place.account, place.schema, tmp_path)
         with place.front.telling(LIES[name]):
             found = ask_all(fresh)
             right_or_named(found, truth)
@@ -197,7 +197,7 @@ def test_a_commit_that_the_api_only_claims_to_have_stored_is_missed(
     account = service.new_account()
     schema = new_schema(service, account, DEFINITION)
     with running_front(service.base_url) as front, running_proxy(front.url, tmp_path) as proxy:
-        place = Place(front, proxy, account, schema, tmp_path)
+        place = Place(front, proxy.url, account, schema, tmp_path)
         place.ingest([{"name": "a"}])
         front.invent = claim
         place.ingest([{"name": "b"}])
@@ -224,7 +224,7 @@ def test_what_this_proxy_has_not_seen_may_be_hidden_but_the_answer_is_whole(
 
     shutil.copytree(place.folder / "proxy", tmp_path / "data" / "proxy")
     with running_proxy(place.front.url, tmp_path / "data") as elsewhere:
-        other = Place(place.front, elsewhere, place.account, place.schema, tmp_path)
+        other = Place(place.front, elsewhere.url, place.account, place.schema, tmp_path)
         (identifier,) = other.ingest([{"name": "elsewhere", "n": 1}])
         with place.front.telling(hide):
             # These need no rows, so that the manifest alone confirms them.

@@ -21,7 +21,7 @@ from encrypted_records.proxy.access import READING
 from encrypted_records.proxy.jobs import Order
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.jobs import order_of
-from encrypted_records.proxy.routes.records import schema_of
+from encrypted_records.proxy.routes.parameters import schema_of
 from encrypted_records.proxy.tus import protocol
 from encrypted_records.proxy.tus.protocol import Append, Create, Describe, Show
 from encrypted_records.proxy.upload_store import Upload
