@@ -39,7 +39,7 @@ from encrypted_records.index.segments import Built
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.predicates import parse_query
+from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import PAGE_BYTES, PlainRecord
 
 _STRINGS = ("uuid", "email", "first", "last", "city", "country", "status")
