@@ -70,6 +70,18 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     assert "newer version" in refusal(tmp_path)
 
 
+def test_a_database_that_an_app_of_earlier_versions_migrated_is_not_newer(tmp_path: Path) -> None:
+    with running_api(tmp_path):
+        pass
+    with sqlite3.connect(tmp_path / "data" / "api" / "db.sqlite3") as database:
+        database.execute(
+            "INSERT INTO django_migrations (app, name, applied)"
+            " VALUES ('token_blacklist', '0001_initial', '2026-01-01')"
+        )
+    with running_api(tmp_path) as api:
+        assert api.call("GET", "/api/status/").status == 200
+
+
 def test_two_apis_may_start_at_once_on_one_new_database(
     tmp_path: Path, postgresql: NewDatabase
 ) -> None:
