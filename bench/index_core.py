@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from bench.support.libmongocrypt import records_per_second as libmongocrypt
 from bench.support.table import Row, show
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index import columns
 from encrypted_records.index.building import Builder, Shell
