@@ -146,6 +146,8 @@ class Shell:
             self.run(line)
         found = self.run("ers record search --schema patient --limit 1")
         self.told["RECORD"] = json.loads(found)["id"]
+        old = self.run("ers record ingest patients.json --schema patient").splitlines()[0]
+        self.told["OLD"] = json.loads(old)["id"]
         sent = self.run("ers organization invitation create guest@example.org")
         self.told["SENT"] = json.loads(sent)["id"]
         job = self.run("ers job upload people.csv --schema patient")

@@ -79,6 +79,18 @@ def parse(text: str) -> dict[str, Any]:
     return _Parser(text).whole()
 
 
+def parse_measure(text: str) -> dict[str, Any]:
+    """The measure that a text such as ``percentile(age, 50, 90)`` says.
+
+    Numbers are the ``p`` of percentile, the ``limit`` of distinct, and of histogram the number of
+    ``bins`` or, where there are several, its ``bounds``.
+
+    Raises:
+        InvalidSetting: it is no measure; the message points at the place.
+    """
+    return _Parser(text).measure()
+
+
 def fields_of(where: Mapping[str, Any]) -> list[str]:
     """The fields that a condition compares, in its order."""
     if "field" in where:
@@ -151,6 +163,36 @@ class _Parser:
             )
             raise self.problem(self.token.at, "expected the end, and, or or", hint)
         return found
+
+    def measure(self) -> dict[str, Any]:
+        op = self.take()
+        if op.kind != "word":
+            raise self.problem(op.at, "expected a measure", "such as count, avg(age)")
+        found: dict[str, Any] = {"op": op.text.lower()}
+        if self.takes_sign("("):
+            found["field"] = self.field()
+            numbers = []
+            while self.takes_sign(","):
+                numbers.append(self.value(op))
+            self.expect_sign(")", "after the field and numbers of a measure")
+            found |= self.numbered(op, numbers)
+        if self.token.kind != "end":
+            raise self.problem(self.token.at, "expected the end of the measure")
+        return found
+
+    def numbered(self, op: _Token, numbers: list[Any]) -> dict[str, Any]:
+        match op.text.lower(), numbers:
+            case _, []:
+                return {}
+            case "percentile", _:
+                return {"p": numbers}
+            case "distinct", [limit]:
+                return {"limit": limit}
+            case "histogram", [bins]:
+                return {"bins": bins}
+            case "histogram", _:
+                return {"bounds": numbers}
+        raise self.problem(op.at, f"{op.text} takes a field and no such numbers")
 
     def expression(self) -> dict[str, Any]:
         return self.joined("or", lambda: self.joined("and", self.negation))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from encrypted_records.errors import InvalidSetting
 
@@ -79,6 +81,39 @@ def _begin(path: str, size: int) -> bytes:
             return file.read(size)
     except OSError as error:
         raise cannot_read(path, error) from None
+
+
+@contextmanager
+def written(path: str | None) -> Iterator[IO[bytes]]:
+    """What to write a result to: standard output, or a file that is there when it is whole.
+
+    Raises:
+        InvalidSetting: the file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    draft = Path(f"{path}.part")
+    try:
+        file = draft.open("xb")
+    except FileExistsError:
+        hint = f"if no other export is running, delete {draft}"
+        raise InvalidSetting(f"another export to {path} is running", hint=hint) from None
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        with file:
+            yield file
+        draft.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def cannot_write(path: str, error: OSError) -> InvalidSetting:
+    return InvalidSetting(f"{path} cannot be written: {(error.strerror or 'it fails').lower()}")
 
 
 def cannot_read(path: str, error: OSError) -> InvalidSetting:

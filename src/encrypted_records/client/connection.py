@@ -103,7 +103,7 @@ class Connection:
         answer = await self._transport.request(
             method,
             path,
-            data=None if body is None else _encoder.encode(body),
+            data=None if body is None else encoded(body),
             headers=sent,
             params=params,
         )
@@ -126,6 +126,11 @@ class Connection:
             params = None  # the link holds them
             for one in results:
                 yield one
+
+
+def encoded(body: Any) -> bytes:
+    """``body`` as JSON whose numbers are exact."""
+    return _encoder.encode(body)
 
 
 def typed(found: Any, kind: type[T]) -> T:

@@ -16,6 +16,7 @@ import msgspec
 from encrypted_records.client.connection import typed
 from encrypted_records.client.jobs import Jobs
 from encrypted_records.client.keyring import KeyringCalls
+from encrypted_records.client.records import Records
 from encrypted_records.client.resources import Resources
 from encrypted_records.client.uploads import Uploads
 from encrypted_records.errors import ApiFailed
@@ -81,7 +82,7 @@ class Found:
     results: tuple[FoundRecord, ...]
 
 
-class ProxyClient(Resources, Jobs, Uploads, KeyringCalls):
+class ProxyClient(Resources, Records, Jobs, Uploads, KeyringCalls):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem

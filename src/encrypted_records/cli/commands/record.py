@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from encrypted_records.cli import expressions
-from encrypted_records.cli.files import read_objects
+from encrypted_records.cli.bars import bar
+from encrypted_records.cli.files import read_objects, written
 from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.questions import first, measured, named, question
 from encrypted_records.cli.records import MAX_DIRECT, records_from
 from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.sources import source_of_items
-from encrypted_records.cli.terminal import say, warn
+from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.cli.uploading import Order, finish, send
 from encrypted_records.errors import InvalidSetting
 
@@ -127,71 +129,29 @@ async def search(
     """
     if all_ and limit is not None:
         raise click.UsageError("--all and --limit contradict each other")
-    asked = None if expression is None else expressions.parse(expression)
-    condition = _both(asked, where)
-    found = await session.names.schema(schema, dataset)
-    known = list(found["schema"]["properties"])
-    if asked is not None:
-        _check(expressions.fields_of(asked), known)
+    found, condition, known = await question(session, schema, dataset, expression, where)
     if count:
         page = await session.client.search(found["url"], where=condition, limit=0)
         say(str(page.count))
         return
-    wanted = None if fields is None else _named(fields, known)
+    wanted = None if fields is None else named(fields, known)
     most = None if all_ else limit or _SHOWN
     # One more than is shown tells whether there are more.
     records = session.client.search_all(
         found["url"],
         where=condition,
-        order_by=None if order_by is None else _named(order_by, known),
+        order_by=None if order_by is None else named(order_by, known),
         fields=wanted,
         limit=None if most is None else most + 1,
     )
     columns = ["id", *(wanted or known)] if output.form == "table" else wanted or known
     shown = await output.many(
-        (asdict(one) async for one in _first(records, most)),
+        (asdict(one) async for one in first(records, most)),
         columns,
         lambda one: {"id": one["id"], **one["data"]},
     )
     if output.form == "table":
         warn(f"{shown} record{'' if shown == 1 else 's'}")
-
-
-async def _first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[Any]:
-    count = 0
-    async for one in records:
-        if count == most:
-            warn(f"there are more than {most}: --all shows all, --limit another number")
-            return
-        count += 1
-        yield one
-
-
-def _both(asked: dict[str, Any] | None, where: str | None) -> dict[str, Any] | None:
-    """The ``where`` that an expression and JSON say together."""
-    parts: list[Any] = [] if asked is None else [asked]
-    if where is not None:
-        from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
-
-        parts.append(strict_json.loads(where))
-    return {"and": parts} if len(parts) > 1 else parts[0] if parts else None
-
-
-def _named(text: str, known: list[str]) -> list[str]:
-    """Field names, separated by commas; each may have a - before it where it is none's name."""
-    if text in known:
-        return [text]
-    names = [part.strip() for part in text.split(",")]
-    _check((name if name in known else name.removeprefix("-") for name in names), known)
-    return names
-
-
-def _check(names: Iterable[str], known: list[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise InvalidSetting(
-                f"the schema has no field {name}", hint=f"its fields are {', '.join(known)}"
-            )
 
 
 @record.command(short_help="Show one.")
@@ -230,3 +190,171 @@ async def decrypt(session: Session, file: str, output: Output) -> None:
                 yield one
 
     await output.many(opened(), ("id", "data"))
+
+
+@record.command(short_help="Count, add up, average, group.")
+@click.argument("expression", required=False)
+@_schema
+@_dataset
+@click.option("--where", metavar="JSON", help="The condition as JSON, as the HTTP API takes it.")
+@click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="MEASURE",
+    help="count, min(F), max(F), sum(F), avg(F), percentile(F, 50, 90), histogram(F, 10),"
+    " distinct(F); may be repeated. count if left out.",
+)
+@click.option("--group-by", metavar="FIELDS", help="A result for each value of these.")
+@click.option("--order", help="Of groups: value, -value, count or -count.")
+@click.option("--limit", type=click.IntRange(0), help="At most so many groups; 100 if left out.")
+@connected(organization=True)
+@takes_output
+async def aggregate(
+    session: Session,
+    expression: str | None,
+    schema: str,
+    dataset: str | None,
+    where: str | None,
+    measures: tuple[str, ...],
+    group_by: str | None,
+    order: str | None,
+    limit: int | None,
+    output: Output,
+) -> None:
+    """Measure the records that fit EXPRESSION, or all, without opening them.
+
+    \b
+    Examples:
+      ers record aggregate --schema patient 'age >= 18' --measure 'avg(age)' --measure count
+      ers record aggregate --schema patient --group-by city --order=-count
+    """
+    texts = measures or ("count",)
+    asked = [expressions.parse_measure(one) for one in texts]
+    found, condition, known = await question(session, schema, dataset, expression, where)
+    groups = None if group_by is None else named(group_by, known)
+    answer = await session.client.aggregate(
+        found["url"], asked, where=condition, group_by=groups, order=order, limit=limit
+    )
+    columns = list(texts) if groups is None else [*groups, *texts]
+    rows = [answer] if groups is None else answer["groups"]
+
+    async def things() -> AsyncIterator[Mapping[str, Any]]:
+        for one in rows:
+            yield one
+
+    await output.many(things(), columns, lambda one: measured(one, texts))
+    if groups is not None and answer["total"] > len(rows):
+        warn(f"there are {answer['total']} groups: --limit shows more")
+
+
+@record.command(short_help="Write all records that fit a condition to a file.")
+@click.argument("expression", required=False)
+@_schema
+@_dataset
+@click.option("--where", metavar="JSON", help="The condition as JSON, as the HTTP API takes it.")
+@click.option("--order-by", metavar="FIELDS", help="Such as city,-age.")
+@click.option("--fields", metavar="FIELDS", help="Only these, such as name,age.")
+@click.option("--format", "form", type=click.Choice(["csv", "ndjson"]), help="ndjson if left out.")
+@click.option("--file", type=click.Path(dir_okay=False), help="Standard output if left out.")
+@connected(organization=True)
+async def export(
+    session: Session,
+    expression: str | None,
+    schema: str,
+    dataset: str | None,
+    where: str | None,
+    order_by: str | None,
+    fields: str | None,
+    form: str | None,
+    file: str | None,
+) -> None:
+    """Write all records that fit EXPRESSION, or all, of one moment. CSV can be uploaded again.
+
+    An export that breaks off leaves no file; on standard output the exit code tells.
+
+    \b
+    Examples:
+      ers record export --schema patient --format csv --file patients.csv
+      ers record export --schema patient 'city = "Oslo"' --order-by age > oslo.ndjson
+    """
+    found, condition, known = await question(session, schema, dataset, expression, where)
+    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
+    asked = session.client.export(
+        found["url"],
+        form,
+        where=condition,
+        order_by=None if order_by is None else named(order_by, known),
+        fields=None if fields is None else named(fields, known),
+    )
+    with written(file) as out, bar("exporting", of_bytes=True) as move:
+        done = 0
+        async with asked as pieces:
+            async for piece in pieces:
+                out.write(piece)
+                done += len(piece)
+                move(done, None)
+
+
+@record.command(short_help="Change fields of one.")
+@click.argument("id")
+@click.option("--file", type=_FILE, required=True, help="A JSON object; - is standard input.")
+@click.option("--replace", is_flag=True, help="The file holds all fields, not only the changed.")
+@connected()
+@takes_output
+async def update(
+    session: Session,
+    id: str,  # noqa: A002
+    file: str,
+    replace: bool,
+    output: Output,
+) -> None:
+    """Change the fields of a record that a JSON object names; null removes one. The id stays.
+
+    \b
+    Example:
+      echo '{"age": 37}' | ers record update "$RECORD" --file -
+    """
+    found = read_objects(file)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise InvalidSetting(f"{file} holds {len(found)} values, and one JSON object is expected")
+    data = found[0]
+    record = await session.client.change_record(id, data, replace=replace)
+    output.one(record["data"] if output.form in ("table", "csv") else record)
+
+
+@record.command(short_help="Delete one, or all that fit a condition.")
+@click.argument("id", required=False)
+@click.option("--schema", metavar="NAME", help="Where those are that --matching names.")
+@_dataset
+@click.option("--matching", metavar="EXPRESSION", help="Delete all records that fit.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected(organization=True)
+async def delete(
+    session: Session,
+    id: str | None,  # noqa: A002
+    schema: str | None,
+    dataset: str | None,
+    matching: str | None,
+    yes: bool,
+) -> None:
+    """Delete the record of an id, or all of a schema that fit a condition. They are counted first,
+    and deleted only if there are as many then.
+
+    \b
+    Examples:
+      ers record delete "$OLD" --yes
+      ers record delete --schema patient --matching 'age > 120' --yes
+    """
+    if (id is None) == (schema is None) or (schema is None) != (matching is None):
+        raise click.UsageError("name an id, or --schema and --matching")
+    if id is not None:
+        confirm(f"Delete the record {id}?", yes=yes)
+        await session.client.delete_record(id)
+        say("Deleted 1 record.")
+        return
+    found, condition, _known = await question(session, schema or "", dataset, matching, None)
+    count = (await session.client.search(found["url"], where=condition, limit=0)).count or 0
+    confirm(f"Delete {count} records?", yes=yes)
+    deleted = await session.client.delete_matching(found["url"], condition or {}, confirm=count)
+    say(f"Deleted {deleted} record{'' if deleted == 1 else 's'}.")

@@ -1,0 +1,140 @@
+"""``ers record`` sorts, measures, exports, changes and deletes what the service has."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.cli.expressions import parse_measure
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import InvalidSetting, ProxyUnreachable
+from tests.cli.command import Ers
+
+DEFINITION = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+            "city": {"type": "string"},
+        },
+        "required": ["name"],
+    }
+)
+PEOPLE = [
+    {"name": "Ada", "age": 36, "city": "Oslo"},
+    {"name": "Grace", "age": 85, "city": "Oslo"},
+    {"name": "Alan", "age": 41, "city": "Rome"},
+    {"name": "Edsger", "city": ""},
+]
+
+
+@pytest.fixture
+def people(ers: Ers) -> str:
+    slug = f"people-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    ers.done(
+        *("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-"),
+        typed=DEFINITION,
+    )
+    ers.done("record", "create", "--schema", slug, "--file", "-", typed=json.dumps(PEOPLE))
+    return slug
+
+
+def names(ers: Ers, schema: str, *more: str) -> list[str]:
+    found = ers.done("record", "search", "--schema", schema, *more)
+    return [one["data"]["name"] for one in found.lines]
+
+
+def test_a_search_is_sorted_by_several_fields(ers: Ers, people: str) -> None:
+    assert names(ers, people, "--order-by=-age") == ["Grace", "Alan", "Ada", "Edsger"]
+    assert names(ers, people, "--order-by", "city,-age") == ["Edsger", "Grace", "Ada", "Alan"]
+
+
+def test_measures_of_all_and_of_groups(ers: Ers, people: str) -> None:
+    ask = ("record", "aggregate", "--schema", people)
+
+    assert ers.done(*ask).one["measures"] == [{"op": "count", "value": 4}]
+    both = ers.done(*ask, "age > 40", "--measure", "max(age)", "--measure", "count").one
+    assert [one["value"] for one in both["measures"]] == [85, 2]
+
+    table = ers.done(*ask, "--group-by", "city", "--measure", "sum(age)", "-o", "csv").out
+    assert table.splitlines() == ["city,sum(age)", '"",', "Oslo,121", "Rome,41"]
+    few = ers.done(*ask, "--group-by", "city", "--order=-count", "--limit", "1")
+    assert few.one["group"] == {"city": "Oslo"}
+    assert "there are 3 groups" in few.err
+
+
+@pytest.mark.parametrize(
+    ("text", "measure"),
+    [
+        ("count", {"op": "count"}),
+        ("Count(age)", {"op": "count", "field": "age"}),
+        ("percentile(age, 50, 99.9)", {"op": "percentile", "field": "age", "p": [50, 99.9]}),
+        ("histogram(age, 4)", {"op": "histogram", "field": "age", "bins": 4}),
+        ("histogram(`a b`,0,18)", {"op": "histogram", "field": "a b", "bounds": [0, 18]}),
+        ("distinct(city, 5)", {"op": "distinct", "field": "city", "limit": 5}),
+    ],
+)
+def test_a_measure_is_read(text: str, measure: dict[str, Any]) -> None:
+    found = parse_measure(text)
+    assert found.keys() == measure.keys()
+    assert all(str(found[name]) == str(measure[name]) or name == "p" for name in measure)
+    assert [float(one) for one in found.get("p", [])] == measure.get("p", [])
+
+
+@pytest.mark.parametrize("text", ["", "(age)", "avg(", "avg(age", "avg()", "avg(age, 3)", "avg x"])
+def test_what_is_no_measure_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="at character"):
+        parse_measure(text)
+
+
+def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    ers.done("record", "export", "--schema", people, "--file", file, "--order-by", "name")
+    assert file.read_text().splitlines()[0].startswith("name,age,city,schema_id:")
+    assert list(tmp_path.glob("*.part")) == []
+
+    ers.done("job", "upload", file)
+    assert len(names(ers, people, "name = 'Ada'")) == 2
+
+
+def test_an_export_that_breaks_off_leaves_no_file(
+    ers: Ers, people: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Transport, answer: Any) -> Any:
+        yield b"name,age\n"
+        raise ProxyUnreachable("cut")
+
+    monkeypatch.setattr(Transport, "_chunks", broken)
+    said = ers("record", "export", "--schema", people, "--file", tmp_path / "out.csv")
+    assert said.code == 5
+    assert list(tmp_path.glob("out*")) == []
+
+
+def test_a_record_is_changed_in_part_or_as_a_whole(ers: Ers, people: str) -> None:
+    record = ers.done("record", "search", "--schema", people, "name = 'Ada'").one["id"]
+    update = ("record", "update", record, "--file", "-")
+
+    changed = ers.done(*update, typed='{"age": 37, "city": null}').one
+    assert (changed["id"], changed["data"]) == (record, {"name": "Ada", "age": 37})
+    replaced = ers.done(*update, "--replace", typed='{"name": "Ada L."}').one
+    assert replaced["data"] == {"name": "Ada L."}
+    assert ers(*update, typed='{"age": 131}').code == 6
+    assert ers(*update, typed='[{"age": 1}, {"age": 2}]').code == 2
+
+
+def test_records_are_deleted_by_id_or_by_condition(ers: Ers, people: str) -> None:
+    record = ers.done("record", "search", "--schema", people, "name = 'Ada'").one["id"]
+    matching = ("record", "delete", "--schema", people, "--matching", "age > 40")
+
+    assert ers(*matching).code == 2
+    assert ers("record", "delete", record, "--schema", people).code == 2
+    assert ers.done(*matching, "--yes").out == "Deleted 2 records.\n"
+    assert ers.done("record", "delete", record, "--yes").out == "Deleted 1 record.\n"
+    assert ers("record", "delete", record, "--yes").code == 3
+    assert names(ers, people) == ["Edsger"]
