@@ -8,7 +8,8 @@ from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.ledger import View
-from encrypted_records.index.merge import Tier, merge, worth_merging
+from encrypted_records.index.merge import LONGEST_DEAD, Tier, merge, worth_merging
+from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Segment
 from tests.index.world import World
 
@@ -23,13 +24,14 @@ def view(*counts: int, form: str = "mini") -> View:
     return View(1, segments, {}, {})
 
 
+NOW = 10**12
 SMALL, MIDDLE, LARGE = 4096, 1 << 16, 1 << 20
 
 
 def chosen(view: View, few: int) -> list[int]:
     """With up to ``few`` segments that may be live in each of the tiers."""
     tiers = [Tier(capacity, few) for capacity in (SMALL, MIDDLE, LARGE)]
-    return [int.from_bytes(segment.uid, "big") for segment in worth_merging(view, tiers)]
+    return [int.from_bytes(segment.uid, "big") for segment in worth_merging(view, tiers, now=NOW)]
 
 
 def test_few_small_segments_are_left_alone() -> None:
@@ -92,6 +94,38 @@ def test_segments_with_many_dead_rows_are_merged_by_themselves() -> None:
     assert decayed(5001, 0) == [1]
     assert decayed(9000, 9000) == []
     assert decayed(9000 + 4551, 9000) == [1]
+
+
+def test_rows_that_died_long_ago_are_merged_away_however_few() -> None:
+    long_ago, lately = NOW - LONGEST_DEAD - 1, NOW - LONGEST_DEAD
+    group = bytes(16)
+
+    def decayed(purged: int, *deaths: tuple[int, int]) -> list[int]:
+        dead = BitMap(range(sum(rows for _, rows in deaths)))
+        (segment,) = view(1000 - purged).segments
+        one = msgspec.structs.replace(segment, purged=purged)
+        return chosen(View(1, (one,), {}, {group: dead}, {group: deaths}), 9)
+
+    assert decayed(0, (lately, 2)) == []
+    assert decayed(0, (long_ago, 1), (lately, 1)) == [0]
+    # The merge came between the two, or in the middle of the second.
+    assert decayed(1, (long_ago, 1), (lately, 1)) == []
+    assert decayed(2, (long_ago, 1), (long_ago, 2)) == [0]
+
+
+def test_the_log_tells_when_rows_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(TEXT)
+    world.ingest([{"a": letter} for letter in "abcd"])
+    for moment, rows in ((5000, [(0, 0)]), (7000, [(0, 1), (0, 3)])):
+        made = moment.to_bytes(6, "big") + new_id()[6:]
+        monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda made=made: made)
+        world.kill(rows)
+    monkeypatch.undo()
+    (segment,) = world.ledger.view().segments
+    assert world.ledger.view().dying_since(segment) == 5000
+    world.merge()
+    (segment,) = world.ledger.view().segments
+    assert world.ledger.view().dying_since(segment) is None
 
 
 def test_merging_keeps_every_row_under_its_group_and_ordinal() -> None:

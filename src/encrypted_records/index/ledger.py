@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.errors import ErsError, LogBroken
-from encrypted_records.model import wire
+from encrypted_records.model import ids, wire
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import (
     Commit,
@@ -59,6 +59,8 @@ class View:
     segments: tuple[Segment, ...]
     groups: Mapping[bytes, GroupState]
     dead: Mapping[bytes, BitMap]
+    #: per group, when rows died: milliseconds since 1970 and how many, of each commit in turn
+    deaths: Mapping[bytes, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def dead_rows(self, segment: Segment) -> BitMap:
         """Local ordinals of the segment's rows that are no longer live."""
@@ -66,6 +68,20 @@ class View:
             BitMap(),
             *(self.dead[uid].shift(base) for uid, base in segment.groups if uid in self.dead),
         )
+
+    def dying_since(self, segment: Segment) -> int | None:
+        """When the first of those rows died that are dead and still in the segment; in
+        milliseconds since 1970. None where there is none."""
+        left = len(self.dead_rows(segment)) - segment.purged
+        since: int | None = None
+        # A merge leaves out all that is dead by then, so what is left died last.
+        deaths = (death for uid, _ in segment.groups for death in self.deaths.get(uid, ()))
+        for moment, rows in sorted(deaths, reverse=True):
+            if left <= 0:
+                break
+            since = moment
+            left -= rows
+        return since
 
     def is_live(self, group: bytes, ordinal: int) -> bool:
         state = self.groups.get(group)
@@ -105,6 +121,7 @@ class Ledger:
     _groups: dict[bytes, GroupState] = field(default_factory=dict)
     _segments: dict[bytes, Segment] = field(default_factory=dict)
     _dead: dict[bytes, BitMap] = field(default_factory=dict)
+    _deaths: dict[bytes, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     #: uids of every segment there ever was; a replaced one must not come back
     _indexed: set[bytes] = field(default_factory=set)
     _commits: set[bytes] = field(default_factory=set)
@@ -133,7 +150,11 @@ class Ledger:
 
     def view(self) -> View:
         return View(
-            self.version, tuple(self._segments.values()), dict(self._groups), dict(self._dead)
+            self.version,
+            tuple(self._segments.values()),
+            dict(self._groups),
+            dict(self._dead),
+            dict(self._deaths),
         )
 
     def knows(self, head: Head) -> bool:
@@ -188,6 +209,8 @@ class Ledger:
         for uid, ordinals in killed.items():
             # A view may hold the old set, so it is replaced and never changed.
             self._dead[uid] = self._dead.get(uid, BitMap()) | BitMap(ordinals)
+            death = (ids.milliseconds(body.id), len(ordinals))
+            self._deaths[uid] = (*self._deaths.get(uid, ()), death)
         for uid in body.replaced:
             del self._segments[uid]
         for segment in body.segments:

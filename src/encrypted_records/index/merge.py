@@ -41,16 +41,22 @@ class Tier:
 #: The first is for the small segments that direct ingests leave, and is merged at once.
 TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
 
-#: The part of a segment's rows that may be dead before it is merged by itself.
+#: The part of a segment's rows that may be dead before it is merged by itself, and for how long
+#: a single one may be, in milliseconds.
 MOST_DEAD = 0.05
+LONGEST_DEAD = 30 * 24 * 3600 * 1000
 
 
-def worth_merging(view: View, tiers: Sequence[Tier] = TIERS) -> tuple[Segment, ...]:
+def worth_merging(view: View, tiers: Sequence[Tier] = TIERS, *, now: int) -> tuple[Segment, ...]:
     """The segments to merge next; none where all is well.
 
     A segment that fills more than half of its tier counts as one of the next, so that no row is
     rewritten more often than it takes to fill half a segment. Of the last tier such segments are
-    left alone. Dead rows go when there are many in one segment: what was deleted is to be gone.
+    left alone. Dead rows go when there are many in one segment, or some that died long ago: what
+    was deleted is to be gone.
+
+    Args:
+        now: milliseconds since 1970.
     """
     below = -1
     for tier in tiers:
@@ -61,7 +67,7 @@ def worth_merging(view: View, tiers: Sequence[Tier] = TIERS) -> tuple[Segment, .
         chosen = _oldest(own, tier.capacity)
         if len(chosen) > 1:
             return chosen
-    decayed = [one for one in view.segments if _is_decayed(view, one)]
+    decayed = [one for one in view.segments if _is_decayed(view, one, now)]
     return _oldest(decayed, tiers[-1].capacity)
 
 
@@ -76,9 +82,12 @@ def _oldest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
     return tuple(chosen)
 
 
-def _is_decayed(view: View, segment: Segment) -> bool:
+def _is_decayed(view: View, segment: Segment, now: int) -> bool:
     dead = len(view.dead_rows(segment)) - segment.purged
-    return dead > MOST_DEAD * segment.count
+    if dead > MOST_DEAD * segment.count:
+        return True
+    since = view.dying_since(segment)
+    return since is not None and now - since > LONGEST_DEAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,11 @@ def new_id() -> bytes:
     return uuid_utils.uuid7().bytes
 
 
+def milliseconds(identifier: bytes) -> int:
+    """When an identifier was made, in milliseconds since 1970."""
+    return int.from_bytes(identifier[:6], "big")
+
+
 def to_text(identifier: bytes) -> str:
     return _codec.encode(uuid.UUID(bytes=identifier), pad_length=ID_LENGTH)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -86,7 +87,8 @@ class Merger:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _worth_merging(self, state: SchemaState) -> bool:
-        return bool(worth_merging(state.ledger.view(), self._lower.get(state.id, self._tiers)))
+        tiers = self._lower.get(state.id, self._tiers)
+        return bool(worth_merging(state.ledger.view(), tiers, now=_now()))
 
     async def _in_background(self, caller: Caller, state: SchemaState) -> None:
         try:
@@ -111,7 +113,7 @@ class Merger:
             Conflict: another proxy merged some of the same segments first.
         """
         ledger = state.ledger
-        inputs = worth_merging(ledger.view(), tiers)
+        inputs = worth_merging(ledger.view(), tiers, now=_now())
         if not inputs:
             return None
         built = await self._built(caller, state, inputs)
@@ -158,3 +160,7 @@ class Merger:
                 if isinstance(segment, PagedSegment):
                     segment.blocks.clear()
         return await asyncio.to_thread(merging.finish)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
