@@ -29,6 +29,7 @@ from starlette.requests import HTTPConnection
 from encrypted_records.client.api import Api
 from encrypted_records.errors import NotAuthenticated
 from encrypted_records.model import ids
+from encrypted_records.model.tokens import expiry
 
 #: Methods that change nothing.
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -95,10 +96,6 @@ class _Entry:
     caller_until: float = 0.0
 
 
-class _Claims(msgspec.Struct):
-    exp: float = 0.0
-
-
 class Access:
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -147,12 +144,12 @@ class Access:
         """The Authorization value for these credentials, and until when to use it."""
         match credentials.scheme:
             case "bearer":
-                return f"Bearer {credentials.secret}", _expiry(credentials.secret)
+                return f"Bearer {credentials.secret}", expiry(credentials.secret)
             case "basic":
                 token = await self._api.access_token(*_pair(credentials.secret))
             case _:
                 token = await self._api.session_token(_session_headers(credentials))
-        return f"Bearer {token}", _expiry(token) - EARLY_SECONDS
+        return f"Bearer {token}", expiry(token) - EARLY_SECONDS
 
 
 def _pair(basic: str) -> tuple[str, str]:
@@ -174,16 +171,3 @@ def _session_headers(credentials: Credentials) -> Mapping[str, str]:
         "Cookie": f"{_SESSION}={credentials.secret}; {_CSRF}={cookie}",
         "X-CSRFToken": header,
     }
-
-
-def _expiry(token: str) -> float:
-    """When a token expires; 0 where it does not say.
-
-    Only a hint for when to ask again. The signature is for the API to check.
-    """
-    try:
-        payload = token.split(".")[1]
-        claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-        return msgspec.json.decode(claims, type=_Claims).exp
-    except (IndexError, binascii.Error, msgspec.DecodeError):
-        return 0.0

@@ -64,7 +64,7 @@ def note_for_all(user: User, action: Action) -> None:
 
 def note_once(user: User, action: Action, organization_id: str, subject: str) -> None:
     """As :func:`note`, but not again within a minute, by this process."""
-    if cache.add(f"audit {user.pk} {action} {subject}", True, _ONCE_IN):
+    if cache.add(f"audit:{user.pk}:{action}:{subject}", True, _ONCE_IN):
         note(user, action, organization_id, subject)
 
 
