@@ -11,27 +11,6 @@ from tests.browser.census import Census
 from tests.browser.visitor import Visitor
 
 
-def add_filter(visitor: Visitor, number: int, field: str, op: str, value: str) -> None:
-    """One more row of the filter builder; each choice is answered before the next is made."""
-    page = visitor.page
-    visitor.press("Add a filter")
-    page.locator(f"#field-{number}").wait_for()
-    for part, choice in (("field", field), ("op", op)):
-        chooser = page.locator(f"#{part}-{number}")
-        if chooser.locator("option:checked").inner_text() != choice:
-            with page.expect_response("**/search/"):
-                chooser.select_option(label=choice)
-    expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
-    page.locator(f"#value-{number}").fill(value)
-
-
-def shown_numbers(visitor: Visitor, column: str) -> list[int]:
-    headers = visitor.page.locator("table.records thead th").all_inner_texts()
-    place = [text.split()[0] if text.split() else "" for text in headers].index(column) + 1
-    cells = visitor.page.locator(f"table.records tbody td:nth-child({place})")
-    return [int(text) for text in cells.all_inner_texts()]
-
-
 def test_filters_find_what_the_rows_say_and_leave_no_trace(
     visitor: Visitor, census: Census
 ) -> None:
@@ -40,11 +19,11 @@ def test_filters_find_what_the_rows_say_and_leave_no_trace(
     assert visitor.found().startswith("200 records, 1 to 50")
     page = visitor.page
 
-    add_filter(visitor, 0, "age", "is at least", "50")
+    visitor.add_filter(0, "age", "is at least", "50")
     visitor.press("Search")
     old = [row for row in census.rows if row["age"] >= 50]
     expect(page.locator(".found")).to_contain_text(f"{len(old)} records")
-    add_filter(visitor, 1, "education", "is one of", "Bachelors\nMasters")
+    visitor.add_filter(1, "education", "is one of", "Bachelors\nMasters")
     visitor.press("Search")
     learned = [row for row in old if row["education"] in ("Bachelors", "Masters")]
     expect(page.locator(".found")).to_contain_text(f"{len(learned)} records")
@@ -76,7 +55,7 @@ def test_a_value_that_cannot_be_meant_is_named_and_the_filters_stay(
     visitor.log_in(census.account)
     visitor.go(census.page("search"))
 
-    add_filter(visitor, 0, "age", "is", "old")
+    visitor.add_filter(0, "age", "is", "old")
     visitor.press("Search")
 
     expect(visitor.page.get_by_role("alert")).to_contain_text("age: expected a number")
@@ -86,16 +65,16 @@ def test_a_value_that_cannot_be_meant_is_named_and_the_filters_stay(
 def test_pages_of_results_go_forth_and_back(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     visitor.go(census.page("search"))
-    first = shown_numbers(visitor, "fnlwgt")
+    first = visitor.numbers("fnlwgt")
 
     visitor.press("Next page")
     expect(visitor.page.locator(".found")).to_contain_text("51 to 100 shown")
-    second = shown_numbers(visitor, "fnlwgt")
+    second = visitor.numbers("fnlwgt")
     visitor.press("Previous page")
     expect(visitor.page.locator(".found")).to_contain_text("1 to 50 shown")
 
     assert first + second == [row["fnlwgt"] for row in census.rows[:100]]
-    assert shown_numbers(visitor, "fnlwgt") == first
+    assert visitor.numbers("fnlwgt") == first
 
 
 def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:

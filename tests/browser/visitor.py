@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.support.service import Account, Service
 
@@ -79,6 +79,26 @@ class Visitor:
 
     def found(self) -> str:
         return self.page.locator(".found").inner_text()
+
+    def add_filter(self, number: int, field: str, op: str, value: str) -> None:
+        """One more row of the filter builder; each choice is answered before the next is made."""
+        page = self.page
+        self.press("Add a filter")
+        page.locator(f"#field-{number}").wait_for()
+        for part, choice in (("field", field), ("op", op)):
+            chooser = page.locator(f"#{part}-{number}")
+            if chooser.locator("option:checked").inner_text() != choice:
+                with page.expect_response("**/search/"):
+                    chooser.select_option(label=choice)
+        expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
+        page.locator(f"#value-{number}").fill(value)
+
+    def numbers(self, column: str) -> list[int]:
+        """What the results show in a column."""
+        headers = self.page.locator("table.records thead th").all_inner_texts()
+        place = [text.split()[0] if text.split() else "" for text in headers].index(column) + 1
+        cells = self.page.locator(f"table.records tbody td:nth-child({place})")
+        return [int(text) for text in cells.all_inner_texts()]
 
     def serious_flaws(self) -> list[str]:
         """What axe finds on this page that keeps people from using it, in light and in dark."""

@@ -1,0 +1,97 @@
+"""Sorting, looking, exporting and changing, as somebody does it at the pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.browser.census import Census, stored_census
+from tests.browser.visitor import Visitor
+from tests.support.service import Service
+
+
+def test_a_column_sorts_by_a_click_both_ways(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    ages = sorted(row["age"] for row in census.rows)
+
+    visitor.press("age")
+    expect(visitor.page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    assert visitor.numbers("age") == ages[:50]
+    visitor.page.locator("th[aria-sort] button").click()
+    expect(visitor.page.locator("th[aria-sort=descending]")).to_have_count(1)
+    assert visitor.numbers("age") == ages[::-1][:50]
+
+
+def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("look"))
+    visitor.picture("look")
+    assert visitor.serious_flaws() == []
+    women = sum(row["sex"] == "Female" for row in census.rows)
+
+    visitor.press(f"sex is Female: {women} records")
+
+    expect(visitor.page.locator(".found")).to_contain_text(f"{women} records")
+    drawn = [
+        int(re.findall(r"(\d+) records?$", label)[0])
+        for label in visitor.page.get_by_role("button", name=re.compile("^age ")).evaluate_all(
+            "bars => bars.map(bar => bar.ariaLabel)"
+        )
+    ]
+    assert sum(drawn) == women
+    visitor.go(census.page("search"))
+    assert visitor.found().startswith(f"{women} records")
+
+
+def test_what_is_found_can_be_exported(visitor: Visitor, census: Census) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    visitor.add_filter(0, "age", "is at least", "50")
+    visitor.press("Search")
+    old = [row for row in census.rows if row["age"] >= 50]
+    expect(visitor.page.locator(".found")).to_contain_text(f"{len(old)} records")
+
+    with visitor.page.expect_download() as download:
+        visitor.press("JSON, one object a line")
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert [json.loads(line)["data"] for line in lines] == old
+    with visitor.page.expect_download() as download:
+        visitor.press("CSV")
+    assert len(Path(download.value.path()).read_text().splitlines()) == len(old) + 1
+
+
+def test_a_record_is_changed_by_one_and_refused_to_the_other(
+    visitor: Visitor, site: Service
+) -> None:
+    census = stored_census(site, 3)
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    visitor.page.get_by_role("link", name="Open record 2", exact=True).click()
+    record = visitor.page.url
+    visitor.press("Edit")
+    other = Visitor(site, visitor.page.context.new_page(), [])
+    other.page.goto(f"{record}edit/")
+
+    visitor.type("age", "64")
+    visitor.type("workclass", "")
+    visitor.press("Save")
+    visitor.page.wait_for_url(record)
+    shown = visitor.page.locator("dl.facts").inner_text()
+    other.type("age", "12")
+    other.press("Save")
+
+    assert re.search(r"age\s+64\b", shown)
+    assert re.search(r"workclass\s+missing", shown)
+    expect(other.page.get_by_role("alert")).to_contain_text("Somebody else has changed")
+    other.page.goto(record)
+    assert re.search(r"age\s+64\b", other.page.locator("dl.facts").inner_text())
+
+    visitor.press("Delete…")
+    visitor.press("Delete for good")
+    assert visitor.found().startswith("2 records")
