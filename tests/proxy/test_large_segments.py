@@ -147,6 +147,7 @@ def test_large_segments_answer_over_http_before_and_after_a_merge(store: Store, 
             found = store.ask(where=where, count=True, limit=3).json()
             assert found["count"] == count
             assert len(found["results"]) == min(3, count)
+            assert store.ask(where=where, count=True, limit=0).json()["count"] == count
         ages = sorted((number % 90 for number in range(MANY)), reverse=True)
         page = store.search(order_by=["-age", "name"], limit=4, fields=["age", "name"])
         assert [one["data"]["age"] for one in page["results"]] == [ages[0]] * 4

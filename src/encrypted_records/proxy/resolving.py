@@ -13,8 +13,8 @@ from pyroaring import BitMap
 from encrypted_records.index.candidates import Candidates, Groups
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.paged import Opened
-from encrypted_records.index.resolve import Matches, missing, resolve
-from encrypted_records.model.predicates import Predicate, matches
+from encrypted_records.index.resolve import Matches, count, missing, missing_to_count, resolve
+from encrypted_records.model.predicates import And, Or, Predicate, matches
 from encrypted_records.model.records import PlainRecord, RowRef
 from encrypted_records.proxy.asking import Asking
 
@@ -44,6 +44,29 @@ async def resolved(asking: Asking, where: Predicate) -> list[Resolved]:
     asking.cost.certain = sum(len(one.answer.certain) for one in found)
     asking.cost.unsure = sum(len(one.answer.possible) for one in found) - asking.cost.certain
     return found
+
+
+async def counted(asking: Asking, where: Predicate) -> int | None:
+    """How many records match, where directories tell it: of one comparison or its negation, and
+    of segments without dead rows. Else None.
+
+    Raises:
+        Moved, DoesNotOpen, NotFound: as :meth:`Asking.segments`.
+    """
+    view = asking.view
+    if isinstance(where, And | Or) or any(
+        len(view.dead_rows(segment)) > segment.purged for segment in view.segments
+    ):
+        return None
+    place = (asking.state.ledger.tails, asking.definition)
+    with asking.cost.stage("fetch_pages"):
+        segments = await asking.segments(lambda one: missing_to_count(where, one, *place))
+    counts = [count(where, segment, *place) for segment in segments]
+    known = [one for one in counts if one is not None]
+    if len(known) < len(counts):
+        return None
+    asking.cost.certain = sum(known)
+    return asking.cost.certain
 
 
 def _resolve_all(asking: Asking, where: Predicate, segments: Sequence[Opened]) -> list[Resolved]:

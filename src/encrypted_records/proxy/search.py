@@ -33,6 +33,7 @@ from encrypted_records.proxy.asking import Asker, Asking
 from encrypted_records.proxy.resolving import (
     Resolved,
     count_unsure,
+    counted,
     fill_columns,
     learn_texts,
     opened,
@@ -113,6 +114,10 @@ async def answer(asking: Asking, query: Query) -> Answer:
         Moved: as :class:`Asking`.
     """
     start = None if query.cursor is None else _decode_cursor(query.cursor, asking.view)
+    if query.count and not query.limit and start is None:
+        known = await counted(asking, query.where)
+        if known is not None:
+            return Answer(known, None, [], asking.definition, query.fields)
     groups = start.groups if start else len(asking.view.groups)
     found = await resolved(asking, query.where)
     # One row more than asked for tells whether there is a next page.
