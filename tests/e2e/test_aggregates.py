@@ -142,6 +142,24 @@ def test_a_warm_question_is_one_request_to_the_api(store: Store) -> None:
     assert explain(mine, where={"not": where})["requests"] == 1
 
 
+def test_the_state_of_the_index_is_told_to_those_who_reach_the_schema(store: Store) -> None:
+    mine = store.another_schema(DEFINITION)
+    first, _ = mine.ingest([{"n": 1}, {"n": 2}])
+    mine.proxy("DELETE", f"/api/records/{first}/")
+    mine.search()
+    path = f"/api/records/status/?schema={mine.schema_id}"
+
+    found = mine.proxy("GET", path).json()
+
+    assert (found["version"], found["records"], found["dead"]) == (2, 1, 1)
+    assert found["segments"] == {"live": 1, "mini": 1, "paged": 0}
+    assert found["merge_pending"] is True, "half of the only segment is dead"
+    assert found["memory"]["segments"]["count"] >= 1
+    assert found["memory"]["segments"]["bytes"] > 0
+    stranger = Store(store.service, store.service.new_account(), mine.schema)
+    assert stranger.proxy("GET", path).status == 404
+
+
 def test_a_question_that_cannot_be_asked_has_no_plan(store: Store) -> None:
     for body in ({"order_by": ["gone"]}, {"measures": [{"op": "sum", "field": "city"}]}):
         answer = store.proxy("POST", "/api/records/explain/", {"schema": store.schema, **body})

@@ -65,6 +65,12 @@ class _Recent(Generic[K, V]):
         with self._lock:
             return list(self._values)
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many values, and their bytes."""
+        with self._lock:
+            return len(self._values), self._held
+
     def clear(self) -> None:
         with self._lock:
             self._values.clear()
@@ -104,6 +110,12 @@ class SegmentCache:
         gone = set(uids)
         self._segments.drop(place for place in self._segments.places() if place[1] in gone)
         self._blocks.drop(place for place in self._blocks.places() if place[0] in gone)
+
+    @property
+    def figures(self) -> dict[str, dict[str, int]]:
+        """What is held for all schemas of all users of this proxy."""
+        held = {"segments": self._segments.held, "pages": self._blocks.held}
+        return {name: {"count": count, "bytes": size} for name, (count, size) in held.items()}
 
     def clear(self) -> None:
         self._segments.clear()

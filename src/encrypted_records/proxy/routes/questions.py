@@ -10,6 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from encrypted_records.index.aggregate import Group
+from encrypted_records.index.ledger import View
+from encrypted_records.index.merge import worth_merging
 from encrypted_records.model.aggregations import (
     Aggregation,
     Distinct,
@@ -21,7 +23,7 @@ from encrypted_records.proxy import explaining
 from encrypted_records.proxy.answers import answer, record_json
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.bodies import read_object
-from encrypted_records.proxy.routes.parameters import schema_of
+from encrypted_records.proxy.routes.parameters import only, schema_of
 
 
 async def search(request: Request) -> Response:
@@ -87,6 +89,32 @@ def _result(name: str, measure: Measure, result: Any) -> dict[str, Any]:
     return head
 
 
+async def status(request: Request) -> Response:
+    """GET /api/records/status/?schema=<id>: the state of a schema's index, and of the cache."""
+    parts = parts_of(request)
+    caller = await parts.caller(request)
+    only(request, {"schema"})
+    state = await parts.schemas.fresh(
+        caller, schema_of(parts, request.query_params.get("schema", ""))
+    )
+    view = state.ledger.view()
+    return answer(
+        {
+            "version": view.version,
+            "records": view.count,
+            "dead": sum(len(rows) for rows in view.dead.values()),
+            "segments": _segments(view),
+            "merge_pending": bool(worth_merging(view)),
+            "memory": parts.segments.figures,
+        }
+    )
+
+
+def _segments(view: View) -> dict[str, int]:
+    forms = Counter(segment.form for segment in view.segments)
+    return {"live": forms.total(), "mini": forms["mini"], "paged": forms["paged"]}
+
+
 async def explain(request: Request) -> Response:
     """POST /api/records/explain/: what answering this search or aggregate took."""
     parts = parts_of(request)
@@ -95,14 +123,13 @@ async def explain(request: Request) -> Response:
     schema = schema_of(parts, body.get("schema"))
     plan = await explaining.explain(parts.asker, caller, schema, body)
     view, cost = plan.asking.view, plan.asking.cost
-    forms = Counter(segment.form for segment in view.segments)
     return answer(
         {
             "kind": plan.kind,
             "version": view.version,
             "records": view.count,
             "columns": plan.columns,
-            "segments": {"live": forms.total(), "mini": forms["mini"], "paged": forms["paged"]},
+            "segments": _segments(view),
             "pages": {"memory": 0, "disk": 0, "api": 0} | cost.pages,
             "rows": {"certain": cost.certain, "unsure": cost.unsure, "opened": cost.rows},
             "requests": cost.requests,
@@ -115,6 +142,7 @@ async def explain(request: Request) -> Response:
 
 
 routes = [
+    Route("/api/records/status/", status, methods=["GET"]),
     Route("/api/records/explain/", explain, methods=["POST"]),
     Route("/api/records/search/", search, methods=["POST"]),
     Route("/api/records/aggregate/", aggregate, methods=["POST"]),
