@@ -187,6 +187,9 @@ class Changer:
                     return None
                 drafts.append((state, state.ledger.draft(state.definition.digest, killed=refs)))
             await self._committer.store(caller, drafts)
+        for state, _ in rows:
+            # Where many rows are dead, what the index says of them goes with a merge.
+            await self._merger.after_ingest(caller, state)
         return True
 
     async def _repeated(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
