@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from encrypted_records.client.api import Api, Known, Moved
-from encrypted_records.errors import Conflict, InvalidQuery, LogBroken, NotFound
+from encrypted_records.errors import Conflict, DoesNotOpen, InvalidQuery, LogBroken, NotFound
 from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened
 from encrypted_records.model.definition import SchemaDefinition
@@ -139,6 +139,11 @@ class Asker:
                 if asking.confirmed:
                     raise
                 state = await self._schemas.fresh(caller, schema)
+            except DoesNotOpen:
+                # Columns are opened when they are needed: what is kept may be what was altered,
+                # and must not stand in the way once the API hands out the right one.
+                self._reader.forget(asking.view.segments)
+                raise
             except Conflict as error:
                 if error.reason != "log_conflict":
                     raise

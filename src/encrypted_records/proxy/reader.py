@@ -90,6 +90,10 @@ class Reader:
         """
         await self._pager.fill(caller, state, segments, missing, known=known, cost=cost or Cost())
 
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Fetch these anew when they are needed next."""
+        self._cache.drop(segment.uid for segment in segments)
+
     async def rows(
         self,
         caller: Caller,
