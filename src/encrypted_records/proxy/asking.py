@@ -127,6 +127,7 @@ class Asker:
         confirmed = state is None
         if state is None:
             state = await self._schemas.fresh(caller, schema)
+        fetched_anew = False
         for _ in range(_ATTEMPTS):
             asking = Asking(self._api, self._reader, caller, state, confirmed)
             try:
@@ -143,7 +144,9 @@ class Asker:
                 # Columns are opened when they are needed: what is kept may be what was altered,
                 # and must not stand in the way once the API hands out the right one.
                 self._reader.forget(asking.view.segments)
-                raise
+                if fetched_anew:
+                    raise
+                fetched_anew = True
             except Conflict as error:
                 if error.reason != "log_conflict":
                     raise
@@ -155,5 +158,5 @@ class Asker:
                 state = await self._schemas.fresh(caller, schema)
             else:
                 return answer
-            confirmed = True
+            confirmed = asking.confirmed or not fetched_anew
         raise LogBroken("the API lacks a segment that its log holds")

@@ -67,7 +67,7 @@ class Merger:
         except ErsError as error:
             log.warning("merging failed, a later ingest tries again: %s", error.message)
         place = (caller.user, state.id)
-        if place not in self._running and self._worth_merging(state):
+        if place not in self._running and self.pending(state):
             self._running[place] = asyncio.create_task(self._in_background(caller, state))
 
     async def once(self, caller: Caller, state: SchemaState) -> Merged | None:
@@ -86,7 +86,8 @@ class Merger:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _worth_merging(self, state: SchemaState) -> bool:
+    def pending(self, state: SchemaState) -> bool:
+        """Whether there is something to merge."""
         tiers = self._lower.get(state.id, self._tiers)
         return bool(worth_merging(state.ledger.view(), tiers, now=_now()))
 

@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from encrypted_records.index.aggregate import Group
 from encrypted_records.index.ledger import View
-from encrypted_records.index.merge import worth_merging
 from encrypted_records.model.aggregations import (
     Aggregation,
     Distinct,
@@ -104,7 +103,7 @@ async def status(request: Request) -> Response:
             "records": view.count,
             "dead": sum(len(rows) for rows in view.dead.values()),
             "segments": _segments(view),
-            "merge_pending": bool(worth_merging(view)),
+            "merge_pending": parts.merger.pending(state),
             "memory": parts.segments.figures,
         }
     )
