@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import msgspec
@@ -65,7 +66,7 @@ def layout_of(start: bytes) -> tuple[Layout, Place] | None:
     raise Malformed("expected a JSON array of record objects, or one record object per line")
 
 
-class _Buffered:
+class _Buffered(ABC):
     """What both layouts share: bytes kept until they hold whole records.
 
     Args:
@@ -102,8 +103,9 @@ class _Buffered:
         """
         return self._take(final=True)
 
+    @abstractmethod
     def _take(self, *, final: bool) -> list[Block]:
-        raise NotImplementedError
+        """The blocks that are whole by now; with ``final``, all that is left."""
 
     def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[Block]:
         """``records``, which are the first ``size`` bytes of the buffer."""
