@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import pytest
+import uvicorn
 
 from encrypted_records.client import connection
 from encrypted_records.client.proxy import ProxyClient
@@ -117,3 +120,36 @@ def test_an_error_of_the_service_is_the_class_of_its_code(ask: Ask[Any]) -> None
     with pytest.raises(BadInput) as refused:
         ask(lambda client: client.create("datasets", name="x", organization="/api/nothing/"))
     assert refused.value.flaws[0].code == "invalid_reference"
+
+
+def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def app(*_: object) -> None: ...
+
+    assert connection.ProxyTransport.idle_seconds < uvicorn.Config(app).timeout_keep_alive
+
+    monkeypatch.setattr(connection.ProxyTransport, "idle_seconds", 0.0)
+    closed = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            taken, _address = listener.accept()
+            with taken:
+                taken.recv(65536)
+                taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            closed.set()
+
+    async def ask_wait_ask(url: str) -> None:
+        async with ProxyClient(url) as client:
+            await client.status()
+            # As a question on the terminal does: the loop does not see the connection end.
+            assert closed.wait(30)
+            await client.verify_token("token")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        asyncio.run(ask_wait_ask(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        server.join(30)
+    assert not server.is_alive()

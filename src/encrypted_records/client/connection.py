@@ -38,6 +38,9 @@ class ProxyTransport(Transport):
     """Requests to a proxy. That one answers is made sure of before anything secret is sent."""
 
     unreachable = ProxyUnreachable
+    #: Less than the five of uvicorn. While a command waits for an answer on the terminal, nobody
+    #: sees the proxy close the connection, and what is sent on it next may not be sent again.
+    idle_seconds = 3.0
 
     def __init__(self, base_url: str, *, auth: str | Authorization | None = None) -> None:
         super().__init__(base_url, auth=auth)

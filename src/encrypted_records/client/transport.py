@@ -81,6 +81,8 @@ class Transport:
 
     #: What no connection is called; a subclass may know more of what is missing.
     unreachable: ClassVar[type[ApiUnreachable]] = ApiUnreachable
+    #: For how many seconds a connection is kept that nothing is asked on.
+    idle_seconds: ClassVar[float] = 15.0
 
     def __init__(self, base_url: str, *, auth: str | Authorization | None = None) -> None:
         self.base_url = base_url.rstrip("/")
@@ -109,6 +111,7 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
+                connector=aiohttp.TCPConnector(keepalive_timeout=self.idle_seconds),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS),
             )
         return self._session
