@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import Ers
+from tests.cli.command import environment as environment_of
 from tests.support.service import Account, Service, call, clean_environment, running_service
 
 COMMAND = [sys.executable, "-m", "encrypted_records.cli.main", "keyring"]
@@ -28,18 +31,28 @@ def account(running: Service) -> Account:
     return running.new_account()
 
 
+@pytest.fixture
+def ers_here(
+    running: Service,
+    account: Account,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Ers:
+    told = environment_of(running, account)
+    return Ers(monkeypatch, capsys, XDG_STATE_HOME=str(tmp_path / "state"), **told)
+
+
 def environment(service: Service, account: Account) -> dict[str, str]:
-    return clean_environment(
-        ERS_PROXY_URL=service.proxy_url, ERS_EMAIL=account.email, ERS_PASSWORD=account.password
-    )
+    return clean_environment(**environment_of(service, account))
 
 
 def ers(
-    service: Service, account: Account, *arguments: str, typed: str = ""
+    service: Service, account: Account, *arguments: str, typed: str = "", **told: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
-        env=environment(service, account),
+        env=environment(service, account) | told,
         input=typed,
         capture_output=True,
         text=True,
@@ -244,7 +257,7 @@ def test_a_backup_file_restores_a_keyring_for_another_account_with_its_passphras
     fingerprint = ers(running, account, "show").stdout.split()[1]
     assert fingerprint in ers(running, other, "show").stdout
     missing = ers(running, other, "restore", "--file", str(tmp_path / "none"), typed="x\n")
-    assert (missing.returncode, "cannot read" in missing.stderr) == (2, True)
+    assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -260,4 +273,59 @@ def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(comma
     )
     assert "Example: " in done.stdout
     flags = set(re.findall(r"--([a-z-]+)", done.stdout.partition("Options:")[2]))
-    assert flags <= {"proxy-url", "force", "all", "file", "yes", "replace", "help"}
+    shared = {"proxy-url", "inline", "debug", "help"}
+    assert shared <= flags <= shared | {"force", "all", "file", "yes", "replace"}
+
+
+def test_the_login_that_is_kept_serves_the_keyring_too(
+    ers_here: Ers, running: Service, account: Account
+) -> None:
+    ers_here.done("login", "--email", account.email)
+    ers_here.unset("ERS_EMAIL", "ERS_PASSWORD")
+    assert ers_here("keyring", "show").code == 3
+
+    assert len(ers_here.done("keyring", "backup", "--force").out.splitlines()) == 24
+
+    fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
+        "fingerprint"
+    ]
+    assert fingerprint in ers_here.done("keyring", "show").out
+    ers_here.done("logout")
+    assert ers_here("keyring", "show").code == 2
+
+
+def test_an_inline_proxy_shows_the_keyring_of_its_folder(
+    running: Service, account: Account, tmp_path: Path
+) -> None:
+    told = {"ERS_BASE_URL": running.base_url, "ERS_DATA_DIR": str(tmp_path / "inline")}
+
+    made = ers(running, account, "backup", "--force", "--inline", **told)
+    shown = ers(running, account, "show", "--inline", **told)
+    elsewhere = ers(running, account, "show")
+
+    assert made.returncode == 0, made.stderr
+    assert shown.returncode == 0, shown.stderr
+    assert re.search("^backup +not confirmed", shown.stdout, re.MULTILINE)
+    assert elsewhere.returncode == 3
+
+
+def test_ctrl_c_at_a_question_ends_the_command_at_once(running: Service, account: Account) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "rotate"],
+        env=environment(running, account),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = ""
+    while "[y/N]" not in shown:
+        shown += os.read(ours, 4096).decode()
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        os.close(ours)

@@ -181,9 +181,7 @@ def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
             "who you are is not known, and there is no terminal to ask on",
             hint="set ERS_EMAIL and ERS_PASSWORD, or run: ers login",
         )
-    email = email or click.prompt("E-mail", err=True)
-    password = password or click.prompt("Password", hide_input=True, err=True)
-    return str(email), str(password)
+    return email or terminal.ask("E-mail"), password or terminal.ask("Password", hide_input=True)
 
 
 @click.command()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +67,24 @@ def confirm(question: str, *, yes: bool) -> None:
             "this cannot be undone, and there is no terminal to ask on",
             hint="repeat it with --yes if it is meant",
         )
-    click.confirm(question, abort=True, err=True)
+    with _ctrl_c_ends_it():
+        click.confirm(question, abort=True, err=True)
+
+
+def ask(label: str, *, err: bool = True, **options: Any) -> str:
+    """``click.prompt`` for a text, on stderr; Ctrl-C ends the command."""
+    with _ctrl_c_ends_it():
+        return str(click.prompt(label, err=err, **options))
+
+
+@contextmanager
+def _ctrl_c_ends_it() -> Iterator[None]:
+    """While asyncio runs, it holds Ctrl-C back until the next await; a question has none."""
+    held = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, held)
 
 
 def report(error: ErsError) -> int:

@@ -8,7 +8,7 @@ import sys
 import click
 
 from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.terminal import say
+from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import InvalidSetting
 
 
@@ -31,12 +31,8 @@ async def register(session: Session, email: str | None, organization: str | None
             "something is missing, and there is no terminal to ask on",
             hint="name --email and --organization, and set ERS_PASSWORD",
         )
-    email = email or click.prompt("E-mail", err=True)
-    organization = organization or click.prompt("Name of the organization", err=True)
-    password = password or click.prompt(
-        "Password", hide_input=True, confirmation_prompt=True, err=True
-    )
-    await session.client.register(
-        email=str(email), password=str(password), organization_name=str(organization)
-    )
+    email = email or ask("E-mail")
+    organization = organization or ask("Name of the organization")
+    password = password or ask("Password", hide_input=True, confirmation_prompt=True)
+    await session.client.register(email=email, password=password, organization_name=organization)
     say(f"A message goes to {email}. Open its link, then run: ers login")

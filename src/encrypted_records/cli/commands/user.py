@@ -9,7 +9,7 @@ import click
 
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.terminal import say
+from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import InvalidSetting
 
 
@@ -45,8 +45,8 @@ async def password(session: Session) -> None:
     """
     old = os.environ.get("ERS_PASSWORD")
     if sys.stdin.isatty():
-        old = old or click.prompt("Present password", hide_input=True, err=True)
-        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+        old = old or ask("Present password", hide_input=True)
+        new = ask("New password", hide_input=True, confirmation_prompt=True)
     else:
         new = sys.stdin.readline().rstrip("\n")
     if not (old and new):

@@ -1,0 +1,28 @@
+"""``ers keyring``: see, write down and bring back the keys.
+
+Passwords and phrases are asked for, or come by environment or stdin: arguments show in ``ps``. The
+words of a phrase are printed to a terminal alone, where nothing keeps them by itself.
+"""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.commands.keyring.backup import backup
+from encrypted_records.cli.commands.keyring.locks import change_passphrase, lock, unlock
+from encrypted_records.cli.commands.keyring.restore import restore
+from encrypted_records.cli.commands.keyring.rotate import rotate
+from encrypted_records.cli.commands.keyring.show import show
+
+
+@click.group(short_help="Show, back up, restore or rotate your keyring.")
+def keyring() -> None:
+    """Your keyring: the keys that open your records. A proxy holds it; with --inline it is the one
+    in ERS_DATA_DIR.
+
+    Example: ers keyring backup
+    """
+
+
+for one in (show, rotate, backup, restore, unlock, lock, change_passphrase):
+    keyring.add_command(one)

@@ -1,0 +1,116 @@
+"""``ers keyring backup``: the keys on paper, or in a file that a passphrase seals."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from encrypted_records.cli.commands.keyring.secrets import backup_in, new_passphrase
+from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.terminal import ask, say
+from encrypted_records.errors import BadInput, InvalidSetting
+
+#: Words of a phrase that are asked for.
+_ASKED = 3
+
+
+@click.command(short_help="Show recovery phrases, to write them down.")
+@click.option("--force", is_flag=True, help="Print the words even where that is no terminal.")
+@click.option("--all", "everything", is_flag=True, help="Of all versions, confirmed ones too.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a file that a passphrase seals, in the place of words.",
+)
+@connected()
+async def backup(session: Session, force: bool, everything: bool, file: Path | None) -> None:
+    """Show a recovery phrase, 24 words to write down on paper, then ask for three of them.
+
+    Each key version has its phrase; those that you confirmed before are left out. Whoever has the
+    words can read the records; without them a lost keyring is lost for good.
+
+    With --file nothing is shown: all versions go into a file, sealed with a passphrase that is
+    asked for, or is the first line of stdin. It is as safe as that passphrase; the file alone and
+    the passphrase alone open nothing.
+
+    Example: ers keyring backup --file keyring.backup
+    """
+    if file is not None:
+        await _backup_to(file, session)
+        return
+    if not (sys.stdout.isatty() or force):
+        raise InvalidSetting(
+            "the recovery phrase is shown on a terminal only, and this output goes elsewhere",
+            hint="run it in a terminal, or with --force if you know where the output is kept",
+        )
+    phrases = await session.client.backup_phrases(all_versions=everything)
+    if not phrases:
+        say("The backup of every version is confirmed. To see the words again: --all")
+    asking = sys.stdout.isatty() and sys.stdin.isatty()
+    for one in phrases:
+        # On stderr, so that what --force prints is nothing but the words.
+        click.echo(f"The words of version {one.version}:", err=True)
+        words = one.phrase.split()
+        for number, word in enumerate(words, 1):
+            say(f"{number:2}  {word}")
+        if asking:
+            _check_written_down(words)
+            await session.client.confirm_backup(one.phrase)
+            say(f"The backup of version {one.version} is confirmed.")
+    if phrases and asking:
+        say("Keep the words where no one else finds them, each version with its number.")
+    elif phrases:
+        click.echo("not confirmed: there is no terminal to ask for the words", err=True)
+
+
+async def _backup_to(file: Path, session: Session) -> None:
+    passphrase = new_passphrase("Passphrase of the backup")
+    _write_new(file, await session.client.backup_file(passphrase))
+    # What is on the disk counts, not what was sent.
+    await session.client.confirm_backup_file(backup_in(file), passphrase)
+    say(f"The backup of all versions is in {file}, and opens with its passphrase.")
+    say("Keep it on another machine or disk than the keyring.")
+
+
+def _write_new(file: Path, content: bytes) -> None:
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        raise InvalidSetting(
+            f"cannot write {file}: {(error.strerror or 'it fails').lower()}",
+            hint="name a new file; one that exists is never overwritten",
+        ) from None
+
+
+def _check_written_down(words: Sequence[str]) -> None:
+    """Hide the words and ask for some of them.
+
+    Raises:
+        BadInput: an answer is wrong.
+    """
+    say()
+    ask(
+        "Write the words down, in this order. Then press Enter",
+        default="",
+        show_default=False,
+        prompt_suffix=" ",
+        err=False,
+    )
+    click.clear()
+    for place in sorted(random.SystemRandom().sample(range(len(words)), _ASKED)):
+        answer = ask(f"Word {place + 1}", err=False)
+        if answer.strip().lower() != words[place]:
+            raise BadInput(
+                f"that is not word {place + 1}, so the backup is not confirmed",
+                code="invalid_phrase",
+                hint="compare what you wrote down with the words: run ers keyring backup again",
+            )

@@ -1,0 +1,80 @@
+"""``ers keyring show``: which keys there are, and what they protect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.terminal import printable, say, table
+from encrypted_records.client.keyring import SealedSchema
+
+_SEALED_WITH = {
+    "passphrase": "a passphrase",
+    "keychain": "a key in the proxy's keychain",
+    "vault": "a key that Vault opens",
+    "machine_key": "a key beside it: whoever can read the proxy's folder can read the records",
+}
+
+
+@click.command(short_help="Show fingerprints, dates, and what each key protects.")
+@connected()
+async def show(session: Session) -> None:
+    """Show the keyring's fingerprints, dates, and what each key protects; never a key.
+
+    The newest version seals what is stored from now on. A schema goes over to it with the next
+    record; what was stored before stays under the version of its time.
+
+    Example: ers keyring show
+    """
+
+    found, schemas = await session.client.keyring(), await session.client.sealed_schemas()
+    say(f"fingerprint  {found.fingerprint}")
+    say(f"sealed with  {_SEALED_WITH.get(found.wrapping, found.wrapping)}")
+    confirmed = "confirmed" if found.backup_confirmed else "not confirmed; run: ers keyring backup"
+    say(f"backup       {confirmed}")
+    say()
+    rows = [
+        {
+            "version": one.version,
+            "created": _date(one.created),
+            "fingerprint": one.fingerprint,
+            "backup": "confirmed" if one.backup_confirmed else "not confirmed",
+            "protects": _protects(one.version, schemas),
+        }
+        for one in found.versions
+    ]
+    for line in table(rows, ("version", "created", "fingerprint", "backup", "protects")):
+        say(line)
+    foreign = [schema for schema in schemas if not schema.held]
+    if foreign:
+        say()
+        say("Sealed with keys that are not in this keyring:")
+        for line in table(
+            [
+                {"key": one.key_id, "version": one.key_version, "schema": _name(one)}
+                for one in foreign
+            ],
+            ("key", "version", "schema"),
+        ):
+            say(line)
+
+
+def _date(created: int) -> str:
+    return f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d}" if created else ""
+
+
+def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:
+    """The schemas whose records may be sealed under ``version``."""
+    held = [one for one in schemas if one.held]
+    new = [_name(one) for one in held if one.key_version == version]
+    old = [_name(one) for one in held if one.first_key_version <= version < one.key_version]
+    parts = [("new records of", new), ("older records of", old)]
+    said = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+    return said or "nothing yet"
+
+
+def _name(schema: SealedSchema) -> str:
+    return printable(schema.name)
