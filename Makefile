@@ -41,7 +41,7 @@ demo: $(FOR_RUN) $(WEB)
 	@exec $(BIN)/ers demo --data-dir "$(DATA_DIR)" $(PORTS)
 
 test: $(FOR_TEST) $(WEB) $(CHROMIUM)
-	@exec $(BIN)/python -m pytest
+	@exec $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 fuzz: $(FOR_TEST)
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/fuzz
