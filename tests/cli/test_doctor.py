@@ -12,21 +12,32 @@ from typing import Any
 import pytest
 
 from encrypted_records.cli import checks
+from encrypted_records.index.merge import Tier
+from encrypted_records.model.records import MAX_MINI_RECORDS
 from tests.cli.command import Ers, Said, environment
+from tests.support.proxies import running_proxy
 from tests.support.service import Account, Service, free_ports, running_service
 
 DEFINITION = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
 
 
+STORE = ("record", "create", "--file", "-", "--schema")
+
+
 @pytest.fixture
 def schema(ers: Ers) -> str:
+    return new_schema(ers)
+
+
+def new_schema(ers: Ers) -> str:
+    """The slug of a schema with a record."""
     slug = f"patient-{secrets.token_hex(4)}"
     ers.done("dataset", "create", "--name", slug, "--slug", slug)
     ers.done(
         *("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-"),
         typed=DEFINITION,
     )
-    ers.done("record", "create", "--schema", slug, "--file", "-", typed='{"name": "Ada"}')
+    ers.done(*STORE, slug, typed='{"name": "Ada"}')
     return slug
 
 
@@ -39,7 +50,8 @@ def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema:
 
     found = by_check(said)
     checks_of_the_service = ["version", "disk", "service", "clock", "account", "keyring"]
-    assert list(found) == [*checks_of_the_service, f"schema {schema}"]
+    assert list(found) == [*checks_of_the_service, f"schema {schema}", f"index {schema}"]
+    assert found[f"index {schema}"]["found"] == "1 segment, 1 of them small; none to merge"
     assert found[f"schema {schema}"]["found"].startswith("1 records, counted in ")
     assert {one["state"] for one in said.lines} <= {"ok", "warning"}
     assert "ers keyring backup" in found["keyring"]["hint"]
@@ -95,6 +107,28 @@ def test_a_disk_that_is_nearly_full_is_found(
     found = by_check(ers.done("doctor", "--schema", schema))["disk"]
     assert found["state"] == "warning"
     assert str(running.data_dir) in found["found"]
+
+
+def test_segments_that_could_be_merged_are_found_and_the_hint_merges_them(
+    ers: Ers, running: Service, tmp_path: Path
+) -> None:
+    with running_proxy(running.base_url, tmp_path / "data") as proxy:
+        told = environment(running, running.new_account())
+        ers.set(**told | {"ERS_PROXY_URL": proxy.url})
+        slug = new_schema(ers)
+        for name in ("Alan", "Grace"):
+            ers.done(*STORE, slug, typed=json.dumps({"name": name}))
+        proxy.parts.merger._tiers = (Tier(MAX_MINI_RECORDS, 2),)
+
+        found = by_check(ers.done("doctor", "--schema", slug))[f"index {slug}"]
+
+        assert found["state"] == "warning"
+        assert found["found"].startswith("3 segments, 3 of them small; some to merge")
+        what, _, command = found["hint"].partition(": ers ")
+        assert what == "have them merged"
+        assert "3 segments merged, 1 left" in ers.done(*command.split()).out
+        mended = by_check(ers.done("doctor", "--schema", slug))[f"index {slug}"]
+        assert (mended["state"], mended["hint"]) == ("ok", "")
 
 
 @pytest.fixture

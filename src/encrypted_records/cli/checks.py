@@ -61,7 +61,10 @@ async def findings(session: Session, schema: str | None) -> AsyncIterator[Findin
     async for finding in _keyring(session, schemas):
         yield finding
     for one in schemas:
-        yield await _search(session, one)
+        answered = await _search(session, one)
+        yield answered
+        if answered.state != "failed":
+            yield await _index(session, one)
 
 
 def _disk() -> Finding:
@@ -160,3 +163,18 @@ async def _search(session: Session, schema: Resource) -> Finding:
         return _failed(check, error)
     seconds = time.perf_counter() - start
     return Finding(check, "ok", f"{page.count} records, counted in {seconds:.3f} s")
+
+
+async def _index(session: Session, schema: Resource) -> Finding:
+    """Into how many segments each question has to look, and whether they could be fewer."""
+    check = f"index {schema['slug']}"
+    try:
+        index = await session.client.index_status(schema["url"])
+    except ErsError as error:
+        return _failed(check, error)
+    live, mini = index.segments.live, index.segments.mini
+    found = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
+    if not index.merge_pending:
+        return Finding(check, "ok", f"{found}; none to merge")
+    hint = f"have them merged: ers proxy merge --once {schema['url']}"
+    return Finding(check, "warning", f"{found}; some to merge, and each slows questions", hint)

@@ -6,11 +6,35 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from encrypted_records.client.connection import Connection, encoded
+import msgspec
+
+from encrypted_records.client.connection import Connection, encoded, typed
 from encrypted_records.model.ids import reference
 
 
+class Segments(msgspec.Struct, frozen=True):
+    """How many index segments are live; ``mini`` are those that direct ingests leave."""
+
+    live: int
+    mini: int
+    paged: int
+
+
+class IndexStatus(msgspec.Struct, frozen=True):
+    """How the index of a schema stands; ``dead`` rows are of records that are no more."""
+
+    version: int
+    records: int
+    dead: int
+    segments: Segments
+    merge_pending: bool
+
+
 class Records(Connection):
+    async def index_status(self, schema: str) -> IndexStatus:
+        found = await self._ask("GET", "/api/records/status/", params={"schema": schema})
+        return typed(found, IndexStatus)
+
     async def aggregate(
         self, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
     ) -> Mapping[str, Any]:

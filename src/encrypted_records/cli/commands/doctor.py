@@ -18,8 +18,8 @@ from encrypted_records.cli.terminal import DONE, say
 @connected(organization=True)
 @takes_output
 async def doctor(session: Session, schema: str | None, output: Output) -> int:
-    """Look at versions, disk, proxy, API, clock, account, keyring, and at each schema, and say
-    what to do about what is wrong. Nothing is changed.
+    """Look at versions, disk, proxy, API, clock, account, keyring, and at each schema and its
+    index, and say what to do about what is wrong. Nothing is changed.
 
     The exit code is 0 when nothing has failed, else that of the first failure.
 
