@@ -62,6 +62,7 @@ ers dataset create --name Medical --slug medical
 ers dataset create --name Archive --slug archive
 ers schema create --dataset medical --name Patient --slug patient --file patient.json
 ers schema create --dataset medical --name Draft --slug draft --file patient.json
+ers schema create --dataset medical --name Copy --slug copy --file patient.json
 ers record create --schema patient --file patients.json
 """
 

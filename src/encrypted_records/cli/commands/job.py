@@ -46,7 +46,7 @@ async def upload(
     \b
     Examples:
       ers job upload people.csv --schema patient
-      ers record search --schema patient --all -o csv | ers job upload - --schema medical/draft
+      ers record search --schema patient --all -o csv | ers job upload - --schema medical/copy
     """
     source = source_of(file, kind)
     order = await order_of(session, schema, dataset, batch_size, skip_invalid)
