@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,13 @@ from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
 
 __all__ = ["postgresql", "postgresql_url"]
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests in the background has them ignore Ctrl-C, and what is ignored is
+    inherited: the commands that tests interrupt would not notice."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -309,6 +310,15 @@ def test_an_inline_proxy_shows_the_keyring_of_its_folder(
     assert elsewhere.returncode == 3
 
 
+def _wait_until_it_reads(pid: int) -> None:
+    """A signal between the prompt and the read behind it is seen only once the read ends."""
+    asleep = 0
+    while asleep < 10:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.05)
+
+
 def test_ctrl_c_at_a_question_ends_the_command_at_once(running: Service, account: Account) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -323,6 +333,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(running: Service, account
     shown = ""
     while "[y/N]" not in shown:
         shown += os.read(ours, 4096).decode()
+    _wait_until_it_reads(process.pid)
     process.send_signal(signal.SIGINT)
     try:
         assert process.wait(20) == 130
