@@ -171,17 +171,3 @@ def test_a_job_waits_for_an_api_that_is_away(tmp_path: Path) -> None:
         fog.lift()
         assert "error" not in jobs.status(store, path)
         assert check(store, path) == "completed"
-
-
-def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:
-    with running_sides(tmp_path, largest_file=4 << 20) as (service, _):
-        store = new_store(service, DEFINITION)
-        # The answer comes before all is sent, so the client may find the connection closed.
-        with suppress(OSError):
-            refused = jobs.upload(store, b"[" + b" " * (8 << 20) + b"]")
-            assert (refused.status, refused.json()["code"]) == (507, "out_of_space")
-        (job,) = store.proxy("GET", "/api/jobs/").json()["results"]
-        assert job["status"] == "failed"
-        assert "out_of_space" in job["error"]
-        assert list((tmp_path / "proxy" / "proxy" / "spool").glob("*.spool")) == []
-        assert check(store, jobs.started(store, jobs.as_json(store, rows()))) == "completed"
