@@ -90,7 +90,9 @@ class Visitor:
             if chooser.locator("option:checked").inner_text() != choice:
                 with page.expect_response("**/search/"):
                     chooser.select_option(label=choice)
-        expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
+                # The answer is here, but maybe not yet in the page: what is chosen or typed
+                # before that goes away with the old part of it.
+                expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
         page.locator(f"#value-{number}").fill(value)
 
     def numbers(self, column: str) -> list[int]:

@@ -38,8 +38,7 @@ _ALIKE = {
     " searched for, how many records match.",
     "definition": "Definitions are plaintext: field names, types, bounds, patterns and allowed"
     " values.",
-    "data_folder": "Everything, unless a passphrase is configured: the machine key there opens the"
-    " keyrings.",
+    "data_folder": "Everything, where the machine key there opens the keyrings.",
 }
 _NUMBERS = {"api": "Numbers have one length.", **_ALIKE}
 _STRINGS = {

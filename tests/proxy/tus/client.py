@@ -71,6 +71,19 @@ class Client:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.send("PATCH", path, BYTES | {"Upload-Offset": str(offset)} | sent, body)
 
+    def resume(self, path: str, data: bytes, **headers: str) -> Answer:
+        """As a client does whose last request broke off: it asks where the upload is and sends the
+        rest of ``data``, again while the proxy has not noticed the break (423) or was still at the
+        last piece (409)."""
+        deadline = time.monotonic() + 20
+        while True:
+            offset = self.offset(path)
+            answer = self.patch(path, offset, data[offset:], **headers)
+            if answer.status not in (409, 423):
+                return answer
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.02)
+
     def head(self, path: str) -> Answer:
         return self.send("HEAD", path)
 

@@ -78,5 +78,5 @@ def test_a_body_that_breaks_off_before_its_checksum_is_compared_is_not_kept(tus:
     sending.send(b"hel")
     sending.break_off()
     assert tus.offset(upload) == 0
-    answer = tus.patch(upload, 0, b"hello", Upload_Checksum=checksum("sha1", b"hello"))
+    answer = tus.resume(upload, b"hello", Upload_Checksum=checksum("sha1", b"hello"))
     assert answer.status == 204
