@@ -199,9 +199,15 @@ MANY = ",".join(f"{name}=100000/hour" for name in "passwords register reset link
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours without any setting of the service but limits that suit tests, and no config file."""
+    """Ours without any setting of the service but limits and hashes that suit tests, which make
+    hundreds of accounts; and no config file."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
-    return kept | {"ERS_CONFIG": os.devnull, "ERS_RATE_LIMITS": MANY} | more
+    return kept | {
+        "ERS_CONFIG": os.devnull,
+        "ERS_RATE_LIMITS": MANY,
+        "ERS_PASSWORD_HASHING": "light",
+        **more,
+    }
 
 
 @contextmanager

@@ -10,6 +10,7 @@
 ``ERS_TRUSTED_PROXIES``   networks whose X-Forwarded-... headers are believed, separated by commas
 ``ERS_ADMIN``             addresses of operators, separated by commas; without any, no admin
 ``ERS_RATE_LIMITS``       changed limits, such as ``register=100/hour``, separated by commas
+``ERS_PASSWORD_HASHING``  ``standard`` or ``light``: what a hash of a password costs
 ``ERS_LOG_FORMAT``        ``text`` or ``json``
 """
 
@@ -225,10 +226,21 @@ DEFAULT_FROM_EMAIL = (
 
 # --- accounts -----------------------------------------------------------------------------
 
+
+def _password_hasher() -> str:
+    name = env.str("ERS_PASSWORD_HASHING", default="standard")
+    if name not in ("standard", "light"):
+        raise InvalidSetting(
+            f"ERS_PASSWORD_HASHING is {name!r}, which is no strength",
+            hint="it is standard or light",
+        )
+    return f"encrypted_records.server.accounts.hashing.{name.title()}"
+
+
 # The address is unique among those that were verified, which are the only ones that log in.
 SILENCED_SYSTEM_CHECKS = ["auth.E003", "rest_registration.E010", "rest_registration.E013"]
 AUTH_USER_MODEL = "accounts.User"
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+PASSWORD_HASHERS = [_password_hasher()]
 _VALIDATORS = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS = [
     {

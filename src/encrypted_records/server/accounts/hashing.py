@@ -1,0 +1,24 @@
+"""How passwords of accounts are hashed: Argon2id (RFC 9106), in one of two strengths.
+
+A hash says how it was made, so a strength may change at any time: a hash of the other one still
+verifies and is made anew when its password is next seen.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.hashers import Argon2PasswordHasher
+
+
+class Standard(Argon2PasswordHasher):
+    """100 MiB and eight lanes for each password that is looked at: Django's choice."""
+
+
+class Light(Argon2PasswordHasher):
+    """19 MiB, two passes, one lane: the least that OWASP's Password Storage Cheat Sheet accepts.
+
+    For machines where several logins at once would not fit into memory.
+    """
+
+    time_cost = 2
+    memory_cost = 19 * 1024
+    parallelism = 1
