@@ -101,41 +101,48 @@ def _insert(table: _Table, rows: Iterable[tuple[Any, ...]]) -> None:
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
-    found = _at(
-        "SELECT group_id, ordinal, record_id, version, sealed FROM record_row"
-        " WHERE (group_id, ordinal)",
-        keys,
-    )
+    found = _at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
     return {(row[0], row[1]): _row(row) for row in found}
 
 
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
     """Record id and version at (group, ordinal), without the ciphertext."""
-    found = _at(
-        "SELECT group_id, ordinal, record_id, version FROM record_row WHERE (group_id, ordinal)",
-        keys,
-    )
+    found = _at("group_id, ordinal, record_id, version", "record_row", keys)
     return {(row[0], row[1]): (bytes(row[2]), row[3]) for row in found}
 
 
 def dead_among(keys: Sequence[Key]) -> set[Key]:
-    found = _at("SELECT group_id, ordinal FROM dead_row WHERE (group_id, ordinal)", keys)
+    found = _at("group_id, ordinal", "dead_row", keys)
     return {(row[0], row[1]) for row in found}
 
 
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     """The pages at (segment, number); unknown keys are left out."""
-    found = _at("SELECT segment_id, number, data FROM index_page WHERE (segment_id, number)", keys)
+    found = _at("segment_id, number, data", "index_page", keys)
     return {(row[0], row[1]): bytes(row[2]) for row in found}
 
 
-def _at(select: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
+def _at(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
     """Rows of a two-column primary key, a bounded number of keys at a time."""
     for some in cut(keys):
-        marks = ", ".join(["(%s, %s)"] * len(some))
         with connection.cursor() as cursor:
-            cursor.execute(f"{select} IN (VALUES {marks})", [part for key in some for part in key])
+            cursor.execute(
+                lookup(columns, table, len(some)), [part for key in some for part in key]
+            )
             yield from cursor.fetchall()
+
+
+def lookup(columns: str, table: str, count: int) -> str:
+    """SQL for the rows of ``count`` keys, of which ``columns`` begins with the two parts.
+
+    The keys are a table that is joined: for (...) IN (VALUES ...) SQLite reads the whole table.
+    """
+    first, second = columns.split(", ")[:2]
+    marks = ", ".join(["(%s, %s)"] * count)
+    return (
+        f"WITH wanted (one, two) AS (VALUES {marks})"  # noqa: S608  no input
+        f" SELECT {columns} FROM wanted JOIN {table} ON {first} = one AND {second} = two"
+    )
 
 
 def cut(keys: Sequence[T]) -> Iterator[Sequence[T]]:
