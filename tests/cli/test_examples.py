@@ -6,8 +6,6 @@ acme with a dataset medical, a schema patient with people in it, and files besid
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -20,8 +18,7 @@ from pathlib import Path
 import click
 import pytest
 
-from encrypted_records.cli import main
-from tests.cli.command import environment
+from tests.cli.command import Said, environment, run_here
 from tests.cli.tree import commands, examples
 from tests.support.service import Service, clean_environment, running_service
 
@@ -29,7 +26,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 BIN = Path(sys.executable).parent
 #: These run until they are ended, ask on a terminal, or need somebody else; other tests do that.
 NOT_RUN = {
-    *("ers up", "ers api", "ers proxy", "ers demo", "ers keyring"),
+    *("ers up", "ers api", "ers proxy", "ers demo", "ers keyring rotate"),
     *("ers organization invitation accept", "ers organization member delete"),
 }
 
@@ -55,6 +52,16 @@ FILES = {
     "patients.json": json.dumps(PEOPLE),
     "people.csv": CSV,
     "new-password.txt": "another-violet-harbour\n",
+}
+#: What the examples of the keyring ask for, in an order in which they make sense.
+TYPED = {
+    "ers keyring backup --file keyring.backup": "paper, scissors, stone\n",
+    "ers keyring restore < phrases.txt": "",
+    "ers keyring show": "",
+    "ers keyring show --output json": "",
+    "ers keyring passphrase": "stone, paper, scissors\n",
+    "ers keyring unlock": "stone, paper, scissors\n",
+    "ers keyring lock": "",
 }
 WORLD = """
 ers organization update --name Acme
@@ -103,18 +110,20 @@ class Shell:
             ERS_DATA_DIR=str(folder / "inline"),
         )
 
-    def run(self, line: str) -> str:
-        """What a line writes to stdout; it must succeed.
-
-        One that needs no shell is run in this process: starting another takes most of a second.
-        """
+    def run(self, line: str, typed: str = "") -> str:
+        """What a line writes to stdout; it must succeed."""
         line = line.replace("ada@example.org", self.account.email)
-        code, out, err = self._by_bash(line) if re.search("[|<>$`]", line) else self._here(line)
-        assert code == 0, f"{line}\n{out}\n{err}"
-        assert "Traceback" not in err
-        return out
+        if re.search("[|<>$`]", line):
+            said = self._by_bash(line)
+        else:
+            program, *arguments = shlex.split(line)
+            assert program == "ers"
+            said = run_here(self.told, *arguments, typed=typed, folder=self.folder)
+        assert said.code == 0, f"{line}\n{said.out}\n{said.err}"
+        assert "Traceback" not in said.err
+        return said.out
 
-    def _by_bash(self, line: str) -> tuple[int, str, str]:
+    def _by_bash(self, line: str) -> Said:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line],
             cwd=self.folder,
@@ -125,22 +134,7 @@ class Shell:
             check=False,
             timeout=120,
         )
-        return done.returncode, done.stdout, done.stderr
-
-    def _here(self, line: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            patch.setattr(os, "environ", {**self.told})
-            patch.setattr(sys, "stdin", io.StringIO())
-            patch.chdir(self.folder)
-            program, *arguments = shlex.split(line)
-            assert program == "ers"
-            code = main.run(arguments)
-        return code, out.getvalue(), err.getvalue()
+        return Said(done.returncode, done.stdout, done.stderr)
 
     def prepare(self) -> None:
         for line in WORLD.strip().splitlines():
@@ -169,7 +163,26 @@ def test_every_command_shows_an_example_of_itself(path: str) -> None:
     assert all(re.search(rf"\b{path}\b", line) for line in shown)
 
 
-@pytest.mark.parametrize(("path", "line"), [one for one in SHOWN if is_run(one[0])])
+def test_the_keyrings_examples_work_with_what_they_ask_for(
+    service: Service, tmp_path: Path
+) -> None:
+    shell = Shell(service, tmp_path)
+    words = re.findall("[a-z]+", shell.run("ers keyring backup --force"))
+    (tmp_path / "phrases.txt").write_text(" ".join(words))
+
+    said = {line: shell.run(line, typed) for line, typed in TYPED.items()}
+
+    shown = json.loads(said["ers keyring show"])
+    assert shown["backup_confirmed"]  # by the file
+    assert shown["fingerprint"] in said["ers keyring restore < phrases.txt"]
+    assert "is unlocked" in said["ers keyring unlock"]
+    examples = {line for path, line in SHOWN if path.startswith("ers keyring") and is_run(path)}
+    assert examples == set(TYPED)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"), [one for one in SHOWN if is_run(one[0]) and one[1] not in TYPED]
+)
 def test_the_example_works(shell: Shell, path: str, line: str, tmp_path: Path) -> None:
     used = shell
     if path == "ers user password":  # it would shut the others out

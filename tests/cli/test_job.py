@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from encrypted_records.cli import uploading
 from encrypted_records.client import uploads
 from encrypted_records.client.transport import Response, Transport
 from encrypted_records.errors import ProxyUnreachable
@@ -96,10 +99,30 @@ def test_more_records_than_a_request_takes_become_a_job(
     assert count(ers, schema) == 101
 
 
+async def cut() -> None:
+    raise ProxyUnreachable("cut")
+
+
+async def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(60)  # until it takes effect
+
+
+@pytest.mark.parametrize(
+    ("group", "interruption", "code"), [("file", cut, 5), ("job", cut, 5), ("job", ctrl_c, 130)]
+)
 def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
-    ers: Ers, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ers: Ers,
+    schema: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    interruption: Callable[[], Awaitable[None]],
+    code: int,
 ) -> None:
     write(tmp_path / "a.csv", PEOPLE)
+    if group == "job":  # which sends large files alone so that they can go on
+        monkeypatch.setattr(uploading, "RESUMABLE_BYTES", 3000)
     monkeypatch.setattr(uploads, "_REQUEST_BYTES", 1000)
     monkeypatch.setattr(uploads, "_PAUSES_SECONDS", ())
     real, sent = Transport.request, []
@@ -108,14 +131,14 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
         if method == "PATCH":
             sent.append(int(more["headers"]["Upload-Offset"]))
             if len(sent) == 3:
-                raise ProxyUnreachable("cut")
+                await interruption()
         return await real(self, method, path, **more)
 
     monkeypatch.setattr(Transport, "request", request)
-    command = ("file", "upload", tmp_path / "a.csv", "--schema", schema)
+    command = (group, "upload", tmp_path / "a.csv", "--schema", schema)
 
     broken = ers(*command)
-    assert (broken.code, broken.out) == (5, "")
+    assert (broken.code, broken.out) == (code, "")
     assert "the same command goes on where it stopped" in broken.err
     again = ers.done(*command)
 

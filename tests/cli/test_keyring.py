@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Ers
+from tests.cli.command import Ers, Said, run_here
 from tests.cli.command import environment as environment_of
 from tests.support.service import Account, Service, call, clean_environment, running_service
+from tests.support.store import Store, new_schema
 
 COMMAND = [sys.executable, "-m", "encrypted_records.cli.main", "keyring"]
 
@@ -48,18 +50,15 @@ def environment(service: Service, account: Account) -> dict[str, str]:
     return clean_environment(**environment_of(service, account))
 
 
-def ers(
-    service: Service, account: Account, *arguments: str, typed: str = "", **told: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment(service, account) | told,
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def ers(service: Service, account: Account, *arguments: str, typed: str = "", **told: str) -> Said:
+    return run_here(environment(service, account) | told, "keyring", *arguments, typed=typed)
+
+
+def shown_to(service: Service, account: Account, **told: str) -> str:
+    """What the keyring is, as a person sees it."""
+    said = ers(service, account, "show", "--output", "table", **told)
+    assert said.code == 0, said.err
+    return said.out
 
 
 def backup_on_a_terminal(service: Service, account: Account, *, wrong: bool) -> tuple[int, str]:
@@ -102,7 +101,7 @@ def test_a_backup_shows_the_words_and_asks_for_three_of_them(
     assert len(re.findall(r"^ ?\d+  [a-z]+\r?$", shown, re.MULTILINE)) == 24
     assert len(re.findall(r"Word \d+: ", shown)) == 3
     assert "is confirmed" in shown
-    assert re.search(r"^backup +confirmed$", ers(running, account, "show").stdout, re.MULTILINE)
+    assert re.search(r"^backup +confirmed$", shown_to(running, account), re.MULTILINE)
 
 
 def test_a_wrong_word_leaves_the_backup_unconfirmed(running: Service, account: Account) -> None:
@@ -110,29 +109,29 @@ def test_a_wrong_word_leaves_the_backup_unconfirmed(running: Service, account: A
 
     assert code == 2
     assert "not confirmed" in shown
-    assert "not confirmed" in ers(running, account, "show").stdout
+    assert "not confirmed" in shown_to(running, account)
 
 
 def test_the_words_go_to_a_terminal_only_unless_forced(running: Service, account: Account) -> None:
     refused = ers(running, account, "backup")
     forced = ers(running, account, "backup", "--force")
 
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "--force" in refused.stderr
-    assert forced.returncode == 0
-    assert len(forced.stdout.splitlines()) == 24
-    assert "not confirmed" in forced.stderr
+    assert refused.code == 2
+    assert refused.out == ""
+    assert "--force" in refused.err
+    assert forced.code == 0
+    assert len(forced.out.splitlines()) == 24
+    assert "not confirmed" in forced.err
 
 
 def test_a_phrase_is_restored_from_stdin_and_replaces_only_when_told_to(
     running: Service, account: Account
 ) -> None:
-    backup = ers(running, account, "backup", "--force").stdout
+    backup = ers(running, account, "backup", "--force").out
     phrase = " ".join(re.findall("[a-z]+", backup))
     other = running.new_account()
 
-    theirs = re.findall("[a-z]+", ers(running, running.new_account(), "backup", "--force").stdout)
+    theirs = re.findall("[a-z]+", ers(running, running.new_account(), "backup", "--force").out)
 
     mistyped = ers(running, other, "restore", typed=phrase + " more")
     first = ers(running, other, "restore", typed=phrase + "\n")
@@ -141,16 +140,31 @@ def test_a_phrase_is_restored_from_stdin_and_replaces_only_when_told_to(
     replaced = ers(running, other, "restore", "--replace", typed=" ".join(theirs))
     brought_back = ers(running, other, "restore", "--replace", typed=phrase)
 
-    assert (mistyped.returncode, first.returncode) == (2, 0)
-    assert "24 words, not 25" in mistyped.stderr
-    assert (again.returncode, replaced.returncode, brought_back.returncode) == (0, 0, 0)
-    assert foreign.returncode == 4
-    assert "already" in foreign.stderr
+    assert (mistyped.code, first.code) == (2, 0)
+    assert "24 words, not 25" in mistyped.err
+    assert (again.code, replaced.code, brought_back.code) == (0, 0, 0)
+    assert foreign.code == 4
+    assert "already" in foreign.err
     fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
         "fingerprint"
     ]
-    assert fingerprint in first.stdout
-    assert fingerprint in ers(running, other, "show").stdout
+    assert fingerprint in first.out
+    assert fingerprint in shown_to(running, other)
+
+
+def test_a_program_reads_what_the_keyring_is_and_which_schemas_it_opens(
+    running: Service, account: Account
+) -> None:
+    definition = {"type": "object", "properties": {"name": {"type": "string"}}}
+    schema = new_schema(running, account, definition)
+    Store(running, account, schema).ingest([{"name": "Ada"}])
+
+    found = json.loads(ers(running, account, "show", "--output", "json").out)
+
+    whole = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()
+    assert {name: found[name] for name in whole} == whole
+    (sealed,) = found["schemas"]
+    assert (sealed["url"], sealed["key_version"], sealed["held"]) == (schema, 1, True)
 
 
 def test_before_there_is_a_keyring_show_says_how_one_comes_about(
@@ -158,22 +172,14 @@ def test_before_there_is_a_keyring_show_says_how_one_comes_about(
 ) -> None:
     shown = ers(running, account, "show")
 
-    assert shown.returncode == 3
-    assert shown.stderr.startswith("error: you have no keyring here yet\nhint: ")
+    assert shown.code == 3
+    assert shown.err.startswith("error: you have no keyring here yet\nhint: ")
 
 
 def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "show"],
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert "ERS_EMAIL and ERS_PASSWORD" in done.stderr
+    done = run_here(clean_environment(), "keyring", "show", folder=tmp_path)
+    assert done.code == 2
+    assert "ERS_EMAIL and ERS_PASSWORD" in done.err
 
 
 def test_a_rotation_asks_first_then_wants_a_backup_of_the_new_version_alone(
@@ -184,45 +190,45 @@ def test_a_rotation_asks_first_then_wants_a_backup_of_the_new_version_alone(
     refused = ers(running, account, "rotate", typed="n\n")
     rotated = ers(running, account, "rotate", "--yes")
 
-    assert refused.returncode != 0
-    assert rotated.returncode == 0, rotated.stderr
-    assert "version 2" in rotated.stdout
-    shown = ers(running, account, "show").stdout
+    assert refused.code != 0
+    assert rotated.code == 0, rotated.err
+    assert "version 2" in rotated.out
+    shown = shown_to(running, account)
     assert re.search(r"^1 .* confirmed", shown, re.MULTILINE)
     assert re.search(r"^2 .* not confirmed", shown, re.MULTILINE)
     words = ers(running, account, "backup", "--force")
-    assert len(words.stdout.splitlines()) == 24
-    assert "version 2" in words.stderr
+    assert len(words.out.splitlines()) == 24
+    assert "version 2" in words.err
     everything = ers(running, account, "backup", "--force", "--all")
-    phrases = " ".join(re.findall("[a-z]+", everything.stdout))
+    phrases = " ".join(re.findall("[a-z]+", everything.out))
     assert len(phrases.split()) == 48
     other = running.new_account()
-    assert "2 versions" in ers(running, other, "restore", typed=phrases).stdout
-    assert ers(running, other, "backup").stderr.startswith("error: the recovery phrase is shown on")
-    assert "confirmed" in ers(running, other, "backup", "--force").stdout
+    assert "2 versions" in ers(running, other, "restore", typed=phrases).out
+    assert ers(running, other, "backup").err.startswith("error: the recovery phrase is shown on")
+    assert "confirmed" in ers(running, other, "backup", "--force").out
 
 
 def test_a_passphrase_is_given_changed_and_asked_for_after_locking(
     running: Service, account: Account
 ) -> None:
-    assert ers(running, account, "backup", "--force").returncode == 0
-    assert ers(running, account, "lock").returncode == 4
+    assert ers(running, account, "backup", "--force").code == 0
+    assert ers(running, account, "lock").code == 4
 
     given = ers(running, account, "passphrase", typed="first secret\n")
     changed = ers(running, account, "passphrase", typed="first secret\nsecond secret\n")
 
-    assert (given.returncode, changed.returncode) == (0, 0), given.stderr + changed.stderr
-    assert re.search("^sealed with +a passphrase$", ers(running, account, "show").stdout, re.M)
-    assert ers(running, account, "lock").returncode == 0
+    assert (given.code, changed.code) == (0, 0), given.err + changed.err
+    assert re.search("^sealed with +a passphrase$", shown_to(running, account), re.M)
+    assert ers(running, account, "lock").code == 0
     locked = ers(running, account, "show")
-    assert locked.returncode == 4
-    assert "ers keyring unlock" in locked.stderr
+    assert locked.code == 4
+    assert "ers keyring unlock" in locked.err
     unlocked = ers(running, account, "unlock", typed="second secret\n")
-    assert unlocked.returncode == 0, unlocked.stderr
-    assert ers(running, account, "show").returncode == 0
+    assert unlocked.code == 0, unlocked.err
+    assert ers(running, account, "show").code == 0
     refused = ers(running, account, "passphrase", typed="first secret\nthird\n")
-    assert refused.returncode == 4
-    output = "".join(one.stdout + one.stderr for one in (given, changed, locked, unlocked, refused))
+    assert refused.code == 4
+    output = "".join(one.out + one.err for one in (given, changed, locked, unlocked, refused))
     assert not re.search("first|second|third", output)
     assert not re.search("(first|second) secret", running.log)
 
@@ -237,45 +243,28 @@ def test_a_backup_file_restores_a_keyring_for_another_account_with_its_passphras
 
     written = ers(running, account, "backup", "--file", str(file), typed="of the file\n")
 
-    assert written.returncode == 0, written.stderr
+    assert written.code == 0, written.err
     assert file.stat().st_mode & 0o777 == 0o600
-    assert re.search("^backup +confirmed$", ers(running, account, "show").stdout, re.MULTILINE)
+    assert re.search("^backup +confirmed$", shown_to(running, account), re.MULTILINE)
     content = file.read_bytes()
     again = ers(running, account, "backup", "--file", str(file), typed="another\n")
-    assert again.returncode == 2
+    assert again.code == 2
     assert file.read_bytes() == content
     wrong = ers(running, other, "restore", "--file", str(file), typed="not this one\n")
-    assert wrong.returncode == 2
-    assert "backup cannot be used" in wrong.stderr
+    assert wrong.code == 2
+    assert "backup cannot be used" in wrong.err
     (tmp_path / "damaged").write_bytes(content[:-1])
     damaged = ers(
         running, other, "restore", "--file", str(tmp_path / "damaged"), typed="of the file\n"
     )
-    assert damaged.returncode == 2
+    assert damaged.code == 2
     restored = ers(running, other, "restore", "--file", str(file), typed="of the file\n")
-    assert restored.returncode == 0, restored.stderr
-    assert "2 versions" in restored.stdout
-    fingerprint = ers(running, account, "show").stdout.split()[1]
-    assert fingerprint in ers(running, other, "show").stdout
+    assert restored.code == 0, restored.err
+    assert "2 versions" in restored.out
+    fingerprint = shown_to(running, account).split()[1]
+    assert fingerprint in shown_to(running, other)
     missing = ers(running, other, "restore", "--file", str(tmp_path / "none"), typed="x\n")
-    assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "command", ["show", "rotate", "backup", "restore", "unlock", "lock", "passphrase"]
-)
-def test_every_help_text_has_an_example_and_takes_no_secret_as_an_argument(command: str) -> None:
-    done = subprocess.run(
-        [*COMMAND, command, "--help"],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Example: " in done.stdout
-    flags = set(re.findall(r"--([a-z-]+)", done.stdout.partition("Options:")[2]))
-    shared = {"proxy-url", "inline", "debug", "help"}
-    assert shared <= flags <= shared | {"force", "all", "file", "yes", "replace"}
+    assert (missing.code, "cannot be read" in missing.err) == (2, True)
 
 
 def test_the_login_that_is_kept_serves_the_keyring_too(
@@ -290,7 +279,7 @@ def test_the_login_that_is_kept_serves_the_keyring_too(
     fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
         "fingerprint"
     ]
-    assert fingerprint in ers_here.done("keyring", "show").out
+    assert ers_here.done("keyring", "show").one["fingerprint"] == fingerprint
     ers_here.done("logout")
     assert ers_here("keyring", "show").code == 2
 
@@ -301,13 +290,13 @@ def test_an_inline_proxy_shows_the_keyring_of_its_folder(
     told = {"ERS_BASE_URL": running.base_url, "ERS_DATA_DIR": str(tmp_path / "inline")}
 
     made = ers(running, account, "backup", "--force", "--inline", **told)
-    shown = ers(running, account, "show", "--inline", **told)
+    shown = ers(running, account, "show", "--inline", "--output", "table", **told)
     elsewhere = ers(running, account, "show")
 
-    assert made.returncode == 0, made.stderr
-    assert shown.returncode == 0, shown.stderr
-    assert re.search("^backup +not confirmed", shown.stdout, re.MULTILINE)
-    assert elsewhere.returncode == 3
+    assert made.code == 0, made.err
+    assert shown.code == 0, shown.err
+    assert re.search("^backup +not confirmed", shown.out, re.MULTILINE)
+    assert elsewhere.code == 3
 
 
 def _wait_until_it_reads(pid: int) -> None:

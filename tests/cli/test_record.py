@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.cli import records
 from encrypted_records.cli.output import Output
 from tests.cli.command import Ers
 from tests.support.service import Account, Service, call
@@ -109,6 +110,42 @@ def test_one_bad_record_is_named_and_nothing_is_stored(
     assert place in said.err
     assert "nothing was stored" in said.err
     assert ers.done("record", "search", "--schema", schema, "--count").out == "0\n"
+
+
+def test_more_records_than_are_read_at_once_are_stored_as_they_come(
+    ers: Ers, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "AT_ONCE", 101)
+    rows = [{"name": str(number), "age": number % 100} for number in range(303)]
+    create = ("record", "create", "--schema", schema, "--file", "-")
+
+    bad = ers(*create, typed=json.dumps([*rows[:250], {"name": "x", "age": 131}, 7]))
+    assert (bad.code, "row 252: expected an object" in bad.err) == (6, True)
+    assert ers.done("record", "list", "--schema", schema).out == ""
+
+    assert ers.done(*create, typed=json.dumps(rows)).one["status"] == "completed"
+    found = ers.done("record", "list", "--schema", schema, "--all")
+    assert [one["data"] for one in found.lines] == rows
+
+
+def test_records_are_listed_opened_or_sealed_as_they_were_stored(ers: Ers, people: str) -> None:
+    listing = ("record", "list", "--schema", people)
+
+    opened = ers.done(*listing)
+    two = ers.done(*listing, "--limit", "2", "--output", "csv")
+    table = ers.done(*listing, "-o", "table")
+    sealed = ers.done(*listing, "--sealed", "--all")
+
+    assert names(opened.out) == ["Ada", "Grace", "Alan"]
+    assert [line.split(",")[0] for line in two.out.splitlines()] == ["name", "Ada", "Grace"]
+    assert "more than 2" in two.err
+    assert (table.err, table.out.splitlines()[2].split()[0]) == (
+        "3 records\n",
+        opened.lines[0]["id"],
+    )
+    assert "Ada" not in sealed.out
+    assert ers.done("record", "decrypt", "-", typed=sealed.out).lines == opened.lines
+    assert ers(*listing, "--all", "--limit", "3").code == 2
 
 
 def test_records_without_a_schema_are_refused_with_the_way_out(ers: Ers) -> None:

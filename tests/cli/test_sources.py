@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow
 import pytest
 from hypothesis import given
@@ -18,8 +21,10 @@ from pyarrow import feather, parquet
 
 from encrypted_records.cli import sources
 from encrypted_records.cli.files import SAMPLE_BYTES, read_sample
-from encrypted_records.cli.sources import source_of, source_of_items
-from encrypted_records.errors import InvalidRecords, InvalidSetting
+from encrypted_records.cli.sources import source_of
+from encrypted_records.cli.values import values_of
+from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
+from encrypted_records.model import strict_json
 
 PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
 WHOLE = [{"data": one} for one in PLAIN]
@@ -80,10 +85,11 @@ def test_lines_are_wrapped_wherever_the_pieces_end(items: list[dict[str, int]]) 
         assert records(wrapped) == [{"data": one} for one in items]
 
 
-def test_numbers_keep_every_digit_when_objects_are_wrapped() -> None:
-    number = Decimal("0.1000000000000000055511151231257827")
-    wrapped = b"".join(source_of_items([{"n": number}, {"data": {"n": number}}]).pieces())
-    assert records(wrapped) == [{"data": {"n": number}}] * 2
+def test_numbers_keep_every_digit_when_objects_are_wrapped(tmp_path: Path) -> None:
+    number = "0.1000000000000000055511151231257827"
+    text = f'[{{"n": {number}}}, {{"data": {{"n": {number}}}}}]'
+    wrapped = sent(written(tmp_path, "a.json", text))
+    assert records(wrapped) == [{"data": {"n": Decimal(number)}}] * 2
 
 
 @pytest.mark.parametrize(
@@ -110,12 +116,9 @@ def test_standard_input_is_recognised_or_told(
     assert b"".join(source.pieces()).decode() == expected
 
 
-def test_a_plain_array_on_standard_input_is_refused_with_the_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plain_array_on_standard_input_is_wrapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(PLAIN).encode())))
-    with pytest.raises(InvalidSetting, match="standard input"):
-        source_of("-")
+    assert records(b"".join(source_of("-").pieces())) == WHOLE
 
 
 TABLE = pyarrow.table(
@@ -193,3 +196,68 @@ def test_a_sample_ends_at_a_line_break_outside_of_quotes(tmp_path: Path) -> None
     assert len(body) > SAMPLE_BYTES - 2 * len(row)
     assert text.startswith(body.decode())
     assert body.decode().removeprefix("text,n\n") == row * ((len(body) - 7) // len(row))
+
+
+VALUES = [
+    0,
+    -1,
+    Decimal("0.125"),
+    10**30,
+    True,
+    None,
+    "",
+    'a"]\\',
+    "\u20ac",
+    [],
+    [[1], {}],
+    {"a": [2]},
+]
+
+
+@given(
+    st.lists(st.sampled_from(VALUES), max_size=5),
+    st.sampled_from([1, 2, 3, 7, 1000]),
+    st.booleans(),
+    st.sampled_from(["", " ", "\n\t"]),
+)
+def test_values_are_read_one_by_one_wherever_the_pieces_end(
+    items: list[Any], size: int, lines: bool, blank: str
+) -> None:
+    if lines:  # a text that begins with an array is that array
+        items = [one for one in items if not isinstance(one, list)]
+    texts = [msgspec.json.Encoder(decimal_format="number").encode(one).decode() for one in items]
+    whole = "\n".join(texts) if lines else f"{blank}[{f'{blank},'.join(texts)}{blank}]{blank}"
+    text = whole.encode()
+
+    found = values_of(text[at : at + size] for at in range(0, len(text), size))
+
+    assert list(found) == [strict_json.loads(one) for one in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"a": 1}, {"a": }]', "value 2 is not JSON"),
+        ('[{"a": 1} {"a": 2}]', "value 1 is followed by neither a comma nor the array's end"),
+        ('[{"a": 1}', "value 1 is followed by neither"),
+        ("[1,]", "value 2 is not JSON"),
+        ("[1] 2", "something follows the end of the array"),
+        ('{"a": 1, "a": 2}', "value 1: an object has the same key twice"),
+        ('{"a": NaN}', "value 1: NaN is no JSON number"),
+        ("[" * 100_000, "value 1 is nested too deeply"),
+        ("[", "value 1 is not JSON"),
+        ('"\\x', "value 1 is not JSON"),
+    ],
+)
+def test_what_is_no_json_is_refused_where_it_stands(text: str, message: str) -> None:
+    pieces = (text[at : at + 5].encode() for at in range(0, len(text), 5))
+    with pytest.raises(Malformed, match=re.escape(message)):
+        list(values_of(pieces))
+
+
+def test_values_come_before_the_rest_is_read() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b'[{"a": 1}, {"a": '
+        raise AssertionError("nobody has asked for more")
+
+    assert next(values_of(pieces())) == {"a": 1}

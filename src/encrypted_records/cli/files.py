@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,8 +23,8 @@ _ENDINGS = {
 SAMPLE_BYTES = 8 << 20
 #: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
 _WHOLE_BYTES = 16 << 20
-#: Files with records that are read into memory whole; larger ones are for batch jobs.
-_ALL_BYTES = 256 << 20
+#: Bytes that are read at once of what may be large.
+_PIECE_BYTES = 1 << 20
 
 
 def read_definition(path: str) -> Any:
@@ -54,23 +55,34 @@ def read(path: str, limit: int) -> bytes:
     return found
 
 
-def read_objects(path: str) -> list[Any]:
+def objects_in(path: str) -> Iterator[Any]:
     """What a JSON array, or a file with one JSON value per line, holds; numbers are exact.
 
     Raises:
         InvalidSetting: it cannot be read, or is something else.
         Malformed: it is no JSON.
     """
-    from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.values import values_of  # noqa: PLC0415 - slow to import
 
-    text = read(path, _ALL_BYTES)
-    kind = media_type(path, text)
-    if kind == "application/json":
-        found = strict_json.loads(text)
-        return found if isinstance(found, list) else [found]
-    if kind == "application/x-ndjson":
-        return [strict_json.loads(line) for line in text.splitlines() if line.strip()]
-    raise InvalidSetting(f"{path} is neither a JSON array nor one JSON object per line")
+    pieces = pieces_of(path)
+    start = next(pieces, b"")
+    if media_type(path, start) == "text/csv":
+        raise InvalidSetting(f"{path} is neither a JSON array nor one JSON object per line")
+    yield from values_of(chain((start,), pieces))
+
+
+def pieces_of(path: str) -> Iterator[bytes]:
+    """The content of a file of any size, as it is read.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise cannot_read(path, error) from None
 
 
 def _begin(path: str, size: int) -> bytes:

@@ -1,8 +1,10 @@
-"""Records as people write them -> record objects as the service takes them."""
+"""Records as people write them -> record objects as the service takes them, some at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Any
 
 from encrypted_records.cli.names import Names
@@ -10,12 +12,20 @@ from encrypted_records.errors import Flaw, InvalidRecords
 
 #: Records of one request that is stored whole or not at all; more are a batch job's.
 MAX_DIRECT = 100
+#: Things that are taken from a file at once; the service opens so many sealed records in a request.
+AT_ONCE = 1000
+
+
+async def batches(items: Iterator[Any]) -> AsyncIterator[list[Any]]:
+    """Up to AT_ONCE items at a time; reading them does not keep the rest of the command waiting."""
+    while batch := await asyncio.to_thread(lambda: list(islice(items, AT_ONCE))):
+        yield batch
 
 
 async def records_from(
-    items: Sequence[Any], default: str | None, names: Names
-) -> list[dict[str, Any]]:
-    """Objects with ``schema`` (a path) and ``data``.
+    items: Iterator[Any], default: str | None, names: Names
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Objects with ``schema`` (a path) and ``data``, in batches of AT_ONCE, the last maybe smaller.
 
     Args:
         items: such objects, with or without ``schema`` (then by any name), or plain objects of
@@ -26,24 +36,30 @@ async def records_from(
         InvalidRecords: an item is no record, or names no schema and there is no default.
         NotFound, InvalidSetting: as :meth:`Names.schema`.
     """
-    flaws: list[Flaw] = []
     paths: dict[str | None, str | None] = {None: default}
-    records = []
-    for row, item in enumerate(items, 1):
-        if not isinstance(item, dict):
-            flaws.append(Flaw("record", "expected an object", row=row))
-            continue
-        whole = isinstance(item.get("data"), dict) and set(item) <= {"schema", "data"}
-        named, data = (item.get("schema"), item["data"]) if whole else (None, item)
-        if named is not None and not isinstance(named, str):
-            flaws.append(Flaw("record", "expected the name of a schema", row=row, field="schema"))
-            continue
-        if named not in paths:
-            paths[named] = (await names.schema(str(named)))["url"]
-        if paths[named] is None:
-            flaws.append(Flaw("record", "names no schema; --schema names one for all", row=row))
-        records.append({"schema": paths[named], "data": data})
-    if flaws or not records:
-        what = "not every item is a record" if flaws else "there are no records"
-        raise InvalidRecords(what, flaws=tuple(flaws), hint="nothing was stored")
-    return records
+    before = 0
+    async for batch in batches(items):
+        flaws: list[Flaw] = []
+        records = []
+        for row, item in enumerate(batch, before + 1):
+            if not isinstance(item, dict):
+                flaws.append(Flaw("record", "expected an object", row=row))
+                continue
+            whole = isinstance(item.get("data"), dict) and set(item) <= {"schema", "data"}
+            named, data = (item.get("schema"), item["data"]) if whole else (None, item)
+            if named is not None and not isinstance(named, str):
+                flaws.append(
+                    Flaw("record", "expected the name of a schema", row=row, field="schema")
+                )
+                continue
+            if named not in paths:
+                paths[named] = (await names.schema(str(named)))["url"]
+            if paths[named] is None:
+                flaws.append(Flaw("record", "names no schema; --schema names one for all", row=row))
+            records.append({"schema": paths[named], "data": data})
+        if flaws:
+            raise InvalidRecords(
+                "not every item is a record", flaws=tuple(flaws), hint="nothing was stored"
+            )
+        before += len(batch)
+        yield records

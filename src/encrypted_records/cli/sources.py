@@ -2,7 +2,7 @@
 
 CSV, and JSON whose records have their ``data``, go as they are. Plain objects of field names and
 values are wrapped, and the rows of Parquet and Arrow files become JSON lines; both on the way, so
-that memory stays flat (but for one JSON array of plain objects, which is read whole).
+that memory stays flat.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from encrypted_records.cli.files import STDIN, cannot_read, media_type, read_objects
+from encrypted_records.cli.files import STDIN, cannot_read, media_type, pieces_of
+from encrypted_records.cli.values import values_of
 from encrypted_records.errors import Flaw, InvalidRecords, InvalidSetting
 
 KINDS = {"csv": "text/csv", "json": "application/json", "ndjson": "application/x-ndjson"}
@@ -51,9 +53,9 @@ def source_of(path: str, kind: str | None = None) -> Source:
         InvalidSetting: it cannot be read, or needs a library that is not installed.
     """
     if path == STDIN:
-        return _piped(sys.stdin.buffer, kind)
+        return _piped(kind)
     if Path(path).suffix.lower() in _COLUMNAR:
-        return Source(_LINES, lambda: _lines(_columnar_rows(path)))
+        return Source(_LINES, lambda: lines_of(_columnar_rows(path)))
     try:
         with Path(path).open("rb") as file:
             start = file.read(_LOOK_BYTES)
@@ -62,28 +64,25 @@ def source_of(path: str, kind: str | None = None) -> Source:
         raise cannot_read(path, error) from None
     found = KINDS[kind] if kind else media_type(path, start)
     if found == "text/csv" or not _is_plain(start):
-        return Source(found, lambda: _file_pieces(path), size, Path(path))
-    if found == _LINES:
-        return Source(_LINES, lambda: _wrapped(_file_lines(path)))
-    return source_of_items(read_objects(path))
+        return Source(found, lambda: pieces_of(path), size, Path(path))
+    return _plain(found, lambda: pieces_of(path))
 
 
-def source_of_items(items: list[Any]) -> Source:
-    """Objects in memory, wrapped where they are plain."""
-    wrapped = (one if _has_data(one) else {"data": one} for one in items)
-    return Source(_LINES, lambda: _lines(wrapped))
-
-
-def _piped(stream: IO[bytes], kind: str | None) -> Source:
-    start = stream.read(_LOOK_BYTES)
+def _piped(kind: str | None) -> Source:
+    start = sys.stdin.buffer.read(_LOOK_BYTES)
     found = KINDS[kind] if kind else media_type(STDIN, start)
     if found == "text/csv" or not _is_plain(start):
-        return Source(found, lambda: _chained(start, stream))
+        return Source(found, lambda: chain((start,), pieces_of(STDIN)))
+    return _plain(found, lambda: chain((start,), pieces_of(STDIN)))
+
+
+def _plain(found: str, pieces: Callable[[], Iterator[bytes]]) -> Source:
+    """Plain objects of field names and values, each to be wrapped as ``data``."""
     if found == _LINES:
-        return Source(_LINES, lambda: _wrapped(_split(_chained(start, stream))))
-    raise InvalidSetting(
-        "a JSON array on standard input needs its records in data, and maybe schema",
-        hint='write {"data": {...}} for each, or one plain object per line',
+        return Source(_LINES, lambda: _wrapped(_split(pieces())))
+    return Source(
+        _LINES,
+        lambda: lines_of(one if _has_data(one) else {"data": one} for one in values_of(pieces())),
     )
 
 
@@ -100,24 +99,6 @@ def _is_plain(start: bytes) -> bool:
 def _has_data(item: object) -> bool:
     """No field has an object for a value, so that ``data`` with one is no field."""
     return not isinstance(item, Mapping) or isinstance(item.get("data"), Mapping)
-
-
-def _file_pieces(path: str) -> Iterator[bytes]:
-    with Path(path).open("rb") as file:
-        while piece := file.read(_CHUNK_BYTES):
-            yield piece
-
-
-def _chained(start: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-    piece = start
-    while piece:
-        yield piece
-        piece = stream.read(_CHUNK_BYTES)
-
-
-def _file_lines(path: str) -> Iterator[bytes]:
-    with Path(path).open("rb") as file:
-        yield from file
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -142,7 +123,8 @@ def _wrapped(lines: Iterator[bytes]) -> Iterator[bytes]:
     yield b"".join(gathered)
 
 
-def _lines(rows: Iterator[Any]) -> Iterator[bytes]:
+def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
+    """JSON lines, some at a time."""
     import msgspec  # noqa: PLC0415 - slow to import
 
     encoder = msgspec.json.Encoder(decimal_format="number")

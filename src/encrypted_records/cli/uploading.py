@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,10 @@ import msgspec
 from encrypted_records.cli.bars import Moved, bar
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.session import Session
-from encrypted_records.cli.sources import Source
+from encrypted_records.cli.sources import KINDS, Source, source_of
 from encrypted_records.cli.state import StateFile
-from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, warn
-from encrypted_records.errors import ErsError, NotFound, Unavailable
+from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
+from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,31 +45,64 @@ class Order:
         }
 
 
-def takes_order(command: Command) -> Command:
-    """Give a command the options of an upload."""
+@dataclass(frozen=True)
+class Upload:
+    """What the arguments of :func:`takes_upload` say."""
+
+    file: str
+    kind: str | None
+    schema: str | None
+    dataset: str | None
+    batch_size: int | None
+    skip_invalid: bool
+    detach: bool
+
+    async def run(self, session: Session, output: Output, *, resumable: bool = False) -> int:
+        """Send the file, and unless told otherwise see its job through; the exit code.
+
+        Args:
+            resumable: as of :func:`send`.
+        """
+        source = source_of(self.file, self.kind)
+        if resumable and source.file is None:
+            raise InvalidSetting(
+                f"{self.file} is turned into JSON lines on its way, or no file, and so cannot be"
+                " resumed",
+                hint=f"run: ers job upload {self.file}",
+            )
+        schema = None
+        if self.schema is not None:
+            schema = (await session.names.schema(self.schema, self.dataset))["id"]
+        order = Order(schema, self.batch_size, self.skip_invalid)
+        job = await send(session, source, order, resumable=resumable)
+        if self.detach:
+            say(job)
+            return DONE
+        return await finish(session, job, output)
+
+
+def takes_upload(command: Command) -> Command:
+    """Give a command the arguments of an upload, and hand it the :class:`Upload` that they mean."""
+
+    @functools.wraps(command)
+    def call(**values: Any) -> Any:
+        told = {one.name: values.pop(one.name) for one in fields(Upload)}
+        return command(upload=Upload(**told), **values)
+
+    wrapped: Any = call
     for option in (
+        click.option(
+            "--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help."
+        ),
         click.option("--detach", is_flag=True, help="Do not wait for the job to end."),
         click.option("--skip-invalid", is_flag=True, help="Store the good rows, list the others."),
         click.option("--batch-size", type=click.IntRange(1, 1000), help="Unit of progress; 10."),
         click.option("--dataset", metavar="NAME", help="Where to look for the schema."),
         click.option("--schema", metavar="NAME", help="Of CSV, and of records that name none."),
+        click.argument("file", type=click.Path(allow_dash=True, dir_okay=False)),
     ):
-        command = option(command)
-    return command
-
-
-async def order_of(
-    session: Session,
-    schema: str | None,
-    dataset: str | None,
-    batch_size: int | None,
-    skip_invalid: bool,
-) -> Order:
-    """What the options of :func:`takes_order` say."""
-    if schema is None:
-        return Order(None, batch_size, skip_invalid)
-    found = await session.names.schema(schema, dataset)
-    return Order(found["id"], batch_size, skip_invalid)
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return] # click's decorators return Any
 
 
 async def send(session: Session, source: Source, order: Order, *, resumable: bool = False) -> str:
@@ -80,11 +114,22 @@ async def send(session: Session, source: Source, order: Order, *, resumable: boo
     large = source.size is not None and source.size >= RESUMABLE_BYTES
     if source.file is not None and (resumable or large):
         return await _send_file(session, source.file, source.media_type, order)
+    return await send_pieces(session, _in_thread(source), source.media_type, order, source.size)
+
+
+async def send_pieces(
+    session: Session,
+    pieces: AsyncIterator[bytes],
+    media_type: str,
+    order: Order,
+    size: int | None = None,
+) -> str:
+    """Send what comes in one request; the id of its job. What fails on the way stores nothing."""
     flawed: list[ErsError] = []
     with bar("uploading", of_bytes=True) as move:
-        body = _moving(source, move, flawed)
+        body = _moving(pieces, size, move, flawed)
         try:
-            return await session.client.upload(body, source.media_type, **order.members)
+            return await session.client.upload(body, media_type, **order.members)
         except Unavailable:
             # A source that fails breaks the connection off: what it said is the reason.
             if flawed:
@@ -92,13 +137,20 @@ async def send(session: Session, source: Source, order: Order, *, resumable: boo
             raise
 
 
-async def _moving(source: Source, move: Moved, flawed: list[ErsError]) -> AsyncIterator[bytes]:
-    done = 0
+async def _in_thread(source: Source) -> AsyncIterator[bytes]:
     pieces = source.pieces()
+    while piece := await asyncio.to_thread(next, pieces, b""):
+        yield piece
+
+
+async def _moving(
+    pieces: AsyncIterator[bytes], size: int | None, move: Moved, flawed: list[ErsError]
+) -> AsyncIterator[bytes]:
+    done = 0
     try:
-        while piece := await asyncio.to_thread(next, pieces, b""):
+        async for piece in pieces:
             done += len(piece)
-            move(done, source.size)
+            move(done, size)
             yield piece
     except ErsError as error:
         flawed.append(error)

@@ -16,7 +16,7 @@ from encrypted_records.model import strict_json
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-#: Things asked for in one request of a list.
+#: Things asked for in one request of a list that says nothing else.
 _PAGE = 1000
 #: What goes there is plaintext or keys, which an API must never see.
 _FOR_PROXIES_ALONE = (
@@ -119,7 +119,7 @@ class Connection:
 
     async def _listed(self, path: str | None, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
         """What a list holds, page after page."""
-        params: Mapping[str, str] | None = {**filters, "limit": str(_PAGE)}
+        params: Mapping[str, str] | None = {"limit": str(_PAGE), **filters}
         while path is not None:
             page = await self._ask("GET", path, params=params)
             try:

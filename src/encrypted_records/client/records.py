@@ -10,6 +10,7 @@ import msgspec
 
 from encrypted_records.client.connection import Connection, encoded, typed
 from encrypted_records.model.ids import reference
+from encrypted_records.model.questions import MAX_LIMIT
 
 
 class Segments(msgspec.Struct, frozen=True):
@@ -34,6 +35,25 @@ class Records(Connection):
     async def index_status(self, schema: str) -> IndexStatus:
         found = await self._ask("GET", "/api/records/status/", params={"schema": schema})
         return typed(found, IndexStatus)
+
+    async def records(
+        self, schema: str, *, limit: int | None = None, sealed: bool = False
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The records of a schema in the order in which they were stored: opened, or as the API
+        has them.
+
+        Args:
+            limit: the first so many; None is all.
+        """
+        filters = {"schema": schema, "sealed": "true"} if sealed else {"schema": schema}
+        if limit is not None:
+            filters["limit"] = str(min(limit, MAX_LIMIT))
+        count = 0
+        async for one in self._listed("/api/records/", **filters):
+            yield one
+            count += 1
+            if count == limit:
+                return
 
     async def aggregate(
         self, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any

@@ -6,9 +6,8 @@ import click
 
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.sources import KINDS, source_of
 from encrypted_records.cli.terminal import say
-from encrypted_records.cli.uploading import finish, order_of, send, takes_order
+from encrypted_records.cli.uploading import Upload, finish, takes_upload
 
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
 _JOB = click.argument("job", metavar="JOB")
@@ -20,22 +19,10 @@ def job() -> None:
 
 
 @job.command(short_help="Upload a file of records and see it stored.")
-@click.argument("file", type=click.Path(allow_dash=True, dir_okay=False))
-@takes_order
-@click.option("--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help.")
+@takes_upload
 @connected(organization=True)
 @takes_output
-async def upload(
-    session: Session,
-    file: str,
-    schema: str | None,
-    dataset: str | None,
-    batch_size: int | None,
-    skip_invalid: bool,
-    detach: bool,
-    kind: str | None,
-    output: Output,
-) -> int | None:
+async def upload(session: Session, upload: Upload, output: Output) -> int:
     """Upload a file of any size and wait until its records are stored: CSV, a JSON array, JSON
     lines, Parquet or Arrow; - is standard input.
 
@@ -48,13 +35,7 @@ async def upload(
       ers job upload people.csv --schema patient
       ers record search --schema patient --all -o csv | ers job upload - --schema medical/copy
     """
-    source = source_of(file, kind)
-    order = await order_of(session, schema, dataset, batch_size, skip_invalid)
-    started = await send(session, source, order)
-    if detach:
-        say(started)
-        return None
-    return await finish(session, started, output)
+    return await upload.run(session, output)
 
 
 @job.command("list", short_help="List your jobs, the newest first.")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import click
 
 from encrypted_records.cli import expressions
 from encrypted_records.cli.bars import bar
-from encrypted_records.cli.files import read_objects, written
+from encrypted_records.cli.files import objects_in, written
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.questions import first, measured, named, question
-from encrypted_records.cli.records import MAX_DIRECT, records_from
+from encrypted_records.cli.records import MAX_DIRECT, batches, records_from
 from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.sources import source_of_items
+from encrypted_records.cli.sources import KINDS, lines_of
 from encrypted_records.cli.terminal import confirm, say, warn
-from encrypted_records.cli.uploading import Order, finish, send
-from encrypted_records.errors import InvalidSetting
+from encrypted_records.cli.uploading import Order, finish, send_pieces
+from encrypted_records.errors import InvalidRecords, InvalidSetting
 
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 _schema = click.option(
@@ -80,10 +81,15 @@ async def _store(
     default = None
     if schema is not None:
         default = (await session.names.schema(schema, dataset))["url"]
-    records = await records_from(read_objects(file), default, session.names)
-    if len(records) > MAX_DIRECT:
-        return await finish(session, await send(session, source_of_items(records), Order()), output)
-    created = await session.client.ingest_records(records)
+    records = records_from(objects_in(file), default, session.names)
+    first_ones = await anext(records, None)
+    if first_ones is None:
+        raise InvalidRecords("there are no records", hint="nothing was stored")
+    if len(first_ones) > MAX_DIRECT:
+        pieces = _lines(first_ones, records)
+        job = await send_pieces(session, pieces, KINDS["ndjson"], Order())
+        return await finish(session, job, output)
+    created = await session.client.ingest_records(first_ones)
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
         for one in created:
@@ -91,6 +97,70 @@ async def _store(
 
     await output.many(things(), ("id", "url"))
     return None
+
+
+async def _lines(
+    first_ones: list[dict[str, Any]], more: AsyncIterator[list[dict[str, Any]]]
+) -> AsyncIterator[bytes]:
+    for piece in lines_of(iter(first_ones)):
+        yield piece
+    async for records in more:
+        for piece in lines_of(iter(records)):
+            yield piece
+
+
+@record.command("list", short_help="List those of a schema, the oldest first.")
+@_schema
+@_dataset
+@click.option("--limit", type=click.IntRange(1), help=f"At most so many; {_SHOWN} if left out.")
+@click.option("--all", "all_", is_flag=True, help="All of them.")
+@click.option("--sealed", is_flag=True, help="As the API has them: ciphertext.")
+@connected(organization=True)
+@takes_output
+async def list_(
+    session: Session,
+    schema: str,
+    dataset: str | None,
+    limit: int | None,
+    all_: bool,
+    sealed: bool,
+    output: Output,
+) -> None:
+    """List the records of a schema in the order in which they were stored.
+
+    \b
+    Examples:
+      ers record list --schema patient --limit 10
+      ers record list --schema patient --sealed --all | ers record decrypt -
+    """
+    most = _most(limit, everything=all_)
+    found = await session.names.schema(schema, dataset)
+    records = session.client.records(found["url"], limit=most and most + 1, sealed=sealed)
+    if sealed:
+        await output.many(first(records, most), ("id", "version", "fields"))
+    else:
+        await _show(first(records, most), list(found["schema"]["properties"]), output)
+
+
+def _most(limit: int | None, *, everything: bool) -> int | None:
+    """How many records --limit and --all ask for; None is all. To tell whether there are more, one
+    more is asked for."""
+    if everything and limit is not None:
+        raise click.UsageError("--all and --limit contradict each other")
+    return None if everything else limit or _SHOWN
+
+
+async def _show(
+    records: AsyncIterator[Mapping[str, Any]], fields: list[str], output: Output
+) -> None:
+    """Write opened records; a table says how many there were."""
+    shown = await output.many(
+        records,
+        ["id", *fields] if output.form == "table" else fields,
+        lambda one: {"id": one["id"], **one["data"]},
+    )
+    if output.form == "table":
+        warn(f"{shown} record{'' if shown == 1 else 's'}")
 
 
 @record.command(short_help="Find the records that fit a condition.")
@@ -127,31 +197,21 @@ async def search(
       ers record search --schema patient 'not (height is null)' --count
       ers record search --schema patient --where '{"field": "age", "op": "lt", "value": 40}' --all
     """
-    if all_ and limit is not None:
-        raise click.UsageError("--all and --limit contradict each other")
+    most = _most(limit, everything=all_)
     found, condition, known = await question(session, schema, dataset, expression, where)
     if count:
         page = await session.client.search(found["url"], where=condition, limit=0)
         say(str(page.count))
         return
     wanted = None if fields is None else named(fields, known)
-    most = None if all_ else limit or _SHOWN
-    # One more than is shown tells whether there are more.
     records = session.client.search_all(
         found["url"],
         where=condition,
         order_by=None if order_by is None else named(order_by, known),
         fields=wanted,
-        limit=None if most is None else most + 1,
+        limit=most and most + 1,
     )
-    columns = ["id", *(wanted or known)] if output.form == "table" else wanted or known
-    shown = await output.many(
-        (asdict(one) async for one in first(records, most)),
-        columns,
-        lambda one: {"id": one["id"], **one["data"]},
-    )
-    if output.form == "table":
-        warn(f"{shown} record{'' if shown == 1 else 's'}")
+    await _show((asdict(one) async for one in first(records, most)), wanted or known, output)
 
 
 @record.command(short_help="Show one.")
@@ -182,11 +242,10 @@ async def decrypt(session: Session, file: str, output: Output) -> None:
     Example:
       ers record get "$RECORD" --sealed | ers record decrypt -
     """
-    sealed = read_objects(file)
 
     async def opened() -> AsyncIterator[Mapping[str, Any]]:
-        for start in range(0, len(sealed), 1000):
-            for one in await session.client.decrypt(sealed[start : start + 1000]):
+        async for sealed in batches(objects_in(file)):
+            for one in await session.client.decrypt(sealed):
                 yield one
 
     await output.many(opened(), ("id", "data"))
@@ -315,11 +374,10 @@ async def update(
     Example:
       echo '{"age": 37}' | ers record update "$RECORD" --file -
     """
-    found = read_objects(file)
+    found = list(islice(objects_in(file), 2))
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise InvalidSetting(f"{file} holds {len(found)} values, and one JSON object is expected")
-    data = found[0]
-    record = await session.client.change_record(id, data, replace=replace)
+        raise InvalidSetting(f"one JSON object is expected in {file}")
+    record = await session.client.change_record(id, found[0], replace=replace)
     output.one(record["data"] if output.form in ("table", "csv") else record)
 
 

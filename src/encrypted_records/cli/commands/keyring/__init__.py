@@ -20,7 +20,7 @@ def keyring() -> None:
     """Your keyring: the keys that open your records. A proxy holds it; with --inline it is the one
     in ERS_DATA_DIR.
 
-    Example: ers keyring backup
+    Example: ers keyring show
     """
 
 

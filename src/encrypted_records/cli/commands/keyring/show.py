@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
+from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.terminal import printable, say, table
 from encrypted_records.client.keyring import SealedSchema
@@ -21,16 +22,26 @@ _SEALED_WITH = {
 
 @click.command(short_help="Show fingerprints, dates, and what each key protects.")
 @connected()
-async def show(session: Session) -> None:
+@takes_output
+async def show(session: Session, output: Output) -> None:
     """Show the keyring's fingerprints, dates, and what each key protects; never a key.
 
     The newest version seals what is stored from now on. A schema goes over to it with the next
     record; what was stored before stays under the version of its time.
 
-    Example: ers keyring show
-    """
+    Elsewhere than on a terminal, and with --output, it is what the HTTP API says, with its schemas.
 
+    \b
+    Examples:
+      ers keyring show
+      ers keyring show --output json
+    """
     found, schemas = await session.client.keyring(), await session.client.sealed_schemas()
+    if output.form != "table":
+        from msgspec import to_builtins  # noqa: PLC0415 - slow to import
+
+        output.one({**to_builtins(found), "schemas": to_builtins(schemas)})
+        return
     say(f"fingerprint  {found.fingerprint}")
     say(f"sealed with  {_SEALED_WITH.get(found.wrapping, found.wrapping)}")
     confirmed = "confirmed" if found.backup_confirmed else "not confirmed; run: ers keyring backup"
