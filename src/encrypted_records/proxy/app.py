@@ -36,6 +36,7 @@ from encrypted_records.proxy.job_runner import JobRunner
 from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import JobStore
 from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.lingering import Lingering
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.pager import Pager
 from encrypted_records.proxy.parts import Parts
@@ -171,7 +172,7 @@ def create_app(settings: ProxySettings) -> Starlette:
             *forward.routes,
             *web.routes,
         ],
-        middleware=[Middleware(Guard, names=names)],
+        middleware=[Middleware(Lingering), Middleware(Guard, names=names)],
         exception_handlers={
             ErsError: answers.on_error,
             HTTPException: answers.on_http_error,
