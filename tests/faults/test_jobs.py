@@ -21,9 +21,9 @@ import pytest
 
 from tests.faults.test_kill_during_ingest import victims
 from tests.support import jobs
-from tests.support.service import Service, gone, running_service
-from tests.support.sides import running_sides
-from tests.support.store import Store, new_store
+from tests.support.service import Account, Service, gone, running_service
+from tests.support.sides import Fog, full_disk, running_sides
+from tests.support.store import Store, new_schema, new_store
 
 ROUNDS = int(os.environ.get("JOB_FAULT_ROUNDS", "2"))
 DEFINITION = {
@@ -34,9 +34,10 @@ DEFINITION = {
     },
     "required": ["number", "name"],
 }
-#: Enough bytes for several chunks.
-COUNT = 10_000
-FILLER = "x" * 2000
+#: Enough bytes for several chunks, of few rows: those take their time to be read back.
+COUNT = 1500
+FILLER = "x" * 12_000
+KILLS = (("both", "text/csv"), ("proxy", "application/json"), ("api", "text/csv"))
 
 
 @pytest.fixture
@@ -85,6 +86,13 @@ def uploading(store: Store, body: bytes, kind: str) -> Iterator[None]:
         assert not thread.is_alive()
 
 
+def until_logged(service: Service, words: str) -> None:
+    deadline = time.monotonic() + 60
+    while words not in service.log:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def kill(service: Service, side: str) -> None:
     pids = [service.process.pid, *service.children()]
     chosen = victims(service, side)
@@ -94,51 +102,74 @@ def kill(service: Service, side: str) -> None:
     assert gone(pids, within=12), "something outlived its parent"
 
 
-@pytest.mark.parametrize(
-    ("side", "kind"), [("both", "text/csv"), ("proxy", "application/json"), ("api", "text/csv")]
-)
-def test_a_job_survives_being_killed_at_any_moment(
-    side: str, kind: str, chance: random.Random, tmp_path: Path
-) -> None:
-    with running_service(tmp_path / "data") as service:
-        store = new_store(service, DEFINITION)
-        body = (
-            jobs.as_csv(store, rows(), ["name", "number"])
-            if kind == "text/csv"
-            else jobs.as_json(store, rows())
-        )
-        with uploading(store, body, kind):
-            # Bytes that are not acknowledged are their sender's to send again.
-            time.sleep(chance.uniform(0, 2.5))
-            kill(service, side)
+def test_jobs_survive_being_killed_at_any_moment(chance: random.Random, tmp_path: Path) -> None:
+    """Each is killed while its upload or its work is going on, and again with those before it."""
+    account: Account | None = None
+    schemas: list[str] = []
+    for side, kind in KILLS:
+        with running_service(tmp_path / "data") as service:
+            account = account or service.new_account()
+            store = Store(service, account, new_schema(service, account, DEFINITION))
+            schemas.append(store.schema)
+            body = (
+                jobs.as_csv(store, rows(), ["name", "number"])
+                if kind == "text/csv"
+                else jobs.as_json(store, rows())
+            )
+            with uploading(store, body, kind):
+                # Bytes that are not acknowledged are their sender's to send again.
+                time.sleep(chance.uniform(0, 2.5))
+                kill(service, side)
     for _ in range(ROUNDS - 1):
         with running_service(tmp_path / "data") as service:
             time.sleep(chance.uniform(0, 1.5))
-            kill(service, side)
+            kill(service, "both")
     with running_service(tmp_path / "data") as service:
-        store = Store(service, store.account, store.schema)
-        for one in store.proxy("GET", "/api/jobs/").json()["results"]:
-            check(store, f"/api/jobs/{one['job_id']}/")
+        assert account is not None
+        stores = [Store(service, account, schema) for schema in schemas]
+        listed = stores[0].proxy("GET", "/api/jobs/").json()["results"]
+        ends = [jobs.ended(stores[0], f"/api/jobs/{one['job_id']}/") for one in listed]
+        assert all(one["status"] == "completed" or one["error"] for one in ends)
+        stored = [numbers(store) for store in stores]
+        assert all(found in (Counter(), Counter(range(COUNT))) for found in stored)
+        completed = sum(one["status"] == "completed" for one in ends)
+        assert sum(bool(found) for found in stored) == completed
         # What was interrupted does not stand in the way of what comes after it.
-        again = store.another_schema(DEFINITION)
+        again = stores[0].another_schema(DEFINITION)
         assert check(again, jobs.started(again, jobs.as_json(again, rows()))) == "completed"
 
 
+@pytest.fixture(scope="module")
+def foggy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Fog]]:
+    with running_sides(tmp_path_factory.mktemp("foggy")) as (service, fog):
+        yield new_store(service, DEFINITION), fog
+
+
 def test_a_job_gets_through_broken_connections_and_bad_gateways(
-    chance: random.Random, tmp_path: Path
+    chance: random.Random, foggy: tuple[Store, Fog]
 ) -> None:
-    with running_sides(tmp_path) as (service, fog):
-        store = new_store(service, DEFINITION)
-        for _ in range(ROUNDS):
-            store = store.another_schema(DEFINITION)
-            path = jobs.started(store, jobs.as_json(store, rows()))
-            deadline = time.monotonic() + 5
-            while time.monotonic() < deadline:
-                fog.fall(0.6, chance)
-                time.sleep(chance.uniform(0, 0.5))
-            fog.lift()
-            assert check(store, path) == "completed"
-        assert fog.spoiled > 0
+    store, fog = foggy
+    for _ in range(ROUNDS):
+        store = store.another_schema(DEFINITION)
+        path = jobs.started(store, jobs.as_json(store, rows()))
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            fog.fall(0.6, chance)
+            time.sleep(chance.uniform(0, 0.5))
+        fog.lift()
+        assert check(store, path) == "completed"
+    assert fog.spoiled > 0
+
+
+def test_a_job_waits_for_an_api_that_is_away_and_says_so(foggy: tuple[Store, Fog]) -> None:
+    account, fog = foggy
+    store = account.another_schema(DEFINITION)
+    path = jobs.started(store, jobs.as_json(store, rows()))
+    fog.fall(1.0)
+    until_logged(store.service, f"job {path.split('/')[-2]} waits")
+    fog.lift()
+    assert "error" not in jobs.status(store, path)
+    assert check(store, path) == "completed"
 
 
 def test_a_job_that_is_cancelled_at_any_moment_is_whole_or_absent(
@@ -148,26 +179,38 @@ def test_a_job_that_is_cancelled_at_any_moment_is_whole_or_absent(
         store = new_store(service, DEFINITION)
         for _ in range(2 * ROUNDS):
             store = store.another_schema(DEFINITION)
-            path = jobs.started(store, jobs.as_json(store, rows()[:500]))
+            path = jobs.started(store, jobs.as_json(store, rows()[:50]))
             time.sleep(chance.uniform(0, 1))
             answer = store.proxy("DELETE", path)
             if answer.status == 204 and store.proxy("GET", path).status == 404:
-                assert sum(numbers(store).values()) == 500  # it had ended, and is forgotten
+                assert sum(numbers(store).values()) == 50  # it had ended, and is forgotten
                 continue
             final = jobs.ended(store, path)["status"]
             assert (answer.status, final) in ((204, "failed"), (409, "completed"))
-            assert sum(numbers(store).values()) == (500 if final == "completed" else 0)
+            assert sum(numbers(store).values()) == (50 if final == "completed" else 0)
 
 
-def test_a_job_waits_for_an_api_that_is_away(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "proxy" / "proxy"
     with running_sides(tmp_path) as (service, fog):
         store = new_store(service, DEFINITION)
+        # It fills under a job, which goes on when there is room again.
         path = jobs.started(store, jobs.as_json(store, rows()))
         fog.fall(1.0)
-        deadline = time.monotonic() + 60
-        while "a job waits" not in service.log:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        fog.lift()
-        assert "error" not in jobs.status(store, path)
+        until_logged(service, " waits ")
+        changes = (folder / "jobs.sqlite3-wal").stat().st_size
+        assert changes > len(service.log) + 8192, "the log must be able to grow"
+        with full_disk(service, changes):
+            fog.lift()
+            until_logged(service, "store of jobs does not answer")
+            assert "error" not in jobs.status(store, path)
         assert check(store, path) == "completed"
+
+        # It has no room for an upload.
+        with full_disk(service, 4 << 20):
+            refused = jobs.upload(store, b"[" + b" " * (8 << 20) + b"]")
+            assert (refused.status, refused.json()["code"]) == (507, "out_of_space")
+            job, _ = store.proxy("GET", "/api/jobs/").json()["results"]
+            assert job["status"] == "failed"
+            assert "out_of_space" in job["error"]
+            assert list((folder / "spool").glob("*.spool")) == []

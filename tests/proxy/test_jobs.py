@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.errors import Conflict, DoesNotOpen, ErsError, Flaw, Unavailable
+from encrypted_records.errors import Conflict, DoesNotOpen, ErsError, Flaw, OutOfSpace, Unavailable
 from encrypted_records.proxy import tasks
 from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import CheckedSchema, JobStore
@@ -132,6 +132,21 @@ def test_what_was_done_is_done_after_opening_the_store_again(
         assert again.token(job.id) == b"token"
     finally:
         again.close()
+
+
+def test_a_full_disk_undoes_one_change_and_stands_in_the_way_of_no_later_one(
+    store: JobStore,
+) -> None:
+    job = new_job()
+    store.add(job, b"token")
+    store.received(job.id, 100)
+    ((pages,),) = store._rows("PRAGMA page_count")
+    store._rows(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(OutOfSpace):
+        checked(store, job, *[1] * 10_000)
+    assert (now(store, job).phase, store.open_chunks(job.id)) == ("check", [])
+    store._rows("PRAGMA max_page_count = 4294967294")
+    assert len(checked(store, job, 1, 1)) == len(store.open_chunks(job.id)) == 2
 
 
 def test_progress_does_not_go_back_when_a_job_is_checked_again(store: JobStore) -> None:

@@ -26,15 +26,8 @@ from tests.support.service import (
 
 
 @contextmanager
-def running_sides(
-    folder: Path, *, largest_file: int | None = None
-) -> Iterator[tuple[Service, Fog]]:
-    """Both sides, with a :class:`Fog` between them that is clear at first.
-
-    Args:
-        largest_file: bytes that a file of the proxy may have; the next byte is refused as on a
-            full disk.
-    """
+def running_sides(folder: Path) -> Iterator[tuple[Service, Fog]]:
+    """Both sides, with a :class:`Fog` between them that is clear at first."""
     api_port, proxy_port = free_ports(2)
     api_url, proxy_url = (f"http://127.0.0.1:{port}" for port in (api_port, proxy_port))
 
@@ -49,9 +42,22 @@ def running_sides(
             "ERS_BASE_URL": f"http://127.0.0.1:{fog.port}",
         }
         process = stack.enter_context(_side("proxy", proxy, proxy_url, log))
-        if largest_file is not None:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file, largest_file))
         yield Service(process, api_url, proxy_url, folder / "api", log), fog
+
+
+@contextmanager
+def full_disk(proxy: Service, largest: int) -> Iterator[None]:
+    """No file of the proxy grows beyond so many bytes: the next one is refused as by a full disk.
+
+    Of workers, those that it starts meanwhile are meant as well.
+    """
+    limit = resource.RLIMIT_FSIZE
+    _, most = resource.prlimit(proxy.process.pid, limit)
+    resource.prlimit(proxy.process.pid, limit, (largest, most))
+    try:
+        yield
+    finally:
+        resource.prlimit(proxy.process.pid, limit, (most, most))
 
 
 @contextmanager

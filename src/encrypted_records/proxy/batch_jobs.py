@@ -15,6 +15,7 @@ from typing import Any
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import (
+    Conflict,
     ErsError,
     Flaw,
     Malformed,
@@ -94,7 +95,11 @@ class BatchJobs:
         )
         keyring = await asyncio.to_thread(self._keyrings.of, caller.user)
         await asyncio.to_thread(self._store.add, job, await self._token(caller, job.id))
-        await asyncio.to_thread(self._spool.create, job.id, keyring)
+        try:
+            await asyncio.to_thread(self._spool.create, job.id, keyring)
+        except ErsError as error:
+            await self.abandon(job.id, error)
+            raise
         return job
 
     async def _token(self, caller: Caller, job: bytes) -> bytes:
@@ -163,8 +168,25 @@ class BatchJobs:
         self._start(job)
 
     async def abandon(self, job: bytes, error: ErsError) -> None:
-        """The upload will not come: fail the job."""
-        await asyncio.to_thread(self._store.failed, job, in_words(error), time.time())
+        """The upload will not come: fail the job.
+
+        Raises:
+            Conflict: ``job_ended``; it has ended already.
+        """
+        try:
+            await asyncio.to_thread(self._store.failed, job, in_words(error), time.time())
+        except Unavailable:
+            # What the disk has no room for, deleting the upload makes room for, or somebody else.
+            await asyncio.to_thread(self._spool.delete, job)
+            self._track(job, self._fail(job, error))
+            return
+        await self._ended(job)
+
+    async def _fail(self, job: bytes, error: ErsError) -> None:
+        await self._runner.fail(job, error)
+        await self._runner.tidy(job)
+
+    async def _ended(self, job: bytes) -> None:
         self._progress.changed(job)
         await self._runner.tidy(job)
 
@@ -216,7 +238,8 @@ class BatchJobs:
 
         Raises:
             Conflict: ``job_ended``; it completed before it could be cancelled.
-            Unavailable: the API, which may have published it, cannot be asked; the job goes on.
+            Unavailable: the API, which may have published it, cannot be asked, or the disk is
+                full; the job goes on.
         """
         if job.state in ENDED:
             await asyncio.to_thread(self._store.forget, job.id)
@@ -225,23 +248,26 @@ class BatchJobs:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        if not await self._withdrawn(caller, job.id):
-            await asyncio.to_thread(self._store.completed, job.id, time.time())
-        await asyncio.to_thread(
-            self._store.failed, job.id, "cancelled by its owner (job_cancelled)", time.time()
-        )
-        self._progress.changed(job.id)
-        await self._runner.tidy(job.id)
+        try:
+            if not await self._withdrawn(caller, job.id):
+                await asyncio.to_thread(self._store.completed, job.id, time.time())
+            await asyncio.to_thread(
+                self._store.failed, job.id, "cancelled by its owner (job_cancelled)", time.time()
+            )
+        except Conflict:
+            await self._ended(job.id)
+            raise
+        except ErsError:
+            if task is not None:
+                self._start(job.id)
+            raise
+        await self._ended(job.id)
 
     async def _withdrawn(self, caller: Caller, name: bytes) -> bool:
         job = await asyncio.to_thread(self._store.get, name)
         if job is None or job.state in ENDED or job.phase != "publish":
             return True
-        try:
-            return await self._runner.withdraw(job, caller)
-        except ErsError:
-            self._start(name)
-            raise
+        return await self._runner.withdraw(job, caller)
 
     # --- going on ---------------------------------------------------------------------------
 

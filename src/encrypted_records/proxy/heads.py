@@ -6,11 +6,14 @@ and not a shorter answer.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 
 from encrypted_records.index.ledger import Head
+from encrypted_records.proxy import databases
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS head (
@@ -32,23 +35,35 @@ class Heads:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute(_TABLE)
+        self._database = databases.opened(path, _TABLE)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        """
+        Raises:
+            OutOfSpace: the disk is full.
+            Unavailable: ``proxy_store_failed``; what cannot be remembered must not be trusted.
+        """
+        message = "what this proxy has seen of schemas' logs cannot be read or written"
+        with self._lock, databases.named_errors("proxy_store_failed", message):
+            yield self._database
 
     def get(self, schema: bytes) -> Head | None:
-        with self._lock:
-            row = self._database.execute(
+        """Raises as :meth:`remember`."""
+        with self._asking() as database:
+            row = database.execute(
                 "SELECT version, digest FROM head WHERE schema = ?", (schema,)
             ).fetchone()
         return None if row is None else Head(row[0], row[1])
 
     def remember(self, schema: bytes, head: Head) -> None:
-        """Durable when it returns."""
-        with self._lock:
-            self._database.execute(_REMEMBER, (schema, head.version, head.digest))
+        """Durable when it returns.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not take it.
+        """
+        with self._asking() as database:
+            database.execute(_REMEMBER, (schema, head.version, head.digest))
 
     def close(self) -> None:
         with self._lock:

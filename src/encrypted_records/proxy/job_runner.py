@@ -11,15 +11,17 @@ While the API is away, or the keyring locked, a job waits. What cannot be cured 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from typing import ParamSpec, TypeVar
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import (
     BadInput,
-    Closed,
     Conflict,
     ErsError,
     MergeFirst,
@@ -44,6 +46,9 @@ from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import Workers
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Seconds between two attempts of a job that waits, from the first on.
 WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -85,54 +90,66 @@ class JobRunner:
             try:
                 await self._advance(before)
                 break
-            except (Unavailable, Throttled, Closed) as error:
-                if error.reason == "worker_lost":
-                    lost += 1
-                if lost > LOST_WORKERS or (
-                    isinstance(error, Closed) and error.reason != "keyring_locked"
-                ):
-                    await self._fail(job, error)
+            except StaleDefinition:
+                log.info("a schema or its key changed under a job, checking it again")
+                await self._stored(job, self._store.check_again, job)
+            except ErsError as error:
+                lost += error.reason == "worker_lost"
+                if lost > LOST_WORKERS or not _passes(error):
+                    await self.fail(job, error)
                     break
                 after = await self._read(job)
                 # Whoever gets on between two failures is not kept waiting longer and longer.
                 waits = 0 if after != before else min(waits + 1, len(WAITS) - 1)
-                seconds = error.retry_after or WAITS[waits]
-                log.warning("a job waits %s s: %s", seconds, error.message)
-                await asyncio.sleep(seconds)
-            except StaleDefinition:
-                log.info("a schema or its key changed under a job, checking it again")
-                await asyncio.to_thread(self._store.check_again, job)
-            except ErsError as error:
-                await self._fail(job, error)
-                break
+                await _wait(job, error, WAITS[waits])
             except Exception as error:
                 log.exception("unexpected %s in a job", type(error).__name__)
-                await self._fail(job, ErsError("the proxy made a mistake; see its log"))
+                await self.fail(job, ErsError("the proxy made a mistake; see its log"))
                 break
         await self.tidy(job)
 
+    async def _stored(
+        self, job: bytes, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What a step of the store gives, which a full disk only delays."""
+        for seconds in itertools.chain(WAITS, itertools.repeat(WAITS[-1])):
+            try:
+                return await asyncio.to_thread(step, *args, **kwargs)
+            except Unavailable as error:
+                await _wait(job, error, seconds)
+        raise AssertionError("it is tried for ever")
+
     async def _read(self, job: bytes) -> Job:
-        found = await asyncio.to_thread(self._store.get, job)
+        found = await self._stored(job, self._store.get, job)
         assert found is not None
         return found
 
-    async def _fail(self, job: bytes, error: ErsError) -> None:
+    async def fail(self, job: bytes, error: ErsError) -> None:
+        """Enter how the job has ended, as soon as the disk takes it.
+
+        Raises:
+            Conflict: ``job_ended``; it has ended otherwise.
+        """
         log.info("a job failed: %s", error.reason)
-        await asyncio.to_thread(self._store.failed, job, in_words(error), time.time())
+        await self._stored(job, self._store.failed, job, in_words(error), time.time())
         self._progress.changed(job)
 
     async def tidy(self, job: bytes) -> None:
         """Drop what an ended job has left in the spool and at the API; later, if not now."""
-        found = await self._read(job)
-        await asyncio.to_thread(self._spool.delete, job)
         try:
-            await self._api.drop_job(job, (await self._caller(found)).auth)
-        except Unavailable as error:
-            log.info("what a job left at the API stays there for now: %s", error.message)
-            return
-        except ErsError:
-            pass  # its token has ended, and with it what was staged will
-        await asyncio.to_thread(self._store.tidied, job)
+            found = await asyncio.to_thread(self._store.get, job)
+            if found is None:
+                return  # its owner was faster
+            await asyncio.to_thread(self._spool.delete, job)
+            try:
+                await self._api.drop_job(job, (await self._caller(found)).auth)
+            except ErsError as error:
+                if _passes(error):
+                    raise
+                # Its token has ended, and with it what was staged will.
+            await asyncio.to_thread(self._store.tidied, job)
+        except ErsError as error:
+            log.info("what a job left stays there for now: %s", error.message)
 
     async def _caller(self, job: Job) -> Caller:
         token = await asyncio.to_thread(self._store.token, job.id)
@@ -373,6 +390,17 @@ def _drafted(
         segments=[segment for part in parts for segment in part.segments],
         staged=[part.digest for part in parts],
     )
+
+
+def _passes(error: ErsError) -> bool:
+    """Whether waiting may cure it."""
+    return isinstance(error, Unavailable | Throttled) or error.reason == "keyring_locked"
+
+
+async def _wait(job: bytes, error: ErsError, seconds: float) -> None:
+    seconds = error.retry_after or seconds
+    log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
+    await asyncio.sleep(seconds)
 
 
 async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:

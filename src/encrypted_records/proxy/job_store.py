@@ -10,15 +10,16 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from encrypted_records.errors import Conflict, OutOfSpace, Unavailable
+from encrypted_records.errors import Conflict
 from encrypted_records.model.records import Group, Segment
+from encrypted_records.proxy import databases
 from encrypted_records.proxy.jobs import NEXT, Job, Order, Phase, State
 from encrypted_records.proxy.tasks import ChunkAt, SealedPart
 
@@ -108,11 +109,7 @@ class JobStore:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.executescript(_TABLES)
+        self._database = databases.opened(path, _TABLES)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -125,10 +122,13 @@ class JobStore:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
+                # This is where a full disk shows, and then the transaction is still open.
+                self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                # SQLite may have done so itself.
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
                 raise
-            self._database.execute("COMMIT")
 
     def _rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, _named_errors():
@@ -348,15 +348,5 @@ def _job(row: tuple[Any, ...]) -> Job:
     return Job(job, user, Order(bool(csv), named, batch, bool(skip), bool(resumable)), *rest)
 
 
-@contextmanager
-def _named_errors() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_FULL"):
-            raise OutOfSpace("the disk is full") from None
-        raise Unavailable(
-            "the proxy's store of jobs does not answer",
-            code="job_store_failed",
-            hint="look at the disk that holds the proxy's data folder",
-        ) from error
+def _named_errors() -> AbstractContextManager[None]:
+    return databases.named_errors("job_store_failed", "the proxy's store of jobs does not answer")

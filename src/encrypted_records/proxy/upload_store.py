@@ -6,12 +6,15 @@ ended stays listed for a while, so that its address can say so.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from sqlite3 import Connection
 
+from encrypted_records.proxy import databases
 from encrypted_records.proxy.tus.headers import Kind
 
 _TABLE = """
@@ -80,20 +83,26 @@ class Upload:
 
 
 class UploadStore:
-    """Safe to use from several threads; every change is on disk when its call returns."""
+    """Safe to use from several threads; every change is on disk when its call returns.
+
+    Every method raises OutOfSpace where the disk is full, and Unavailable (``proxy_store_failed``)
+    where the file fails otherwise.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute(_TABLE)
+        self._database = databases.opened(path, _TABLE)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        message = "what this proxy knows of uploads cannot be read or written"
+        with self._lock, databases.named_errors("proxy_store_failed", message):
+            yield self._database
 
     def put(self, upload: Upload) -> None:
         """Enter a new upload, or what is new of a known one."""
-        with self._lock:
-            self._database.execute(
+        with self._asking() as database:
+            database.execute(
                 f"INSERT OR REPLACE INTO upload ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
                 (
                     upload.id,
@@ -117,24 +126,24 @@ class UploadStore:
 
     def owed(self) -> int:
         """How many bytes have been announced and not sent yet."""
-        with self._lock:
-            (owed,) = self._database.execute(
+        with self._asking() as database:
+            (owed,) = database.execute(
                 "SELECT coalesce(sum(length - offset), 0) FROM upload"
                 " WHERE length IS NOT NULL AND state IN ('open', 'verifying')"
             ).fetchone()
         return int(owed)
 
     def forget(self, upload: bytes) -> None:
-        with self._lock:
-            self._database.execute("DELETE FROM upload WHERE id = ?", (upload,))
+        with self._asking() as database:
+            database.execute("DELETE FROM upload WHERE id = ?", (upload,))
 
     def close(self) -> None:
         with self._lock:
             self._database.close()
 
     def _select(self, where: str, *values: object) -> list[Upload]:
-        with self._lock:
-            rows = self._database.execute(
+        with self._asking() as database:
+            rows = database.execute(
                 f"SELECT {_COLUMNS} FROM upload {where}",  # noqa: S608 - our own names
                 values,
             ).fetchall()
