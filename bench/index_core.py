@@ -16,15 +16,17 @@ disturbs them less.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bench.support.libmongocrypt import records_per_second as libmongocrypt
+from bench.support.people import DEFINITION as PEOPLE
+from bench.support.people import record
 from bench.support.table import Row, show
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -42,40 +44,8 @@ from encrypted_records.model.ids import new_id
 from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import PAGE_BYTES, PlainRecord
 
-_STRINGS = ("uuid", "email", "first", "last", "city", "country", "status")
-_INTEGERS = {"age": 120, "salary": 10**6, "number": 10**9}
-DEFINITION = parse_definition(
-    '{"type": "object", "properties": {'
-    + ", ".join(
-        [f'"{name}": {{"type": "string"}}' for name in _STRINGS]
-        + [
-            f'"{name}": {{"type": "integer", "minimum": 0, "maximum": {most}}}'
-            for name, most in _INTEGERS.items()
-        ]
-    )
-    + "}}"
-)
+DEFINITION = parse_definition(json.dumps(PEOPLE))
 KEY = Keyring.generate().schema(new_id(), new_id()).newest
-_SYLLABLES = ["ka", "ri", "mo", "ta", "sen", "lu", "bo", "ny", "el", "an", "do", "mi", "fra", "gus"]
-_FIRST = [a + b for a in _SYLLABLES for b in _SYLLABLES]
-_LAST = [a + b for a in _FIRST for b in _SYLLABLES]
-
-
-def record(chance: random.Random, number: int) -> dict[str, Any]:
-    first = chance.choice(_FIRST)
-    last = _LAST[int(len(_LAST) * chance.random() ** 3)]
-    return {
-        "uuid": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
-        "email": f"{first}.{last}{chance.randrange(10_000)}@example.com",
-        "first": first,
-        "last": last,
-        "city": _LAST[int(2000 * chance.random() ** 3)].title(),
-        "country": f"C{int(200 * chance.random() ** 4):03}",
-        "status": chance.choice(["active", "closed", "new", "pending"]),
-        "age": chance.randrange(18, 95),
-        "salary": chance.randrange(10_000) * 100,
-        "number": number,
-    }
 
 
 def cpu(work: Callable[[], object], times: int = 1) -> float:

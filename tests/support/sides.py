@@ -35,13 +35,13 @@ def running_sides(folder: Path) -> Iterator[tuple[Service, Fog]]:
     with ExitStack() as stack:
         fog = stack.enter_context(running_fog(api_port))
         api = {"ERS_DATA_DIR": str(folder / "api"), "ERS_API_PORT": str(api_port)}
-        fog.api = stack.enter_context(_side("api", api, api_url, log)).pid
+        fog.api = stack.enter_context(running_side("api", api, api_url, log)).pid
         proxy = {
             "ERS_DATA_DIR": str(folder / "proxy"),
             "ERS_PROXY_PORT": str(proxy_port),
             "ERS_BASE_URL": f"http://127.0.0.1:{fog.port}",
         }
-        process = stack.enter_context(_side("proxy", proxy, proxy_url, log))
+        process = stack.enter_context(running_side("proxy", proxy, proxy_url, log))
         yield Service(process, api_url, proxy_url, folder / "api", log), fog
 
 
@@ -61,12 +61,13 @@ def full_disk(proxy: Service, largest: int) -> Iterator[None]:
 
 
 @contextmanager
-def _side(
+def running_side(
     command: str,
     settings: Mapping[str, str],
     url: str,
     log: Path,
 ) -> Iterator[subprocess.Popen[bytes]]:
+    """``ers api`` or ``ers proxy``, ready for requests at ``url``."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "encrypted_records.cli.main", command],

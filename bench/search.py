@@ -1,0 +1,266 @@
+"""Searching over HTTP: client, proxy, API, PostgreSQL, with ten rows decrypted.
+
+Every question is also put to the same records in plaintext (``bench.support.plain``), on the same
+PostgreSQL, in turn with ours; both must answer alike. Warm is a question that was asked before;
+cold is the first one put to a proxy that has just started and has no page on disk. Figures are
+milliseconds as the client sees them, p50 / p95.
+
+    .venv/bin/python -m bench.search --records 100000 1000000 --folder /var/tmp/bench
+
+The folder keeps what was loaded for the next run. Ten million records take about 30 GB there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.support import people, plain, stack
+from bench.support.table import Row, show
+from tests.support.postgres import running_server
+from tests.support.store import Store
+
+LIMIT = 10
+#: Different questions of each kind.
+KINDS_OF_VALUES = 20
+#: p50 and p95 of a search, p50 of counts and aggregates; milliseconds at a million records, warm.
+SEARCH_GOAL = (10, 30)
+AGGREGATE_GOAL = 50
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    name: str
+    make: Callable[[random.Random], Body]
+    aggregates: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"/api/records/{'aggregate' if self.aggregates else 'search'}/"
+
+
+def questions(total: int, sample: Sequence[Body]) -> list[Question]:
+    def search(name: str, where: Callable[[random.Random], Body], **more: Any) -> Question:
+        return Question(name, lambda chance: {"where": where(chance), "limit": LIMIT, **more})
+
+    def measured(name: str, where: Callable[[random.Random], Any], **more: Any) -> Question:
+        measures = [{"op": "count"}]
+        return Question(
+            name, lambda chance: {"where": where(chance), "measures": measures, **more}, True
+        )
+
+    def one_of(field: str, chance: random.Random) -> Any:
+        return chance.choice(sample)[field]
+
+    def equal(field: str) -> Callable[[random.Random], Body]:
+        return lambda chance: {"field": field, "op": "eq", "value": one_of(field, chance)}
+
+    def between(share: float) -> Callable[[random.Random], Body]:
+        width = max(1, int(total * share))
+
+        def make(chance: random.Random) -> Body:
+            first = chance.randrange(total - width + 1)
+            return {"field": "number", "op": "between", "value": [first, first + width - 1]}
+
+        return make
+
+    def two_ranges(chance: random.Random) -> Body:
+        age = chance.randrange(18, 60)
+        return {
+            "and": [
+                between(0.5)(chance),
+                {"field": "age", "op": "between", "value": [age, age + 9]},
+            ]
+        }
+
+    def prefix(chance: random.Random) -> Body:
+        return {"field": "email", "op": "prefix", "value": one_of("email", chance)[:9]}
+
+    numbers = [
+        {"op": "count"},
+        *({"op": op, "field": "salary"} for op in ("min", "max", "sum")),
+        {"op": "percentile", "field": "salary", "p": [50]},
+    ]
+    return [
+        search("equality, unique", equal("uuid")),
+        search("equality, common", equal("status")),
+        *(search(f"range of {share:g}", between(share)) for share in (1e-5, 1e-3, 0.1, 0.5)),
+        search("prefix", prefix),
+        search("two ranges", two_ranges),
+        search("a tenth, by salary", between(0.1), order_by=["-salary"]),
+        search("common, by age and number", equal("status"), order_by=["age", "-number"]),
+        measured("count of a half", between(0.5)),
+        measured("count of two ranges", two_ranges),
+        measured("group by status of a half", between(0.5), group_by=["status"]),
+        measured("group all by country", lambda _: None, group_by=["country"]),
+        measured("five measures of a tenth", between(0.1), measures=numbers),
+    ]
+
+
+def compare(question: Question, body: Body, ours: Any, theirs: Any) -> None:
+    """Both answers are alike, as far as they are determined."""
+    if question.aggregates:
+        assert _values(body, ours) == theirs["rows"], (body, ours, theirs)
+        return
+    ours, theirs = ([row["data"] for row in answer["results"]] for answer in (ours, theirs))
+    assert len(ours) == len(theirs), (body, len(ours), len(theirs))
+    fields = [name.removeprefix("-") for name in body.get("order_by", [])]
+    assert _cut(ours, fields) == _cut(theirs, fields), body
+    if len(ours) < LIMIT:
+        assert _as_set(ours) == _as_set(theirs), body
+
+
+def _cut(rows: list[Body], fields: list[str]) -> list[list[Any]]:
+    return [[row[name] for name in fields] for row in rows]
+
+
+def _as_set(rows: list[Body]) -> set[tuple[Any, ...]]:
+    return {tuple(row[name] for name in people.FIELDS) for row in rows}
+
+
+def _values(body: Body, ours: Any) -> list[list[Any]]:
+    """Our answer as the rows of an SQL statement."""
+
+    def flat(measures: list[Body]) -> list[Any]:
+        return [one["values"][0]["value"] if "values" in one else one["value"] for one in measures]
+
+    if "group_by" not in body:
+        return [flat(ours["measures"])]
+    return [[*one["group"].values(), *flat(one["measures"])] for one in ours["groups"]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Milliseconds of each time it was asked."""
+
+    warm: list[float]
+    plain: list[float]
+    cold: list[float]
+
+
+def percentile(found: Sequence[float], share: float) -> float:
+    return sorted(found)[min(len(found) - 1, int(len(found) * share))]
+
+
+def timed(ask: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    answer = ask()
+    return (time.perf_counter() - started) * 1000, answer
+
+
+def measure(
+    question: Question, store: Store, ours: stack.Asking, theirs: stack.Asking, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Warm milliseconds of both sides, asked in turn, once their answers were found alike."""
+    chance = random.Random(question.name)
+    bodies = [question.make(chance) for _ in range(KINDS_OF_VALUES)]
+    own, plain_ones = [], []
+    for at in range(rounds + 1):
+        for body in bodies:
+            mine, answer = timed(lambda: ours.post(question.path, {"schema": store.schema} | body))  # noqa: B023
+            other, reference = timed(lambda: theirs.post(question.path, body))  # noqa: B023
+            if at == 0:
+                compare(question, body, answer, reference)
+            else:
+                own.append(mine)
+                plain_ones.append(other)
+    return own, plain_ones
+
+
+def first_time(question: Question, folder: Path, base_url: str, store: Store, at: int) -> float:
+    """Milliseconds of the first question to a proxy that has just started, with no page on disk."""
+    for file in (folder / "proxy" / "proxy").glob("pages.sqlite3*"):
+        file.unlink()
+    with stack.running_proxy(folder, base_url) as service:
+        fresh = Store(service, store.account, store.schema)
+        asking = stack.logged_in(fresh)
+        body = {"schema": store.schema} | question.make(random.Random(at))
+        milliseconds, _ = timed(lambda: asking.post(question.path, body))
+        asking.close()
+    return milliseconds
+
+
+def of_size(folder: Path, server: str, total: int, rounds: int, colds: int) -> dict[str, Figures]:
+    """The figures by question; prints how the records were stored."""
+    folder.mkdir(exist_ok=True)
+    file = people.csv_file(folder, total)
+    plain_url = stack.database(server, f"plain{total}")
+    if not (folder / "store.json").exists():
+        plain.load(plain_url, file, indexes_first=False)
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    with (
+        stack.running_api(folder, stack.database(server, f"sealed{total}")) as base_url,
+        stack.running_plain(plain_url) as view,
+    ):
+        with stack.running_proxy(folder, base_url) as service:
+            store, rate = stack.stored_people(folder, service, file)
+            print(f"\n{total:,} records, stored by a CSV job at {rate}", flush=True)
+            asked = questions(total, sample_of(file))
+            ours, theirs = stack.logged_in(store), stack.Asking(view, {})
+            for question in asked:
+                found[question.name] = measure(question, store, ours, theirs, rounds)
+        return {
+            question.name: Figures(
+                *found[question.name],
+                [first_time(question, folder, base_url, store, at) for at in range(colds)],
+            )
+            for question in asked
+        }
+
+
+def sample_of(file: Path) -> list[Body]:
+    with file.open(newline="") as source:
+        return list(itertools.islice(csv.DictReader(source), 50_000))
+
+
+def rows_of(
+    found: dict[str, Figures], aggregates: set[str], before: dict[str, Figures]
+) -> list[Row]:
+    rows = []
+    for name, figures in found.items():
+        p50, p95 = (percentile(figures.warm, share) for share in (0.5, 0.95))
+        plain50, plain95 = (percentile(figures.plain, share) for share in (0.5, 0.95))
+        if name in aggregates:
+            goal, met = f"{AGGREGATE_GOAL}", p50 <= AGGREGATE_GOAL
+        else:
+            goal, met = "{} / {}".format(*SEARCH_GOAL), (p50, p95) <= SEARCH_GOAL
+        beside = [f"cold {statistics.median(figures.cold):6.1f}"] if figures.cold else []
+        beside.append(f"plaintext {plain50:6.1f} /{plain95:6.1f}  ratio {p50 / plain50:5.2f}")
+        if name in before:
+            growth = p50 / percentile(before[name].warm, 0.5)
+            beside.append(f"growth {growth:4.2f}")
+        beside.append(f"goal {goal:7} {'met' if met else 'missed'}")
+        rows.append(Row(name, f"{p50:6.1f} /{p95:6.1f} ms", "  ".join(beside)))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--folder", type=Path, help="keeps what was loaded; temporary if none")
+    parser.add_argument("--rounds", type=int, default=5, help="of 20 questions of each kind")
+    parser.add_argument("--cold", type=int, default=3, help="starts of the proxy for each kind")
+    chosen = parser.parse_args()
+    aggregates = {one.name for one in questions(1, []) if one.aggregates}
+    with stack.kept(chosen.folder) as folder:
+        (folder / "postgres").mkdir(exist_ok=True)
+        with running_server(folder / "postgres", durable=True) as server:
+            fewest: dict[str, Figures] = {}
+            for total in sorted(chosen.records):
+                found = of_size(folder / f"{total}", server, total, chosen.rounds, chosen.cold)
+                title = "warm p50 / p95, ten rows decrypted; growth over the fewest records"
+                show(title, rows_of(found, aggregates, fewest))
+                fewest = fewest or found
+
+
+if __name__ == "__main__":
+    main()
