@@ -52,6 +52,18 @@ def test_a_port_in_use_is_named_with_the_flag_that_changes_it(
     assert hint == f"hint: choose another with --{side}-port or ERS_{side.upper()}_PORT"
 
 
+@pytest.mark.parametrize("side", ["api", "proxy"])
+def test_a_port_for_metrics_in_use_is_named_with_its_flag(
+    side: str, taken: int, tmp_path: Path
+) -> None:
+    port = free_ports(1)[0]
+    error, hint = refusal(
+        side, f"--data-dir={tmp_path}", f"--{side}-port={port}", f"--{side}-metrics-port={taken}"
+    )
+    assert error == f"error: port {taken} of 127.0.0.1 is in use"
+    assert f"--{side}-metrics-port" in hint
+
+
 def test_one_port_for_both_is_refused(tmp_path: Path) -> None:
     port = free_ports(1)[0]
     error, _ = refusal(

@@ -27,12 +27,18 @@ class Proxy:
 
 @contextmanager
 def running_proxy(
-    base_url: str, data_dir: Path, *, tiers: tuple[Tier, ...] = TIERS
+    base_url: str,
+    data_dir: Path,
+    *,
+    tiers: tuple[Tier, ...] = TIERS,
+    metrics_port: int | None = None,
 ) -> Iterator[Proxy]:
     """A proxy on ``data_dir`` for the API at ``base_url``, which merges as ``tiers`` say."""
     (port,) = free_ports(1)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    app = create_app(ProxySettings(data_dir, "127.0.0.1", port, base_url))
+    app = create_app(
+        ProxySettings(data_dir, "127.0.0.1", port, base_url, metrics_port=metrics_port)
+    )
     parts: Parts = app.state.parts
     parts.merger._tiers = tiers
     config = uvicorn.Config(app, "127.0.0.1", port, log_config=None, timeout_graceful_shutdown=2)

@@ -137,6 +137,14 @@ class Settings:
             "MiB of index pages that the proxy keeps on disk, sealed.", click.IntRange(min=1)
         ),
     )
+    api_metrics_port: int | None = field(
+        default=None,
+        metadata=_row(f"Port of {LOCAL} for the metrics of the API.", PORT, "no metrics"),
+    )
+    proxy_metrics_port: int | None = field(
+        default=None,
+        metadata=_row(f"Port of {LOCAL} for the metrics of the proxy.", PORT, "no metrics"),
+    )
     admin: str | None = field(
         default=None,
         metadata=_row(

@@ -50,6 +50,7 @@ def run_api(settings: Settings) -> None:
     """Run the API in this process until it is told to stop."""
     with _alone(settings, "api"):
         check_port(settings.api_host, settings.api_port, "api")
+        _check_metrics_port(settings.api_metrics_port, "api_metrics")
         # Django's settings read these from the environment alone.
         os.environ[variable("allowed_hosts")] = settings.allowed_hosts or ""
         os.environ[variable("admin")] = settings.admin or ""
@@ -64,6 +65,7 @@ def run_api(settings: Settings) -> None:
                 email_url=settings.email_url,
                 public_url=settings.public_url or settings.api_url,
                 log_format=settings.log_format,
+                metrics_port=settings.api_metrics_port,
             )
         )
 
@@ -72,6 +74,7 @@ def run_proxy(settings: Settings) -> None:
     """Run the proxy in this process until it is told to stop."""
     with _alone(settings, "proxy"):
         check_port(settings.proxy_host, settings.proxy_port, "proxy")
+        _check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
         from encrypted_records.proxy import app  # noqa: PLC0415 - only this needs the proxy
 
         app.run(
@@ -82,6 +85,7 @@ def run_proxy(settings: Settings) -> None:
                 base_url=settings.base_url,
                 log_format=settings.log_format,
                 page_cache=settings.page_cache,
+                metrics_port=settings.proxy_metrics_port,
                 allowed_hosts=tuple(
                     name.strip()
                     for name in (settings.allowed_hosts or "").split(",")
@@ -174,6 +178,13 @@ def _check_ports(settings: Settings) -> None:
         )
     check_port(settings.api_host, settings.api_port, "api")
     check_port(settings.proxy_host, settings.proxy_port, "proxy")
+    _check_metrics_port(settings.api_metrics_port, "api_metrics")
+    _check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
+
+
+def _check_metrics_port(port: int | None, name: str) -> None:
+    if port is not None:
+        check_port(LOCAL, port, name)
 
 
 def _on_signal() -> asyncio.Event:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from encrypted_records import logs
+from encrypted_records import logs, metrics
 from encrypted_records.client.api import Api
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError, Startup
@@ -29,6 +30,7 @@ from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.changer import Changer
 from encrypted_records.proxy.committing import Committer
 from encrypted_records.proxy.desk import Desks
+from encrypted_records.proxy.figures import Figures
 from encrypted_records.proxy.guard import Guard, OwnNames
 from encrypted_records.proxy.hardening import harden
 from encrypted_records.proxy.heads import Heads
@@ -75,7 +77,8 @@ GRACEFUL_SECONDS = 5
 class ProxySettings:
     """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
 
-    ``page_cache`` is the budget of sealed index pages on disk, in MiB.
+    ``page_cache`` is the budget of sealed index pages on disk, in MiB. Without ``metrics_port``
+    there are no metrics.
     """
 
     data_dir: Path
@@ -85,6 +88,7 @@ class ProxySettings:
     log_format: str = "text"
     allowed_hosts: tuple[str, ...] = ()
     page_cache: int = 2048
+    metrics_port: int | None = None
 
 
 def create_app(settings: ProxySettings) -> Starlette:
@@ -107,6 +111,7 @@ def create_app(settings: ProxySettings) -> Starlette:
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
             hint="choose another with --data-dir, or make it writable",
         ) from None
+    registry = CollectorRegistry()
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts)
     transport = Transport(settings.base_url)
     api = Api(transport)
@@ -147,7 +152,18 @@ def create_app(settings: ProxySettings) -> Starlette:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         await batch_jobs.start()
         sweeping = asyncio.create_task(uploads.sweep())
-        yield
+        registry.register(
+            Figures(
+                loop=asyncio.get_running_loop(),
+                schemas=known_schemas,
+                merger=merger,
+                cache=segments,
+                pages=stored,
+                jobs=job_store,
+            )
+        )
+        with metrics.serving(settings.metrics_port, registry):
+            yield
         sweeping.cancel()
         await batch_jobs.stop()
         await workers.close()
@@ -172,7 +188,10 @@ def create_app(settings: ProxySettings) -> Starlette:
             *forward.routes,
             *web.routes,
         ],
-        middleware=[Middleware(Lingering), Middleware(Guard, names=names)],
+        middleware=[
+            Middleware(Lingering),
+            Middleware(Guard, names=names, requests=metrics.Requests(registry)),
+        ],
         exception_handlers={
             ErsError: answers.on_error,
             HTTPException: answers.on_http_error,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from encrypted_records.index.paged import Opened
@@ -16,6 +17,16 @@ from encrypted_records.index.pages import Block
 
 SEGMENT_BYTES = 256 << 20
 BLOCK_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much a cache holds, and how often what was looked for was there."""
+
+    count: int
+    bytes: int
+    hits: int
+    misses: int
 
 
 class _Sized(Protocol):
@@ -36,6 +47,7 @@ class _Recent(Generic[K, V]):
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._held = 0
+        self._hits = self._misses = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -43,7 +55,9 @@ class _Recent(Generic[K, V]):
         with self._lock:
             found = self._values.get(place)
             if found is None:
+                self._misses += 1
                 return None
+            self._hits += 1
             self._values.move_to_end(place)
             return found[0]
 
@@ -66,10 +80,9 @@ class _Recent(Generic[K, V]):
             return list(self._values)
 
     @property
-    def held(self) -> tuple[int, int]:
-        """How many values, and their bytes."""
+    def use(self) -> Use:
         with self._lock:
-            return len(self._values), self._held
+            return Use(len(self._values), self._held, self._hits, self._misses)
 
     def clear(self) -> None:
         with self._lock:
@@ -112,10 +125,9 @@ class SegmentCache:
         self._blocks.drop(place for place in self._blocks.places() if place[0] in gone)
 
     @property
-    def figures(self) -> dict[str, dict[str, int]]:
-        """What is held for all schemas of all users of this proxy."""
-        held = {"segments": self._segments.held, "pages": self._blocks.held}
-        return {name: {"count": count, "bytes": size} for name, (count, size) in held.items()}
+    def uses(self) -> dict[str, Use]:
+        """For all schemas of all users of this proxy."""
+        return {"segments": self._segments.use, "pages": self._blocks.use}
 
     def clear(self) -> None:
         self._segments.clear()

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records import logs
 from encrypted_records.client.transport import forwarded_for
 from encrypted_records.errors import ErsError, NotAllowed
+from encrypted_records.metrics import Requests
 from encrypted_records.model import problem
 from encrypted_records.proxy.access import READING
 from encrypted_records.proxy.answers import problem_answer
@@ -60,9 +61,10 @@ class OwnNames:
 class Guard:
     """ASGI middleware; streaming passes through it untouched."""
 
-    def __init__(self, app: ASGIApp, names: OwnNames) -> None:
+    def __init__(self, app: ASGIApp, names: OwnNames, requests: Requests) -> None:
         self._app = app
         self._names = names
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -93,12 +95,14 @@ class Guard:
                 await problem_answer(problem.of_error(refusal))(scope, receive, answering)
         finally:
             # Never the query string: a careless client may have put a value into it.
-            milliseconds = (time.perf_counter() - started) * 1000
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", None)
+            self._requests.observe(method, route, status, seconds)
             facts = {
                 "method": method,
                 "path": scope["path"],
                 "status": status,
-                "milliseconds": round(milliseconds, 1),
+                "milliseconds": round(seconds * 1000, 1),
             }
             # repr: a path is the caller's, and must not break the line
             log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})

@@ -164,6 +164,11 @@ class JobStore:
     def _jobs(self, condition: str, *values: object) -> list[Job]:
         return [_job(row) for row in self._rows(_JOBS + condition, *values)]
 
+    def counts(self) -> dict[State, int]:
+        """How many jobs there are in each state, of all users."""
+        found = dict(self._rows("SELECT state, count(*) FROM job GROUP BY state"))
+        return {state: found.get(state, 0) for state in NEXT}
+
     def token(self, job: bytes) -> bytes:
         ((token,),) = self._rows("SELECT token FROM job WHERE id = ?", job)
         return bytes(token)

@@ -86,6 +86,11 @@ class Merger:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
+    @property
+    def running(self) -> int:
+        """How many schemas are being merged in the background."""
+        return len(self._running)
+
     def pending(self, state: SchemaState) -> bool:
         """Whether there is something to merge."""
         tiers = self._lower.get(state.id, self._tiers)

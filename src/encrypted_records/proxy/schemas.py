@@ -71,6 +71,10 @@ class Schemas:
             self._states.move_to_end(place)
         return self._states.get(place)
 
+    def in_use(self) -> list[SchemaState]:
+        """Every schema that is held, as it was when last asked for; once, whoever uses it."""
+        return list({state.id: state for state in self._states.values()}.values())
+
     async def follow(self, caller: Caller, state: SchemaState, moved: Moved) -> None:
         """Bring ``state`` to where an answer of the API says it is by now, or beyond.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from encrypted_records.model.records import PAGE_BYTES
+from encrypted_records.proxy.cache import Use
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class SealedPages:
         self._path = path
         self._most = budget // PAGE_BYTES
         self._lock = threading.Lock()
+        self._hits = self._misses = 0
         try:
             self._database = _open(path)
         except sqlite3.DatabaseError:
@@ -72,6 +74,8 @@ class SealedPages:
                 (segment, *some),
             ).fetchall()
             self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *some))  # noqa: S608
+        self._hits += len(found)
+        self._misses += len(numbers) - len(found)
         return found
 
     def put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
@@ -86,7 +90,7 @@ class SealedPages:
                 "INSERT OR REPLACE INTO page (segment, number, used, data) VALUES (?, ?, ?, ?)",
                 [(segment, number, now, data) for number, data in pages.items()],
             )
-            (held,) = self._database.execute("SELECT COUNT(*) FROM page").fetchone()
+            held = self._count()
             if held > self._most:
                 oldest = "SELECT rowid FROM page ORDER BY used LIMIT ?"
                 self._database.execute(
@@ -100,6 +104,16 @@ class SealedPages:
         self._guarded(
             lambda: self._database.executemany("DELETE FROM page WHERE segment = ?", gone), None
         )
+
+    @property
+    def use(self) -> Use:
+        """Pages held and looked for; the latter since this process began."""
+        count = self._guarded(self._count, 0)
+        return Use(count, count * PAGE_BYTES, self._hits, self._misses)
+
+    def _count(self) -> int:
+        (held,) = self._database.execute("SELECT COUNT(*) FROM page").fetchone()
+        return int(held)
 
     def close(self) -> None:
         with self._lock:

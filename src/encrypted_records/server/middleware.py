@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from encrypted_records import logs
 from encrypted_records.errors import BadInput, ErsError, TooLarge
-from encrypted_records.server import problems
+from encrypted_records.server import figures, problems
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
@@ -44,11 +44,14 @@ class RequestLog:
             response.headers.setdefault("Content-Security-Policy", _policy(request.path))
             if isinstance(response, HttpResponse):  # and not one that streams
                 response.headers.setdefault("Content-Length", str(len(response.content)))
+            seconds = time.perf_counter() - began
+            route = figures.template(request)
+            figures.requests.observe(request.method or "", route, response.status_code, seconds)
             facts = {
                 "method": request.method,
                 "path": request.path,
                 "status": response.status_code,
-                "milliseconds": round((time.perf_counter() - began) * 1000, 1),
+                "milliseconds": round(seconds * 1000, 1),
             }
             # repr: a path is the caller's, and must not break the line
             _log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})

@@ -41,6 +41,7 @@ class ApiSettings:
     email_url: str | None
     public_url: str
     log_format: str = "text"
+    metrics_port: int | None = None
 
 
 def run(settings: ApiSettings) -> None:
@@ -111,6 +112,9 @@ def _set_environment(settings: ApiSettings) -> None:
         "ERS_EMAIL_URL": settings.email_url,
         "ERS_PUBLIC_URL": settings.public_url,
         "ERS_LOG_FORMAT": settings.log_format,
+        "ERS_API_METRICS_PORT": None
+        if settings.metrics_port is None
+        else str(settings.metrics_port),
         "API_SUPERVISOR_PID": str(os.getpid()),
     }
     for name, value in given.items():

@@ -1,5 +1,7 @@
 """The WSGI application, as granian's workers load it.
 
+Its metrics are told here, since they are counted in the worker.
+
 A worker ends when the process that started it is gone, however that one ended; otherwise it would
 hold the port, and the next start would fail.
 """
@@ -12,8 +14,11 @@ import time
 
 from django.core.wsgi import get_wsgi_application
 
+from encrypted_records import metrics
+
 #: Set by serve.run: the process whose end is ours.
 SUPERVISOR = "API_SUPERVISOR_PID"
+METRICS_PORT = "ERS_API_METRICS_PORT"
 _CHECK_SECONDS = 0.5
 
 
@@ -30,3 +35,7 @@ if SUPERVISOR in os.environ:
     threading.Thread(
         target=_end_with, args=(int(os.environ[SUPERVISOR]),), name="supervisor", daemon=True
     ).start()
+    if METRICS_PORT in os.environ:
+        from encrypted_records.server import figures
+
+        metrics.serve(int(os.environ[METRICS_PORT]), figures.registry)

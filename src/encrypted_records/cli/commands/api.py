@@ -18,6 +18,7 @@ from encrypted_records.cli.up import run_api
     "public_url",
     "allowed_hosts",
     "admin",
+    "api_metrics_port",
     "log_format",
 )
 def api(settings: Settings) -> None:

@@ -16,6 +16,7 @@ _SETTINGS = (
     "proxy_port",
     "allowed_hosts",
     "page_cache",
+    "proxy_metrics_port",
     "log_format",
 )
 

@@ -24,6 +24,8 @@ SETTINGS_OF_BOTH = (
     "allowed_hosts",
     "admin",
     "page_cache",
+    "api_metrics_port",
+    "proxy_metrics_port",
     "log_format",
 )
 

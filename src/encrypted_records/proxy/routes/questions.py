@@ -104,7 +104,10 @@ async def status(request: Request) -> Response:
             "dead": sum(len(rows) for rows in view.dead.values()),
             "segments": _segments(view),
             "merge_pending": parts.merger.pending(state),
-            "memory": parts.segments.figures,
+            "memory": {
+                name: {"count": use.count, "bytes": use.bytes}
+                for name, use in parts.segments.uses.items()
+            },
         }
     )
 

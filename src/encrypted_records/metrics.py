@@ -1,0 +1,120 @@
+"""What both sides tell Prometheus of themselves: how much and how fast, never what or of whom.
+
+A label is a word of ours: a method, the template of a path as the code has it, a status, a state.
+What callers send stands in none, so neither does a value, an id or a name, and the number of
+series is bounded whatever is sent.
+
+It is told on a port of its own, to this machine alone, and only where that port was chosen. Pages
+in a browser on this machine cannot read it: the Host header must name this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+PATH = "/metrics"
+#: What stands for the route of a request that has none, and for a method that HTTP does not have.
+NONE, OTHER = "none", "other"
+METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
+#: Seconds.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_NAMES = frozenset({HOST, "localhost"})
+#: Whoever asks and then says nothing is not waited for longer than this many seconds.
+_PATIENCE = 10
+
+
+class Requests:
+    """Requests by method, template of their path, and status; and how long they took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._count = Counter(
+            "ers_requests",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "ers_request_seconds",
+            "Seconds until a request was answered; of a WebSocket, until it closed.",
+            ("method", "route"),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+
+    def observe(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        """Count one request.
+
+        Args:
+            route: the template of its path, from the code; None where it has none.
+        """
+        method = method if method in METHODS else OTHER
+        self._count.labels(method, route or NONE, status).inc()
+        self._seconds.labels(method, route or NONE).observe(seconds)
+
+
+def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
+    """Tell what ``registry`` has at ``/metrics`` on ``port`` of this machine, in a thread.
+
+    Raises:
+        OSError: the port is not to be had.
+    """
+    server = make_server(HOST, port, _Answering(registry), _Server, _Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+@contextmanager
+def serving(port: int | None, registry: CollectorRegistry) -> Iterator[None]:
+    """As :func:`serve`, as long as the block lasts; without a port nothing is told."""
+    if port is None:
+        yield
+        return
+    with serve(port, registry) as server:
+        yield
+        server.shutdown()
+
+
+class _Answering:
+    """A WSGI application."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._metrics = make_wsgi_app(registry)
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environ.get("HTTP_HOST", "").rpartition(":")[0] not in _NAMES:
+            return _refusal(start, "403 Forbidden")
+        if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "GET":
+            return _refusal(start, "404 Not Found")
+        try:
+            told: Iterable[bytes] = self._metrics(environ, start)
+        except Exception as error:
+            log.exception("metrics cannot be told: %s", type(error).__name__)
+            return _refusal(start, "503 Service Unavailable")
+        return told
+
+
+def _refusal(start: StartResponse, status: str) -> list[bytes]:
+    start(status, [("Content-Type", "text/plain")])
+    return [f"{status}\n".encode()]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE
+
+    def log_message(self, *_args: object) -> None:
+        """Nobody needs a line for each time that Prometheus asks."""
