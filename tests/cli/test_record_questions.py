@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.cli.expressions import parse_measure
+from encrypted_records.client.expressions import parse_measure
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import InvalidSetting, ProxyUnreachable
 from tests.cli.command import Ers

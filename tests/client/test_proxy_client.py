@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -15,23 +15,10 @@ import uvicorn
 from encrypted_records.client import connection
 from encrypted_records.client.proxy import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
-from tests.support.service import Account, Service, free_ports, running_service
+from tests.support.service import Account, Service, free_ports
 
 T = TypeVar("T")
 Ask = Callable[[Callable[[ProxyClient], Awaitable[T]]], T]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(
-        tmp_path_factory.mktemp("client") / "data", environment={"ERS_ALLOWED_HOSTS": "127.0.0.1"}
-    ) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def account(running: Service) -> Account:
-    return running.new_account()
 
 
 @pytest.fixture

@@ -16,12 +16,9 @@ from encrypted_records.client.jobs import JobProgress
 from encrypted_records.client.proxy import ProxyClient
 from encrypted_records.client.transport import Response, Transport
 from encrypted_records.errors import NotFound, ProxyUnreachable
-from tests.client.test_proxy_client import account, running
 from tests.support.cutting import breaking_way
 from tests.support.service import Account, Service
 from tests.support.store import Store, new_schema
-
-__all__ = ["account", "running"]
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 ROWS = 4000

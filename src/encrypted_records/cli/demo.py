@@ -19,11 +19,10 @@ from typing import Any, Self
 from encrypted_records.cli import terminal
 from encrypted_records.cli.mailbox import wait_for_link
 from encrypted_records.cli.settings import Settings
-from encrypted_records.client.proxy import Found, ProxyClient
+from encrypted_records.client.objects import AsyncClient, AsyncSchema
+from encrypted_records.client.proxy import ProxyClient
 from encrypted_records.errors import InvalidSetting
 
-#: Direct ingest takes this many records a request.
-AT_ONCE = 100
 #: Rows of a result that are printed.
 SHOWN = 5
 _NUMBERS = ("integer", "number")
@@ -66,23 +65,22 @@ async def show(settings: Settings, example: Example) -> None:
     """Register, store, search; print what came back and how long each step took."""
     address = f"demo-{secrets.token_hex(4)}@example.org"
     password = secrets.token_urlsafe(15)
-    organization = await _open_account(settings, address, password)
-    async with ProxyClient(settings.proxy_url, email=address, password=password) as client:
+    await _open_account(settings, address, password)
+    async with AsyncClient(settings.proxy_url, email=address, password=password) as client:
         with _step("make a dataset and a schema of 15 fields"):
-            dataset = await client.create_dataset(name="Census", organization=organization)
-            schema = await client.create_schema(
-                name="Adult", dataset=dataset.url, definition=example.definition
-            )
-        await _ingest(client, schema.url, example.records)
-        await _search(client, schema.url)
+            dataset = await client.create_dataset("Census")
+            schema = await dataset.create_schema("Adult", example.definition)
+        with _step(f"encrypt and store {len(example.records)} records"):
+            await schema.ingest(example.records, progress=True)
+        await _search(schema)
     terminal.say("Look around with curl; README.md shows how:")
     terminal.say(f"  account   {address}")
     terminal.say(f"  password  {password}")
     terminal.say(f"  schema    {schema.url}")
 
 
-async def _open_account(settings: Settings, address: str, password: str) -> str:
-    """Register and verify an account; the path of its organization."""
+async def _open_account(settings: Settings, address: str, password: str) -> None:
+    """Register and verify an account."""
     async with ProxyClient(settings.proxy_url) as client:
         with _step(f"register {address}"):
             await client.register(
@@ -95,47 +93,22 @@ async def _open_account(settings: Settings, address: str, password: str) -> str:
             await client.verify_registration(
                 user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
             )
-    async with ProxyClient(settings.proxy_url, email=address, password=password) as client:
-        return (await client.user()).organizations[0]
 
 
-async def _ingest(client: ProxyClient, schema: str, records: Sequence[Mapping[str, Any]]) -> None:
-    with (
-        _step(f"encrypt and store {len(records)} records, {AT_ONCE} a request"),
-        terminal.progress("records", len(records)) as advance,
-    ):
-        for start in range(0, len(records), AT_ONCE):
-            batch = records[start : start + AT_ONCE]
-            await client.ingest(schema, batch)
-            advance(len(batch))
-
-
-async def _search(client: ProxyClient, schema: str) -> None:
+async def _search(schema: AsyncSchema) -> None:
     fields = ["age", "occupation", "education", "hours_per_week", "native_country"]
-    with _step("exact search: native_country = Cuba"):
-        found = await client.search(
-            schema,
-            where={"field": "native_country", "op": "eq", "value": "Cuba"},
-            fields=fields,
-            limit=SHOWN,
-        )
-    _print(found, fields)
-    with _step("range search: age from 70 to 79"):
-        found = await client.search(
-            schema,
-            where={"field": "age", "op": "between", "value": [70, 79]},
-            fields=fields,
-            limit=SHOWN,
-        )
-    _print(found, fields)
-
-
-def _print(found: Found, fields: Sequence[str]) -> None:
-    terminal.say()
-    for line in terminal.table([record.data for record in found.results], fields):
-        terminal.say(f"    {line}")
-    terminal.say(f"    {len(found.results)} of {found.count} records")
-    terminal.say()
+    for what, where in (
+        ("exact search: native_country = Cuba", "native_country = 'Cuba'"),
+        ("range search: age from 70 to 79", "age between 70 and 79"),
+    ):
+        with _step(what):
+            found = [one.data async for one in schema.search(where, fields=fields, limit=SHOWN)]
+            count = await schema.count(where)
+        terminal.say()
+        for line in terminal.table(found, fields):
+            terminal.say(f"    {line}")
+        terminal.say(f"    {len(found)} of {count} records")
+        terminal.say()
 
 
 @contextmanager

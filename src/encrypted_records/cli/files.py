@@ -9,16 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from encrypted_records.client.media import media_type
 from encrypted_records.errors import InvalidSetting
 
 STDIN = "-"
-#: Media types by ending; the rest is recognised by its first bytes.
-_ENDINGS = {
-    ".csv": "text/csv",
-    ".json": "application/json",
-    ".ndjson": "application/x-ndjson",
-    ".jsonl": "application/x-ndjson",
-}
 #: A sample is cut here; a definition is inferred from at most 10,000 rows of it.
 SAMPLE_BYTES = 8 << 20
 #: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
@@ -130,15 +124,6 @@ def cannot_write(path: str, error: OSError) -> InvalidSetting:
 
 def cannot_read(path: str, error: OSError) -> InvalidSetting:
     return InvalidSetting(f"{path} cannot be read: {(error.strerror or 'it fails').lower()}")
-
-
-def media_type(path: str, beginning: bytes) -> str:
-    """What kind of records a file holds: by its name, else by its first bytes."""
-    named = _ENDINGS.get(Path(path).suffix.lower())
-    if named is not None:
-        return named
-    first = beginning.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return {b"[": "application/json", b"{": "application/x-ndjson"}.get(first, "text/csv")
 
 
 def read_sample(path: str) -> tuple[bytes, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from encrypted_records.cli import expressions
 from encrypted_records.cli.session import Session
 from encrypted_records.cli.terminal import warn
+from encrypted_records.client import expressions
 from encrypted_records.errors import InvalidSetting
 
 

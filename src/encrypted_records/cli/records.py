@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Any
 
-from encrypted_records.cli.names import Names
+from encrypted_records.client.names import Names
 from encrypted_records.errors import Flaw, InvalidRecords
 
-#: Records of one request that is stored whole or not at all; more are a batch job's.
-MAX_DIRECT = 100
 #: Things that are taken from a file at once; the service opens so many sealed records in a request.
 AT_ONCE = 1000
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from encrypted_records.cli import terminal
-from encrypted_records.cli.settings import LOCAL, Origin, Settings, takes_settings
+from encrypted_records.cli.settings import Origin, Settings, takes_settings
+from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from encrypted_records.cli.logins import Logins
-    from encrypted_records.cli.names import Names
+    from encrypted_records.client.names import Names
     from encrypted_records.client.proxy import ProxyClient, Tokens
     from encrypted_records.client.transport import Authorization
 
@@ -31,7 +32,7 @@ _OPTIONS = (
     click.option(
         "--proxy-url",
         type=Origin(),
-        default=f"http://{LOCAL}:8080",
+        default=DEFAULT_PROXY,
         envvar="ERS_PROXY_URL",
         show_envvar=True,
         show_default=True,
@@ -129,7 +130,7 @@ _ORGANIZATION = click.option(
 async def _opened(
     proxy_url: str, *, inline: bool, anonymous: bool, organization: str | None
 ) -> AsyncIterator[Session]:
-    from encrypted_records.cli.names import Names  # noqa: PLC0415 - slow to import
+    from encrypted_records.client.names import Names  # noqa: PLC0415 - slow to import
 
     async with AsyncExitStack() as stack:
         address = proxy_url

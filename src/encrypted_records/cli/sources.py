@@ -15,9 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.cli.files import STDIN, cannot_read, media_type, pieces_of
+from encrypted_records.cli.files import STDIN, cannot_read, pieces_of
 from encrypted_records.cli.values import values_of
-from encrypted_records.errors import Flaw, InvalidRecords, InvalidSetting
+from encrypted_records.client.media import media_type
+from encrypted_records.errors import InvalidSetting
 
 KINDS = {"csv": "text/csv", "json": "application/json", "ndjson": "application/x-ndjson"}
 _LINES = KINDS["ndjson"]
@@ -139,22 +140,14 @@ def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
 
 def _columnar_rows(path: str) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet, Arrow or Feather file as record objects; nulls are left out."""
+    from encrypted_records.client.rows import check  # noqa: PLC0415 - slow to import
+
     row = 0
     for batch in _batches(path):
         for data in batch.to_pylist():
             row += 1
             yield {"data": {name: value for name, value in data.items() if value is not None}}
-            _check_numbers(data, row)
-
-
-def _check_numbers(data: Mapping[str, Any], row: int) -> None:
-    for name, value in data.items():
-        if isinstance(value, float) and not -float("inf") < value < float("inf"):
-            raise InvalidRecords(
-                "a value is no number",
-                flaws=(Flaw("type", "NaN and infinities cannot be stored", row=row, field=name),),
-                hint="nothing was stored; make it null, which is an absent value",
-            )
+            check(data, row)
 
 
 def _batches(path: str) -> Iterator[Any]:

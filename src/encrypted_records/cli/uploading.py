@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from encrypted_records.cli.bars import Moved, bar
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.session import Session
 from encrypted_records.cli.sources import KINDS, Source, source_of
 from encrypted_records.cli.state import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
+from encrypted_records.client.bars import Moved, bar, job_bar
 from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -199,7 +199,7 @@ def _mark(file: Path) -> tuple[int, str]:
 async def finish(session: Session, job: str, output: Output) -> int:
     """Show a job's progress until it ends, then its result; the exit code."""
     try:
-        with bar("storing records") as move:
+        with job_bar() as move:
             async for progress in session.client.watch(job):
                 move(progress.processed, progress.total or None)
     except asyncio.CancelledError:

@@ -88,6 +88,9 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         await self._transport.close()
 
     async def _ask(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.client.connection import Connection
+from encrypted_records.client.connection import Connection, typed
 from encrypted_records.client.transport import Body
 from encrypted_records.errors import ApiFailed, Unavailable
 
@@ -29,6 +29,10 @@ class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def has_ended(self) -> bool:
         return self.status in ("completed", "failed")
+
+
+class _Rejected(msgspec.Struct, frozen=True):
+    rows: int
 
 
 class Jobs(Connection):
@@ -76,6 +80,11 @@ class Jobs(Connection):
         """What is wrong with which rows: ``row``, ``field``, ``code``, ``detail``."""
         async for one in self._listed(f"/api/jobs/{job_id}/errors/"):
             yield one
+
+    async def rejected_rows(self, job_id: str) -> int:
+        """How many rows of a job do not fit."""
+        found = await self._ask("GET", f"/api/jobs/{job_id}/errors/", params={"limit": "1"})
+        return typed(found, _Rejected).rows
 
     async def cancel_job(self, job_id: str) -> None:
         """Cancel a job, of which then nothing is stored, or forget one that has ended."""

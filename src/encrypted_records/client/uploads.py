@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from encrypted_records.client.jobs import job_headers
 from encrypted_records.errors import ApiFailed, Conflict, Throttled, Unavailable
 
 _TUS = {"Tus-Resumable": "1.0.0"}
+_PATCH = {**_TUS, "Content-Type": "application/offset+octet-stream"}
 _CHUNK_BYTES = 1 << 20
 #: Bytes of one request: enough to be fast, little enough to be acknowledged now and then.
 _REQUEST_BYTES = 64 << 20
@@ -39,25 +40,70 @@ class Uploads(Connection):
         Args: as :meth:`Jobs.upload`.
         """
         told = {"filename": path.name, "filetype": media_type}
-        if schema is not None:
-            told["schema"] = schema
+        length = {"Upload-Length": str(_size(path))}
+        return await self._begin(
+            told | _named(schema), length, job_headers(batch_size, skip_invalid)
+        )
+
+    async def begin_stream(
+        self, filename: str, *, schema: str | None = None, skip_invalid: bool = False
+    ) -> tuple[str, str]:
+        """:meth:`begin_upload` of what has no length yet; :meth:`append` brings it."""
+        told = {"filename": filename} | _named(schema)
+        return await self._begin(
+            told, {"Upload-Defer-Length": "1"}, job_headers(None, skip_invalid)
+        )
+
+    async def _begin(
+        self, told: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
+    ) -> tuple[str, str]:
+        pairs = (
+            f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in told.items()
+        )
+        # Repeated, since an upload to which nothing is brought stores nothing.
         answer = await self._transport.request(
             "POST",
             "/api/files/",
-            headers={
-                **_TUS,
-                "Upload-Length": str(_size(path)),
-                "Upload-Metadata": ",".join(
-                    f"{name} {base64.b64encode(text.encode()).decode()}"
-                    for name, text in told.items()
-                ),
-                **job_headers(batch_size, skip_invalid),
-            },
+            headers={**_TUS, **length, "Upload-Metadata": ",".join(pairs), **job},
+            repeatable=True,
         )
         try:
             return urlsplit(answer.headers["Location"]).path, answer.headers["X-Job-Id"]
         except KeyError:
             raise ApiFailed("the answer names no upload") from None
+
+    async def append(self, upload: str, offset: int, piece: bytes, *, is_last: bool) -> int:
+        """Bring a piece of a stream over, however often the connection breaks; where it ends.
+
+        Args:
+            offset: where it begins.
+
+        Raises:
+            Unavailable: several attempts brought no byte.
+        """
+        end = offset + len(piece)
+        length = {"Upload-Length": str(end)} if is_last else {}
+        pauses = list(_PAUSES_SECONDS)
+        reached = offset
+        while True:
+            try:
+                answer = await self._transport.request(
+                    "PATCH",
+                    upload,
+                    data=piece[reached - offset :],
+                    headers={**_PATCH, **length, "Upload-Offset": str(reached)},
+                )
+                return _offset(answer.headers.get("Upload-Offset"))
+            except (Unavailable, Conflict, Throttled) as error:
+                if not pauses:
+                    raise
+                await asyncio.sleep(error.retry_after or pauses.pop(0))
+                found = await self._head(upload)
+                reached = _offset(found.get("Upload-Offset"))
+                if not offset <= reached <= end:
+                    raise ApiFailed("the upload is not where it has to be") from None
+                if reached == end and (not is_last or "Upload-Length" in found):
+                    return end
 
     async def upload_offset(self, upload: str) -> int:
         """How many bytes of an upload the proxy has.
@@ -65,8 +111,11 @@ class Uploads(Connection):
         Raises:
             NotFound: it knows no such upload, or no longer.
         """
+        return _offset((await self._head(upload)).get("Upload-Offset"))
+
+    async def _head(self, upload: str) -> Mapping[str, str]:
         answer = await self._transport.request("HEAD", upload, headers=_TUS, repeatable=True)
-        return _offset(answer.headers.get("Upload-Offset"))
+        return answer.headers
 
     async def send_upload(
         self, upload: str, path: Path, *, on_offset: Callable[[int], None] = lambda _offset: None
@@ -90,8 +139,7 @@ class Uploads(Connection):
                     upload,
                     data=_part(path, offset, on_offset),
                     headers={
-                        **_TUS,
-                        "Content-Type": "application/offset+octet-stream",
+                        **_PATCH,
                         "Upload-Offset": str(offset),
                         "Content-Length": str(min(_REQUEST_BYTES, size - offset)),
                     },
@@ -120,6 +168,10 @@ async def _part(path: Path, offset: int, on_offset: Callable[[int], None]) -> As
             yield piece
             offset += len(piece)
             on_offset(offset)
+
+
+def _named(schema: str | None) -> dict[str, str]:
+    return {} if schema is None else {"schema": schema}
 
 
 def _size(path: Path) -> int:

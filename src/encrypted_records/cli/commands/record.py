@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from encrypted_records.cli import expressions
-from encrypted_records.cli.bars import bar
 from encrypted_records.cli.files import objects_in, written
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.questions import first, measured, named, question
-from encrypted_records.cli.records import MAX_DIRECT, batches, records_from
+from encrypted_records.cli.records import batches, records_from
 from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.sources import KINDS, lines_of
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.cli.uploading import Order, finish, send_pieces
+from encrypted_records.client import MAX_DIRECT, expressions
+from encrypted_records.client.bars import bar
 from encrypted_records.errors import InvalidRecords, InvalidSetting
 
 _FILE = click.Path(allow_dash=True, dir_okay=False)

@@ -50,7 +50,8 @@ class Names:
         if wanted is None and len(fitting) > 1:
             raise InvalidSetting(
                 "you belong to several organizations",
-                hint=f"say which with --organization: {_listed([one['slug'] for one in every])}",
+                hint="say which as organization (--organization): "
+                + _listed([one["slug"] for one in every]),
             )
         return await self._only("organization", wanted or "", fitting, every)
 

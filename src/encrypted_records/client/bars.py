@@ -44,3 +44,13 @@ def bar(label: str, *, of_bytes: bool = False) -> Iterator[Moved]:
             shown.update(task, completed=done, total=total, rate=rate)
 
         yield move
+
+
+@contextmanager
+def job_bar(*, shown: bool = True) -> Iterator[Moved]:
+    """The :func:`bar` of a job, where one is wanted."""
+    if not shown:
+        yield lambda _done, _total: None
+        return
+    with bar("storing records") as move:
+        yield move

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.cli import expressions
-from encrypted_records.cli.expressions import parse
+from encrypted_records.client import expressions
+from encrypted_records.client.expressions import parse
 from encrypted_records.errors import InvalidQuery, InvalidSetting
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition

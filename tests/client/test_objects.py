@@ -1,0 +1,213 @@
+"""The clients with objects: what goes in comes out, of any number of rows, whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import encrypted_records
+from encrypted_records import AsyncClient, Client
+from encrypted_records.client import rows, uploads
+from encrypted_records.client.synchronous import Schema
+from encrypted_records.client.transport import Response, Transport
+from encrypted_records.errors import ApiTimeout, InvalidRecords, InvalidSetting, NotFound
+from tests.client import synchronous
+from tests.support.service import Account, Service
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2},
+    },
+    "required": ["name"],
+}
+PEOPLE = [
+    {"name": "Ada", "age": 36, "height": Decimal("1.65")},
+    {"name": "Grace", "age": 85},
+    {"name": "Alan", "age": 41},
+]
+
+
+@pytest.fixture
+def client(running: Service, account: Account) -> Iterator[Client]:
+    with Client(running.proxy_url, email=account.email, password=account.password) as one:
+        yield one
+
+
+@pytest.fixture
+def schema(client: Client) -> Schema:
+    dataset = client.create_dataset("People", slug=f"people-{secrets.token_hex(4)}")
+    return dataset.create_schema("Person", DEFINITION, slug=f"person-{secrets.token_hex(4)}")
+
+
+def many(count: int) -> Iterator[dict[str, Any]]:
+    """A generator: it can be gone through once."""
+    return ({"name": f"person {number}", "age": number % 100} for number in range(count))
+
+
+def test_the_synchronous_client_is_made_of_the_asynchronous_one() -> None:
+    """Where it is not: python -m tests.client.synchronous"""
+    assert synchronous.TARGET.read_text() == synchronous.synchronous()
+
+
+def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema: Schema) -> None:
+    found = client.schema(schema.slug)
+    assert (found.url, found.definition) == (schema.url, DEFINITION)
+    dataset = client.dataset(found.members["dataset"])
+    assert [one.id for one in dataset.schemas()] == [schema.id]
+    assert dataset.id in [one.id for one in client.datasets()]
+
+    found.update(description="whoever we know")
+    assert client.schema(found.id).description == found.description == "whoever we know"
+
+    dataset.delete(cascade=True)
+    with pytest.raises(NotFound):
+        client.schema(schema.slug)
+
+
+def test_few_rows_are_stored_searched_counted_and_measured(schema: Schema) -> None:
+    assert schema.ingest(PEOPLE) == 3
+    assert schema.ingest([]) == 0
+
+    older = schema.search("age > 40", order_by=["-age"])
+    assert [one["name"] for one in older] == ["Grace", "Alan"]
+    assert [one.data for one in schema.search(limit=2)] == PEOPLE[:2]
+    assert list(schema.search(limit=0)) == []
+    assert (schema.count(), schema.count({"field": "age", "op": "gt", "value": 40})) == (3, 2)
+    assert schema.aggregate("max(age)", "count")["measures"][0]["value"] == 85
+
+
+def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None:
+    schema.ingest(PEOPLE)
+    (ada,) = schema.search("name = 'Ada'")
+
+    ada.update({"age": 37, "height": None})
+    assert client.record(ada.id).data == ada.data == {"name": "Ada", "age": 37}
+    ada.delete()
+    with pytest.raises(NotFound):
+        client.record(ada.id)
+    assert schema.delete_matching("age > 40", confirm=2) == 2
+
+
+def test_any_number_of_rows_goes_in_as_it_is_made_and_none_twice(
+    schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_PIECE_BYTES", 4096)
+    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.0, 0.0))
+    real, sent = Transport.request, []
+
+    async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
+        answer = await real(self, method, path, **more)
+        if method == "PATCH":
+            sent.append(int(more["headers"]["Upload-Offset"]))
+            if len(sent) == 2 or "Upload-Length" in more["headers"]:
+                raise ApiTimeout("it arrived, and nobody heard of it")
+        return answer
+
+    monkeypatch.setattr(Transport, "request", request)
+
+    assert schema.ingest(many(500)) == 500
+
+    assert len(sent) > 3
+    assert sent == sorted(set(sent))
+    assert schema.count() == 500
+    assert [one["age"] for one in schema.search(order_by=["name"], limit=3)] == [0, 1, 10]
+
+
+def test_bad_rows_are_named_and_the_good_ones_stored_where_that_is_asked_for(
+    schema: Schema,
+) -> None:
+    bad = [*many(150), {"name": "too old", "age": 131}, {"age": 3}]
+    for some in (bad, bad[-3:]):
+        with pytest.raises(InvalidRecords) as refused:
+            schema.ingest(some)
+        assert [flaw.row for flaw in refused.value.flaws] == [len(some) - 1, len(some)]
+    with pytest.raises(InvalidRecords) as nan:
+        schema.ingest([{"name": "x", "height": float("nan")}])
+    assert nan.value.flaws[0].field == "height"
+    with pytest.raises(InvalidRecords):
+        schema.ingest(["x"])  # type: ignore[list-item]
+    assert schema.count() == 0
+
+    assert schema.ingest(bad, skip_invalid=True) == 150
+    assert schema.count() == 150
+
+
+def test_a_file_is_uploaded_and_its_job_waited_for(
+    client: Client, schema: Schema, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("name,age\nAda,36\nAlan,41\n")
+
+    job = schema.upload(file)
+
+    assert job.wait(progress=True).status == "completed"
+    assert next(iter(client.jobs())).id == job.id
+    assert client.job(job.id).status().processed == 2
+    assert job.flaws() == ()
+    file.write_text("name,age\nAda,360\n")
+    with pytest.raises(InvalidRecords):
+        schema.upload(file).wait()
+
+
+def test_what_is_found_becomes_a_frame(schema: Schema) -> None:
+    schema.ingest(PEOPLE)
+    found = schema.search(order_by=["age"])
+
+    table = found.to_arrow()
+    frame = found.to_pandas()
+
+    assert table.to_pydict() == {
+        "name": ["Ada", "Alan", "Grace"],
+        "age": [36, 41, 85],
+        "height": [Decimal("1.65"), None, None],
+    }
+    assert [str(kind) for kind in frame.dtypes] == ["string", "Int64", "float64"]
+    assert frame["age"].mean() == 54
+    assert frame["height"].isna().tolist() == [False, True, True]
+    assert list(schema.search(fields=["age"]).to_pandas()) == ["age"]
+
+
+def test_without_the_library_a_frame_is_refused_by_name(
+    schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pandas", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for ask in (schema.search().to_arrow, schema.search().to_pandas):
+        with pytest.raises(InvalidSetting, match="is not installed"):
+            ask()
+
+
+def test_the_asynchronous_client_does_the_same(running: Service, account: Account) -> None:
+    async def slowly() -> AsyncIterator[dict[str, Any]]:
+        for row in many(150):
+            yield row
+
+    async def use(client: AsyncClient) -> None:
+        async with client:
+            dataset = await client.create_dataset("Async")
+            schema = await dataset.create_schema("Person", DEFINITION)
+            assert await schema.ingest(slowly()) == 150
+            assert await schema.ingest(PEOPLE) == 3
+            assert await schema.count() == 153
+            found = [one["name"] async for one in schema.search("age > 98", order_by=["name"])]
+            assert found == ["person 99"]
+            assert len(await schema.search().to_pandas()) == 153
+
+    client = AsyncClient(running.proxy_url, email=account.email, password=account.password)
+    asyncio.run(use(client))
+
+
+def test_what_the_package_does_not_have_it_says() -> None:
+    assert encrypted_records.Client is Client
+    with pytest.raises(AttributeError):
+        _ = encrypted_records.nothing
