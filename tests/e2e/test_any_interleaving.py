@@ -31,7 +31,7 @@ from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Account, Answer, Service, call
 from tests.support.store import exact, new_schema
 
-EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "2"))
 STEPS = int(os.environ.get("STATE_MACHINE_STEPS", "25"))
 
 DEFINITION: dict[str, Any] = {

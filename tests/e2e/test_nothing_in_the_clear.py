@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import re2
 
 from tests.support import jobs
 from tests.support.service import Account, Service, call, running_service
@@ -156,8 +157,14 @@ def content(path: Path) -> bytes:
 
 
 def occurrences(wanted: set[bytes], paths: list[Path]) -> list[tuple[bytes, Path]]:
+    """In one pass over each file: there are hundreds of spellings, and a database has hundreds of
+    megabytes."""
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = 256 << 20
+    any_of_them = re2.compile(b"|".join(re2.escape(one) for one in wanted), options)
     return [
-        (one, path) for path in paths for data in [content(path)] for one in wanted if one in data
+        (found.group(), path) for path in paths for found in any_of_them.finditer(content(path))
     ]
 
 

@@ -16,7 +16,7 @@ from tests.support.service import gone, running_service
 from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
-ROUNDS = 2
+ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 
 
 def rotate_until_killed(store: Store, acknowledged: list[int], begun: threading.Event) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from encrypted_records.model.ids import from_text
 from tests.support.service import Service, running_service
 from tests.support.store import Store, new_store
 
@@ -63,61 +64,84 @@ def test_a_proxy_with_another_keyring_is_refused_on_every_way_to_the_records(
         assert listed["count"] == 1
 
 
-def flip(table: str, column: str) -> Callable[[sqlite3.Connection], None]:
+OF_THE_SCHEMA = {
+    "commit_log": "schema_id = :schema",
+    "record_row": "group_id IN (SELECT id FROM record_group WHERE schema_id = :schema)",
+    "index_page": "segment_id IN (SELECT id FROM index_segment WHERE schema_id = :schema)",
+}
+Change = Callable[[sqlite3.Connection, dict[str, bytes]], object]
+
+
+def flip(table: str, column: str) -> Change:
     """Change one bit at the end of the first value of a column."""
 
-    def change(database: sqlite3.Connection) -> None:
-        name, value = database.execute(f"SELECT rowid, {column} FROM {table}").fetchone()
+    def change(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
+        first = f"SELECT rowid, {column} FROM {table} WHERE {OF_THE_SCHEMA[table]}"
+        name, value = database.execute(first, of).fetchone()
         altered = bytes(value[:-1]) + bytes([value[-1] ^ 1])
         database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (altered, name))
 
     return change
 
 
-def drop_last_commit(database: sqlite3.Connection) -> None:
-    database.execute("DELETE FROM commit_log WHERE version = 1")
+def drop_first(table: str) -> Change:
+    first = f"(SELECT min(rowid) FROM {table} WHERE {OF_THE_SCHEMA[table]})"
+    return lambda database, of: database.execute(f"DELETE FROM {table} WHERE rowid = {first}", of)
 
 
-def move_a_group(database: sqlite3.Connection) -> None:
+def drop_last_commit(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
+    database.execute("DELETE FROM commit_log WHERE schema_id = :schema AND version = 1", of)
+
+
+def move_a_group(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
     """As if the group were of no schema that the caller asks about."""
     database.execute("PRAGMA foreign_keys = OFF")
-    database.execute("UPDATE record_group SET uid = zeroblob(16) WHERE id = 1")
+    first = "(SELECT min(id) FROM record_group WHERE schema_id = :schema)"
+    database.execute(f"UPDATE record_group SET uid = zeroblob(16) WHERE id = {first}", of)
 
 
-def drop_a_row(database: sqlite3.Connection) -> None:
-    database.execute("DELETE FROM record_row WHERE rowid = (SELECT min(rowid) FROM record_row)")
+#: What is done behind the API's back, and the code of the error.
+CHANGES: dict[str, tuple[Change, str]] = {
+    "a group is moved": (move_a_group, "log_broken"),
+    # The API finds out in the middle of its answer, and breaks it off.
+    "a row is gone": (drop_first("record_row"), "api_failed"),
+    "a page is gone": (drop_first("index_page"), "api_failed"),
+    "a row is altered": (flip("record_row", "sealed"), "does_not_open"),
+    "a page is altered": (flip("index_page", "data"), "does_not_open"),
+    "a MAC is altered": (flip("commit_log", "mac"), "log_broken"),
+    "a commit is altered": (flip("commit_log", "body"), "log_broken"),
+    "the last commit is gone": (drop_last_commit, "log_broken"),
+    "nothing": (lambda database, of: None, ""),
+}
 
 
-def drop_a_page(database: sqlite3.Connection) -> None:
-    database.execute("DELETE FROM index_page WHERE rowid = (SELECT min(rowid) FROM index_page)")
+@pytest.fixture(scope="module")
+def altered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Store]]:
+    """A schema for each change, which was made while the service was down."""
+    data = tmp_path_factory.mktemp("altered") / "data"
+    stores: dict[str, Store] = {}
+    with running_service(data) as service:
+        first = new_store(service, DEFINITION)
+        for name in CHANGES:
+            stores[name] = first.another_schema(DEFINITION)
+            stores[name].ingest([{"name": "first"}])
+            stores[name].ingest([{"name": "second"}])
+    with sqlite3.connect(data / "api" / "db.sqlite3") as database:
+        for name, (change, _) in CHANGES.items():
+            change(database, {"schema": from_text(stores[name].schema_id)})
+    with running_service(data) as service:
+        yield {name: again(store, service) for name, store in stores.items()}
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (move_a_group, "log_broken"),
-        # The API finds out in the middle of its answer, and breaks it off.
-        (drop_a_row, "api_failed"),
-        (drop_a_page, "api_failed"),
-        (flip("record_row", "sealed"), "does_not_open"),
-        (flip("index_page", "data"), "does_not_open"),
-        (flip("commit_log", "mac"), "log_broken"),
-        (flip("commit_log", "body"), "log_broken"),
-        (drop_last_commit, "log_broken"),
-    ],
-)
+@pytest.mark.parametrize("name", CHANGES)
 def test_whatever_is_altered_in_the_database_is_an_error_and_never_fewer_rows(
-    change: Callable[[sqlite3.Connection], None], code: str, tmp_path: Path
+    name: str, altered: dict[str, Store]
 ) -> None:
-    with running_service(tmp_path / "data") as service:
-        store = new_store(service, DEFINITION)
-        store.ingest([{"name": "first"}])
-        store.ingest([{"name": "second"}])
-    with sqlite3.connect(tmp_path / "data" / "api" / "db.sqlite3") as database:
-        change(database)
-
-    with running_service(tmp_path / "data") as service:
-        where = {"field": "name", "op": "in", "value": ["first", "second"]}
-        answer = again(store, service).ask(where)
+    where = {"field": "name", "op": "in", "value": ["first", "second"]}
+    answer = altered[name].ask(where)
+    if name == "nothing":
+        assert len(answer.json()["results"]) == 2
+    else:
+        code = CHANGES[name][1]
         assert answer.json()["code"] == code
         assert answer.status == (502 if code == "api_failed" else 422)
