@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from bench.support import people, plain, stack
 from bench.support.table import Row, show
 from tests.support.postgres import running_server
@@ -195,10 +196,12 @@ def of_size(folder: Path, server: str, total: int, rounds: int, colds: int) -> d
     file = people.csv_file(folder, total)
     plain_url = stack.database(server, f"plain{total}")
     if not (folder / "store.json").exists():
-        plain.load(plain_url, file, indexes_first=False)
+        plain.load(plain_url, file)
+        with psycopg.connect(plain_url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE people")
     found: dict[str, tuple[list[float], list[float]]] = {}
     with (
-        stack.running_api(folder, stack.database(server, f"sealed{total}")) as base_url,
+        stack.running_api(folder, stack.database(server, f"sealed{total}")) as (base_url, _),
         stack.running_plain(plain_url) as view,
     ):
         with stack.running_proxy(folder, base_url) as service:

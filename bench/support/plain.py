@@ -39,37 +39,26 @@ _MEASURES = {
 _local = threading.local()
 
 
-def load(url: str, file: Path, *, indexes_first: bool) -> None:
-    """Copy a CSV file into a new table ``people``, with an index on each column."""
+def load(url: str, file: Path) -> None:
+    """Copy a CSV file into a new table ``people`` that has an index on each column."""
     columns = [
         sql.SQL("{} bigint" if name in INTEGERS else '{} text COLLATE "C"').format(
             sql.Identifier(name)
         )
         for name in FIELDS
     ]
-    steps = [_copy, _index] if not indexes_first else [_index, _copy]
     with psycopg.connect(url) as connection:
         connection.execute("DROP TABLE IF EXISTS people")
         connection.execute(sql.SQL("CREATE TABLE people ({})").format(sql.SQL(", ").join(columns)))
-        for step in steps:
-            step(connection, file)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("VACUUM ANALYZE people")
-
-
-def _copy(connection: psycopg.Connection[Any], file: Path) -> None:
-    with (
-        connection.cursor() as cursor,
-        cursor.copy("COPY people FROM STDIN (FORMAT csv, HEADER true)") as copy,
-        file.open("rb") as source,
-    ):
-        while piece := source.read(1 << 20):
-            copy.write(piece)
-
-
-def _index(connection: psycopg.Connection[Any], _file: Path) -> None:
-    for name in FIELDS:
-        connection.execute(sql.SQL("CREATE INDEX ON people ({})").format(sql.Identifier(name)))
+        for name in FIELDS:
+            connection.execute(sql.SQL("CREATE INDEX ON people ({})").format(sql.Identifier(name)))
+        with (
+            connection.cursor() as cursor,
+            cursor.copy("COPY people FROM STDIN (FORMAT csv, HEADER true)") as copy,
+            file.open("rb") as source,
+        ):
+            while piece := source.read(1 << 20):
+                copy.write(piece)
 
 
 def _connection() -> psycopg.Connection[Any]:

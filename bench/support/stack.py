@@ -52,13 +52,14 @@ def database(server: str, name: str) -> str:
 
 
 @contextmanager
-def running_api(folder: Path, database_url: str | None) -> Iterator[str]:
+def running_api(folder: Path, database_url: str | None) -> Iterator[tuple[str, int]]:
+    """Its URL and process id."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     settings = {"ERS_DATA_DIR": str(folder / "api"), "ERS_API_PORT": str(port)}
     settings |= {"ERS_DATABASE_URL": database_url} if database_url else {}
-    with running_side("api", settings, url, folder / "sides.log"):
-        yield url
+    with running_side("api", settings, url, folder / "sides.log") as process:
+        yield url, process.pid
 
 
 @contextmanager

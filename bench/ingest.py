@@ -1,0 +1,186 @@
+"""Bulk ingest end to end beside plaintext: is sealing and indexing as fast as an index per column?
+
+A CSV file of ten-field records goes through a batch job (client, proxy, API, database) until all is
+visible, and into one plaintext table with a B-tree index on every column: by COPY into
+PostgreSQL, in one transaction into SQLite. Both sides write so that nothing acknowledged is lost
+in a crash. Beside the rates: who used the processor, how long the merging in the background took
+after that, and what a record takes on disk.
+
+    .venv/bin/python -m bench.ingest --records 200000
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from bench.jobs import Meter, send
+from bench.support import people, plain, stack
+from bench.support.table import Row, show
+from tests.support import jobs
+from tests.support.postgres import running_server
+from tests.support.store import new_store
+
+_PLAIN_TABLE = "SELECT pg_table_size('people'), pg_total_relation_size('people')"
+#: Bytes of the sealed fields, and of the pages of live segments.
+_SEALED = (
+    "SELECT (SELECT SUM(LENGTH(sealed)) FROM record_row),"
+    " (SELECT SUM(LENGTH(data)) FROM index_page WHERE segment_id IN"
+    "   (SELECT id FROM index_segment WHERE superseded_at IS NULL))"
+)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Seconds, and bytes with and without the indexes."""
+
+    seconds: float
+    table: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Seconds until all is visible, of merging after that, and of each side's processor; bytes."""
+
+    seconds: float
+    merging: float
+    proxy: float
+    api: float
+    rows: int
+    index: int
+    total: int
+
+
+def plain_postgresql(url: str, file: Path) -> Plain:
+    seconds = timed(lambda: plain.load(url, file))
+    with psycopg.connect(url) as connection:
+        table, total = connection.execute(_PLAIN_TABLE).fetchone() or (0, 0)
+    return Plain(seconds, table, total)
+
+
+def plain_sqlite(path: Path, file: Path) -> Plain:
+    columns = ", ".join(
+        f"{name} {'INTEGER' if name in people.INTEGERS else 'TEXT'}" for name in people.FIELDS
+    )
+    marks = ", ".join("?" * len(people.FIELDS))
+
+    def load(indexed: bool) -> None:
+        path.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute(f"CREATE TABLE people ({columns})")
+            for name in people.FIELDS if indexed else ():
+                database.execute(f"CREATE INDEX {name}_index ON people ({name})")
+            with file.open(newline="") as source:
+                rows = csv.reader(source)
+                next(rows)
+                database.execute("BEGIN")
+                database.executemany(f"INSERT INTO people VALUES ({marks})", rows)
+                database.execute("COMMIT")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    load(indexed=False)
+    table = path.stat().st_size
+    seconds = timed(lambda: load(indexed=True))
+    return Plain(seconds, table, path.stat().st_size)
+
+
+def sealed(folder: Path, url: str | None, file: Path) -> Sealed:
+    folder.mkdir()
+    with (
+        stack.running_api(folder, url) as (base_url, api),
+        stack.running_proxy(folder, base_url) as service,
+    ):
+        empty = size_on_disk(folder, url)
+        store = new_store(service, people.DEFINITION)
+        meter = Meter(service, api)
+        before = meter.seconds(meter.proxy), meter.seconds(meter.api)
+        began = time.perf_counter()
+        upload = people.as_upload(file, store.schema_id)
+        jobs.completed(store, send(store, upload, "text/csv", 1000), within=stack.PATIENCE)
+        seconds = time.perf_counter() - began
+        proxy, own = meter.seconds(meter.proxy) - before[0], meter.seconds(meter.api) - before[1]
+        merging = timed(lambda: stack.merge(store))
+    rows, index = ask(folder, url, _SEALED)
+    total = size_on_disk(folder, url) - empty
+    return Sealed(seconds, merging, proxy, own, rows, index, total)
+
+
+def size_on_disk(folder: Path, url: str | None) -> int:
+    if url is not None:
+        return int(ask(folder, url, "SELECT pg_database_size(current_database())")[0])
+    ask(folder, url, "PRAGMA wal_checkpoint(TRUNCATE)")
+    return (folder / "api" / "api" / "db.sqlite3").stat().st_size
+
+
+def ask(folder: Path, url: str | None, question: str) -> tuple[Any, ...]:
+    """One row of what the API's database says."""
+    if url is not None:
+        with psycopg.connect(url) as connection:
+            return connection.execute(question).fetchone() or ()
+    with closing(sqlite3.connect(folder / "api" / "api" / "db.sqlite3")) as database:
+        found: tuple[Any, ...] = database.execute(question).fetchone()
+        return found
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def rows_of(count: int, ours: Sealed, theirs: Plain) -> list[Row]:
+    ratio = theirs.seconds / ours.seconds
+    return [
+        Row("plaintext, indexes on all columns", f"{count / theirs.seconds:,.0f} records/s"),
+        Row(
+            "CSV job until all is visible",
+            f"{count / ours.seconds:,.0f} records/s",
+            f"ratio {ratio:.2f}, goal 1: {'met' if ratio >= 1 else 'missed'}",
+        ),
+        Row("  processor of the proxy", f"{1e6 * ours.proxy / count:.0f} us/record"),
+        Row("  processor of the API", f"{1e6 * ours.api / count:.0f} us/record"),
+        Row("  merging after that", f"{ours.merging:.1f} s"),
+        Row("plaintext", f"{theirs.table / count:.0f} bytes/record"),
+        Row("plaintext with indexes", f"{theirs.total / count:.0f} bytes/record"),
+        Row("sealed fields", f"{ours.rows / count:.0f} bytes/record"),
+        Row("live index pages", f"{ours.index / count:.0f} bytes/record"),
+        Row(
+            "database on disk",
+            f"{ours.total / count:.0f} bytes/record",
+            f"{ours.total / theirs.total:.2f} of plaintext with indexes",
+        ),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--databases", nargs="+", default=["postgresql", "sqlite"])
+    chosen = parser.parse_args()
+    with stack.kept(None) as folder:
+        file = people.csv_file(folder, chosen.records)
+        if "postgresql" in chosen.databases:
+            (folder / "postgres").mkdir()
+            with running_server(folder / "postgres", durable=True) as server:
+                theirs = plain_postgresql(stack.database(server, "plain"), file)
+                ours = sealed(folder / "a", stack.database(server, "sealed"), file)
+            show(f"{chosen.records:,} records, PostgreSQL", rows_of(chosen.records, ours, theirs))
+        if "sqlite" in chosen.databases:
+            theirs = plain_sqlite(folder / "plain.sqlite3", file)
+            ours = sealed(folder / "b", None, file)
+            show(f"{chosen.records:,} records, SQLite", rows_of(chosen.records, ours, theirs))
+
+
+if __name__ == "__main__":
+    main()
