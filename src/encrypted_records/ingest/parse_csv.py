@@ -190,11 +190,8 @@ class CsvParser:
 def typed(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row: text of numeric fields as a number, where it is one in plain decimal
     notation, and otherwise as it came, for validation to refuse."""
-    return {
-        name: text if spec is None or spec.type == "string" else _number(text)
-        for name, text in cells.items()
-        for spec in (definition.fields.get(name),)
-    }
+    numeric = definition.numeric
+    return {name: _number(text) if name in numeric else text for name, text in cells.items()}
 
 
 def _number(text: str) -> int | Decimal | str:

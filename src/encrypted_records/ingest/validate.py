@@ -26,8 +26,9 @@ def validate(
     def flaw(name: str, code: str, detail: str) -> None:
         flaws.append(Flaw(code, detail, f"{pointer}/{escape_pointer(name)}", row, name))
 
+    fields = definition.fields
     for name, sent in raw.items():
-        spec = definition.fields.get(name)
+        spec = fields.get(name)
         if spec is None:
             flaw(name, "unknown_field", "the schema has no such field")
             continue
@@ -38,7 +39,8 @@ def validate(
             continue
         if value is not None:
             data[name] = value
-    for name in definition.fields:
-        if name in definition.required and raw.get(name) is None:
-            flaw(name, "required", "a required field is missing")
+    if not definition.required <= data.keys():
+        for name in definition.fields:
+            if name in definition.required and raw.get(name) is None:
+                flaw(name, "required", "a required field is missing")
     return data, flaws

@@ -171,6 +171,11 @@ class FieldSpec:
             and rules == rules.bounds_only
         )
 
+    @cached_property
+    def any_text(self) -> bool:
+        """Whether any string that is not too long is a value of this field."""
+        return self.type == "string" and self.allowed is None and self.string == StringRules()
+
     @property
     def numbers(self) -> NumberRules:
         """The rules of a numeric field; asking a string field for them is our bug."""
@@ -188,6 +193,9 @@ class FieldSpec:
         """
         if raw is None:
             return None
+        # What most strings are, without looking at every rule.
+        if self.any_text and type(raw) is str and len(raw) <= MAX_STRING_BYTES and raw.isascii():
+            return raw
         return self._accept_string(raw) if self.type == "string" else self._accept_number(raw)
 
     def _accept_string(self, raw: object) -> str:
@@ -301,6 +309,11 @@ class SchemaDefinition:
                 for value in allowed
             )
         return hashlib.sha256(length_prefixed(*parts)).digest()
+
+    @cached_property
+    def numeric(self) -> frozenset[str]:
+        """The names of the integer and number fields."""
+        return frozenset(name for name, spec in self.fields.items() if spec.type != "string")
 
     def spec(self, name: str) -> FieldSpec | None:
         return self.fields.get(name)
