@@ -104,6 +104,10 @@ class Meter:
             total += int(fields[11]) + int(fields[12])
         return total / _TICK
 
+    @property
+    def both(self) -> float:
+        return self.seconds(self.proxy) + self.seconds(self.api)
+
     @staticmethod
     def peak_mib(pid: int) -> float:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -3,7 +3,8 @@
 Every question is also put to the same records in plaintext (``bench.support.plain``), on the same
 PostgreSQL, in turn with ours; both must answer alike. Warm is a question that was asked before;
 cold is the first one put to a proxy that has just started and has no page on disk. Figures are
-milliseconds as the client sees them, p50 / p95.
+milliseconds as the client sees them, p50 / p95; those of the processor, of proxy and API together,
+are the ones that a busy machine disturbs least.
 
     .venv/bin/python -m bench.search --records 100000 1000000 --folder /var/tmp/bench
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from bench.jobs import Meter
 from bench.support import people, plain, stack
 from bench.support.table import Row, show
 from tests.support.postgres import running_server
@@ -141,10 +143,11 @@ def _values(body: Body, ours: Any) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds of each time it was asked."""
+    """Milliseconds of each time it was asked; ``processor`` of proxy and API for one warm time."""
 
     warm: list[float]
     plain: list[float]
+    processor: float
     cold: list[float]
 
 
@@ -159,13 +162,21 @@ def timed(ask: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(
-    question: Question, store: Store, ours: stack.Asking, theirs: stack.Asking, rounds: int
-) -> tuple[list[float], list[float]]:
+    question: Question,
+    store: Store,
+    ours: stack.Asking,
+    theirs: stack.Asking,
+    rounds: int,
+    meter: Meter,
+) -> tuple[list[float], list[float], float]:
     """Warm milliseconds of both sides, asked in turn, once their answers were found alike."""
+    busy = 0.0
     chance = random.Random(question.name)
     bodies = [question.make(chance) for _ in range(KINDS_OF_VALUES)]
     own, plain_ones = [], []
     for at in range(rounds + 1):
+        if at == 1:
+            busy = meter.both
         for body in bodies:
             mine, answer = timed(lambda: ours.post(question.path, {"schema": store.schema} | body))  # noqa: B023
             other, reference = timed(lambda: theirs.post(question.path, body))  # noqa: B023
@@ -174,7 +185,7 @@ def measure(
             else:
                 own.append(mine)
                 plain_ones.append(other)
-    return own, plain_ones
+    return own, plain_ones, 1000 * (meter.both - busy) / len(own)
 
 
 def first_time(question: Question, folder: Path, base_url: str, store: Store, at: int) -> float:
@@ -199,9 +210,9 @@ def of_size(folder: Path, server: str, total: int, rounds: int, colds: int) -> d
         plain.load(plain_url, file)
         with psycopg.connect(plain_url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE people")
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    found: dict[str, tuple[list[float], list[float], float]] = {}
     with (
-        stack.running_api(folder, stack.database(server, f"sealed{total}")) as (base_url, _),
+        stack.running_api(folder, stack.database(server, f"sealed{total}")) as (base_url, api),
         stack.running_plain(plain_url) as view,
     ):
         with stack.running_proxy(folder, base_url) as service:
@@ -209,8 +220,9 @@ def of_size(folder: Path, server: str, total: int, rounds: int, colds: int) -> d
             print(f"\n{total:,} records, stored by a CSV job at {rate}", flush=True)
             asked = questions(total, sample_of(file))
             ours, theirs = stack.logged_in(store), stack.Asking(view, {})
+            meter = Meter(service, api)
             for question in asked:
-                found[question.name] = measure(question, store, ours, theirs, rounds)
+                found[question.name] = measure(question, store, ours, theirs, rounds, meter)
         return {
             question.name: Figures(
                 *found[question.name],
@@ -236,7 +248,8 @@ def rows_of(
             goal, met = f"{AGGREGATE_GOAL}", p50 <= AGGREGATE_GOAL
         else:
             goal, met = "{} / {}".format(*SEARCH_GOAL), (p50, p95) <= SEARCH_GOAL
-        beside = [f"cold {statistics.median(figures.cold):6.1f}"] if figures.cold else []
+        beside = [f"processor {figures.processor:5.1f}"]
+        beside += [f"cold {statistics.median(figures.cold):6.1f}"] if figures.cold else []
         beside.append(f"plaintext {plain50:6.1f} /{plain95:6.1f}  ratio {p50 / plain50:5.2f}")
         if name in before:
             growth = p50 / percentile(before[name].warm, 0.5)
