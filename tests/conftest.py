@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -22,19 +24,30 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def services(
+    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
+) -> Iterator[Callable[[str], Service]]:
+    """A service on a kind of database, running from when it is first asked for to the last test.
+
+    A fixture with parameters would end one service whenever a file asks for the other, and a start
+    takes seconds.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def of(kind: str) -> Service:
+            folder = tmp_path_factory.mktemp(kind) / "data"
+            url = postgresql() if kind == "postgresql" else None
+            return stack.enter_context(running_service(folder, database_url=url))
+
+        yield of
+
+
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def service(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
     """A real service, once on each database."""
-    database_url = None
-    if request.param == "postgresql":
-        new_database: NewDatabase = request.getfixturevalue("postgresql")
-        database_url = new_database()
-    with running_service(
-        tmp_path_factory.mktemp(request.param) / "data", database_url=database_url
-    ) as running:
-        yield running
+    return services(request.param)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

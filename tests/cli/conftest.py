@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Ers, environment
-from tests.support.service import Account, Service, running_service
+from tests.support.service import Account, Service
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("commands") / "data") as service:
-        yield service
+def running(services: Callable[[str], Service]) -> Service:
+    return services("sqlite")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
@@ -10,14 +12,26 @@ from tests.server.api import Account, Api, running_api
 from tests.support.postgres import NewDatabase
 
 
+@pytest.fixture(scope="session")
+def apis(
+    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
+) -> Iterator[Callable[[str], Api]]:
+    """As ``services``: an API for each kind of database, to the last test."""
+    with ExitStack() as stack:
+
+        @cache
+        def of(kind: str) -> Api:
+            url = postgresql() if kind == "postgresql" else None
+            return stack.enter_context(
+                running_api(tmp_path_factory.mktemp("api"), database_url=url)
+            )
+
+        yield of
+
+
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    database_url = None
-    if request.param == "postgresql":
-        new_database: NewDatabase = request.getfixturevalue("postgresql")
-        database_url = new_database()
-    with running_api(tmp_path_factory.mktemp("api"), database_url=database_url) as running:
-        yield running
+def api(request: pytest.FixtureRequest, apis: Callable[[str], Api]) -> Api:
+    return apis(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.proxy.tus.client import Client
-from tests.support.service import Service, running_service
+from tests.support.service import Service
 
 
 @pytest.fixture(scope="session")
-def uploading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("uploading") / "data") as service:
-        yield service
+def uploading(services: Callable[[str], Service]) -> Service:
+    return services("sqlite")
 
 
 @pytest.fixture(scope="session")
