@@ -229,6 +229,10 @@ class Api:
             raise ApiFailed("the API answered with another number of receipts than commits")
         return receipts
 
+    async def drop_parts(self, job: bytes, auth: str) -> None:
+        """Drop what is staged under this id, whatever was asked about it before."""
+        await self.transport.request("DELETE", f"{_job(job)}parts/", auth=auth, repeatable=True)
+
     async def drop_job(self, job: bytes, auth: str) -> None:
         """Drop what is staged under this id, and void the job's token."""
         await self.transport.request("DELETE", _job(job), auth=auth, repeatable=True)

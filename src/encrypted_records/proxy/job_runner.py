@@ -90,8 +90,8 @@ class JobRunner:
             try:
                 await self._advance(before)
                 break
-            except StaleDefinition:
-                log.info("a schema or its key changed under a job, checking it again")
+            except StaleDefinition as error:
+                log.info("a job is checked again: %s", error.message)
                 await self._stored(job, self._store.check_again, job)
             except ErsError as error:
                 lost += error.reason == "worker_lost"
@@ -161,7 +161,14 @@ class JobRunner:
             job = await self._check(job, caller)
         if job.phase == "seal":
             await self._seal(job, caller)
-        states = await self._publish(job, caller)
+        try:
+            states = await self._publish(job, caller)
+        except StaleDefinition:
+            # A request of ours may be on its way still, and must not publish a first copy beside
+            # the one that is sealed next.
+            if await self.withdraw(job, caller):
+                raise
+            states = []
         await asyncio.to_thread(self._store.completed, job.id, time.time())
         self._progress.changed(job.id)
         log.info("a job of %d records is completed", job.total)
@@ -287,13 +294,13 @@ class JobRunner:
     async def withdraw(self, job: Job, caller: Caller) -> bool:
         """Make sure that a job under way is not published; False where it has been.
 
-        Its answer may have been lost, so the log is asked, once nothing staged is left that a late
-        request could publish.
+        A request may be on its way still, or its answer lost: so the log is asked, once nothing
+        staged is left that a late one could publish.
 
         Raises:
             ErsError: the API cannot be asked, so that nothing is certain.
         """
-        await self._api.drop_job(job.id, caller.auth)
+        await self._api.drop_parts(job.id, caller.auth)
         for checked, parts in (await self._parts(job)).items():
             state = await self._schemas.fresh(caller, checked.schema)
             if _is_published(state, parts):
@@ -326,7 +333,11 @@ class JobRunner:
             except (Conflict, NotFound) as error:
                 # What is staged may be gone because an earlier attempt has published it.
                 lost = error.reason in LOST_RACES or error.reason == "staging_gone"
-                if isinstance(error, StaleDefinition) or attempt == ATTEMPTS or not lost:
+                if isinstance(error, StaleDefinition) or not lost:
+                    raise
+                if attempt == ATTEMPTS:
+                    if error.reason == "staging_gone":
+                        raise StaleDefinition("what it stored ahead is there no more") from None
                     raise
                 log.info("a job's commit lost a race (%s), drafting it again", error.reason)
             else:

@@ -13,6 +13,7 @@ urlpatterns = [
     path("schemas/<str:schema_id>/staging/", views.Staging.as_view()),
     path("jobs/<uuid:job>/token/", views.Token.as_view()),
     path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
+    path("jobs/<uuid:job>/parts/", views.Parts.as_view()),
     path("jobs/<uuid:job>/", views.Job.as_view()),
     path("schemas/<str:schema_id>/rows/", views.Rows.as_view()),
     path("records/", views.Records.as_view()),

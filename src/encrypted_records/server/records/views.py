@@ -162,6 +162,17 @@ class Job(APIView):
         return HttpResponse(status=204)
 
 
+class Parts(APIView):
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
+        """Drop what is stored ahead under this id, so that no late request publishes it."""
+        _require_own(request, job.bytes)
+        staging.drop(_user(request), job.bytes)
+        return HttpResponse(status=204)
+
+
 def _since(request: Request) -> int | None:
     """The version of the log that the caller knows, where it says so."""
     text = request.query_params.get("since")

@@ -1,0 +1,154 @@
+"""Jobs and what may happen beside them: late requests, another proxy, a locked keyring."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.model import wire
+from tests.support import jobs
+from tests.support.front import Asked, Front, Reply, nothing, running_front
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Service, call
+from tests.support.store import Store, new_store
+
+# Nothing here is the database's affair.
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},
+}
+ROWS = [{"n": n} for n in range(200)]
+FAILURE = Reply(500, {"Content-Type": "text/html"}, b"")
+
+
+@pytest.fixture
+def front(service: Service) -> Iterator[Front]:
+    with running_front(service.base_url) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
+    with running_proxy(front.url, tmp_path / "own") as running:
+        yield running
+
+
+@pytest.fixture
+def store(service: Service, proxy: Proxy) -> Store:
+    return at(new_store(service, DEFINITION), proxy)
+
+
+def at(store: Store, proxy: Proxy) -> Store:
+    """The same, by way of another proxy."""
+    return replace(store, service=replace(store.service, proxy_url=proxy.url))
+
+
+def stored(store: Store) -> list[dict[str, int]]:
+    return sorted((one["data"] for one in store.everything()), key=lambda one: one["n"])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("moment", "outcome"), [(("DELETE", "/parts/"), 201), (("POST", "/staging/"), 404)]
+)
+def test_a_publication_that_lands_after_the_keyring_was_rotated_adds_no_second_copy(
+    store: Store, front: Front, moment: tuple[str, str], outcome: int
+) -> None:
+    late: list[Asked] = []
+    landed: list[int] = []
+
+    def invent(asked: Asked) -> Reply | None:
+        if asked.path.endswith("/publish/") and not landed:
+            if not late:
+                assert store.proxy("POST", "/api/keyring/rotate/").status == 201
+            late.append(asked)
+            return FAILURE
+        if late and not landed and asked.method == moment[0] and asked.path.endswith(moment[1]):
+            landed.append(
+                call(
+                    "POST",
+                    f"{store.service.base_url}{late[0].path}",
+                    late[0].body,
+                    auth=store.account.auth,
+                    headers={"Content-Type": wire.MEDIA_TYPE},
+                ).status
+            )
+        return None
+
+    front.invent = invent
+    jobs.completed(store, jobs.started(store, jobs.as_json(store, ROWS)))
+    assert landed == [outcome]
+    assert stored(store) == ROWS
+
+
+def test_two_proxies_run_jobs_of_the_same_schema_at_once(
+    store: Store, proxy: Proxy, service: Service, tmp_path: Path
+) -> None:
+    store.ingest([{"n": 0}])  # makes the keyring, and the schema's key
+    shutil.copytree(tmp_path / "own" / "proxy" / "keyrings", tmp_path / "other/proxy/keyrings")
+    shutil.copy(tmp_path / "own" / "proxy" / "machine.key", tmp_path / "other" / "proxy")
+    with running_proxy(service.base_url, tmp_path / "other") as second:
+        other = at(store, second)
+        paths = [
+            (one, jobs.started(one, jobs.as_json(one, ROWS[start : start + 25])))
+            for start in range(0, len(ROWS), 50)
+            for one, start in ((store, start), (other, start + 25))
+        ]
+        for one, path in paths:
+            jobs.completed(one, path)
+        assert stored(store) == stored(other) == [{"n": 0}, *ROWS]
+
+
+def test_a_job_whose_api_fails_waits_without_an_error_and_the_log_says_so(
+    store: Store, front: Front, caplog: pytest.LogCaptureFixture
+) -> None:
+    front.invent = lambda asked: FAILURE if asked.path.endswith("/staging/") else None
+    path = jobs.started(store, jobs.as_json(store, ROWS))
+    until(lambda: caplog.text.count(f"job {path.split('/')[-2]} waits") > 1)
+    assert "the answer was 500" in caplog.text
+    waiting = jobs.status(store, path)
+    assert (waiting["status"], waiting["total"], "error" in waiting) == ("processing", 200, False)
+    front.invent = nothing
+    jobs.completed(store, path)
+    assert stored(store) == ROWS
+
+
+def test_a_job_waits_for_its_keyring_to_be_unlocked(
+    service: Service,
+    front: Front,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    account = new_store(service, DEFINITION)
+    front.invent = lambda asked: FAILURE if asked.path.endswith("/staging/") else None
+    with monkeypatch.context() as environment:
+        environment.setenv("ERS_KEYRING_PASSPHRASE", "open sesame")
+        with running_proxy(front.url, tmp_path / "sealed") as proxy:
+            store = at(account, proxy)
+            path = jobs.started(store, jobs.as_json(store, ROWS))
+            until(lambda: " waits " in caplog.text)
+    caplog.clear()
+    front.invent = nothing
+    with running_proxy(front.url, tmp_path / "sealed") as proxy:
+        store = at(account, proxy)
+        until(lambda: "sealed with a passphrase" in caplog.text)
+        assert jobs.status(store, path)["status"] == "processing"
+        unlocked = store.proxy("POST", "/api/keyring/unlock/", {"passphrase": "open sesame"})
+        assert unlocked.status == 200, unlocked.body
+        jobs.completed(store, path)
+        assert stored(store) == ROWS
