@@ -21,7 +21,7 @@ from tests.support.jobs import (
     upload,
 )
 from tests.support.jobs import status as status_of
-from tests.support.service import Service
+from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
 DEFINITION: dict[str, Any] = {
@@ -265,6 +265,20 @@ def test_progress_is_pushed_in_order_until_the_end(store: Store) -> None:
         assert all(before[name] <= after[name] for name in FIELDS[1:])
     with socket(store, path) as late:
         assert list(messages(late)) == [seen[-1]]
+
+
+def test_a_session_watches_its_job(store: Store) -> None:
+    session = store.service.session_of(store.account)
+    url = f"{store.service.proxy_url}/api/jobs/upload/"
+    sent = {**session, "Content-Type": "application/json"}
+    taken = call("POST", url, as_json(store, people(100)), headers=sent)
+    assert taken.status == 201, taken.body
+    # A browser sends the cookie and its origin, and cannot add the CSRF token to an upgrade.
+    path = taken.headers["X-Job-Status-URL"]
+    browser = {name: session[name] for name in ("Cookie", "Origin")}
+    with socket(store, path, **browser) as connection:
+        *_, last = messages(connection)
+    assert (last["status"], last["processed"]) == ("completed", 100)
 
 
 def test_a_socket_is_refused_before_the_upgrade(store: Store) -> None:

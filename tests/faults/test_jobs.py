@@ -18,6 +18,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from tests.faults.test_kill_during_ingest import victims
 from tests.support import jobs
@@ -188,6 +189,16 @@ def test_a_job_that_is_cancelled_at_any_moment_is_whole_or_absent(
             final = jobs.ended(store, path)["status"]
             assert (answer.status, final) in ((204, "failed"), (409, "completed"))
             assert sum(numbers(store).values()) == (50 if final == "completed" else 0)
+
+        # It ends in time and in order, whoever watches what is under way.
+        path = jobs.started(store, jobs.as_json(store, rows()))
+        with jobs.socket(store, path) as one, jobs.socket(store, path) as other:
+            assert next(jobs.messages(one))["status"] == "processing"
+            assert service.stop() == 0
+            for watching in (one, other):
+                with suppress(ConnectionClosed):
+                    list(jobs.messages(watching))
+                assert watching.close_code == 1012
 
 
 def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:

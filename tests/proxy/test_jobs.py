@@ -13,10 +13,12 @@ import pytest
 
 from encrypted_records.errors import Conflict, DoesNotOpen, ErsError, Flaw, OutOfSpace, Unavailable
 from encrypted_records.proxy import tasks
+from encrypted_records.proxy.app import ProxySettings, create_app
 from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import CheckedSchema, JobStore
 from encrypted_records.proxy.jobs import Job, Order
 from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.tasks import ChunkAt, SealedPart
 from encrypted_records.proxy.workers import Workers
 
@@ -200,6 +202,32 @@ def test_tokens_and_flaws_open_in_their_own_place_alone(tmp_path: Path) -> None:
         secrets.open_flaws(job, pieces[::-1])
     with pytest.raises(DoesNotOpen):
         secrets.open_token(job, pieces[0])
+
+
+def test_a_watcher_that_takes_nothing_delays_nobody_and_then_gets_the_newest_state(
+    tmp_path: Path,
+) -> None:
+    app = create_app(ProxySettings(tmp_path, "127.0.0.1", 0, "http://127.0.0.1:9"))
+    parts: Parts = app.state.parts
+    batch_jobs, store = parts.jobs, parts.jobs._store
+
+    async def run() -> None:
+        job = new_job()
+        store.add(job, b"token")
+        store.received(job.id, 100)
+        slow, quick = batch_jobs.watch(job.id), batch_jobs.watch(job.id)
+        assert (await anext(slow)).total == (await anext(quick)).total == 0
+        for rows in (1, 2, 3):
+            store.counted(job.id, rows)
+            batch_jobs._progress.changed(job.id)
+            assert (await anext(quick)).total == rows
+        store.completed(job.id, 1.0)
+        batch_jobs._progress.changed(job.id)
+        assert [one.state async for one in quick] == ["completed"]
+        assert [(one.state, one.total) async for one in slow] == [("completed", 3)]
+        await parts.api.transport.close()
+
+    asyncio.run(run())
 
 
 NOTHING = tasks.Check(tasks.Source("/nowhere", bytes(16), 1, [], True, None, ()))
