@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import DoesNotOpen, KeyMissing, NotFound, OutOfSpace
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy import spool as module
+from encrypted_records.proxy import spool_reading
 from encrypted_records.proxy.spool import Spool
 from tests.reference import profiles
 
@@ -331,7 +331,7 @@ def test_what_was_acknowledged_survives_being_killed(spool: Spool, tmp_path: Pat
 def test_only_the_end_of_a_large_file_is_opened_after_a_restart(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_DOUBTFUL_BYTES", 2 * FRAME)
+    monkeypatch.setattr(spool_reading, "DOUBTFUL_BYTES", 2 * FRAME)
     upload = new_upload(spool, os.urandom(6 * FRAME))
     with file_of(tmp_path).open("r+b") as file:
         file.seek(FRAME // 2)

@@ -20,7 +20,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 
 from encrypted_records.errors import BadInput, ChecksumMismatch, ErsError, Locked, TooLarge
-from encrypted_records.proxy.spool import Appending
+from encrypted_records.proxy.appending import Appending
 from encrypted_records.proxy.tus import protocol
 from encrypted_records.proxy.tus.headers import Checksum
 
