@@ -22,7 +22,6 @@ class Question:
                 segment,
                 resolve(where, segment, world.ledger.tails, world.definition),
                 view,
-                groups=len(view.groups),
             )
             for segment in world.opened()
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,14 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.values import is_long, order_bytes
 from encrypted_records.errors import DoesNotOpen, InvalidQuery
-from encrypted_records.index import long_texts
-from encrypted_records.index.candidates import place_of, place_parts
+from encrypted_records.index import long_texts, walking
+from encrypted_records.index.building import Limits
+from encrypted_records.index.candidates import Candidates, Sequences, place_of, place_parts
 from encrypted_records.index.ordering import Ordered, Position, first, position_of
+from encrypted_records.index.paged import PagedSegment
+from encrypted_records.index.resolve import Matches, missing, resolve, stretch
+from encrypted_records.index.walking import Start, Walk
+from encrypted_records.model.predicates import Everything, matches
 from encrypted_records.model.questions import parse_query
 from tests import oracle
 from tests.index.questions import Question
@@ -26,7 +32,10 @@ class Sorting(Question):
     def __init__(self, world: World, order_by: list[str], where: Any = None) -> None:
         query = parse_query({"where": where, "order_by": order_by}, world.definition)
         super().__init__(world, query.where)
+        self.where = query.where
         self.order = query.order
+        #: fetched by walks
+        self.pages = 0
 
     def first(self, want: int, after: Position | None = None) -> Ordered:
         while True:
@@ -45,8 +54,46 @@ class Sorting(Question):
         )
 
 
+class Walking(Sorting):
+    """The same from the pages alone that a walk asks for, however small the data are."""
+
+    def first(self, want: int, after: Position | None = None) -> Ordered:
+        view = self.world.ledger.view()
+        outermost, *others = self.order
+        start = Start(after.keys[0], after.place) if after else None
+        place = (self.world.ledger.tails, self.world.definition)
+        self.parts = []
+        for segment in map(self.world.open_segment, view.segments):
+            self.world.fetch(segment, lambda: missing(self.where, segment, *place))  # noqa: B023
+            answer = resolve(self.where, segment, *place)
+            walk = Walk(
+                order=outermost,
+                among=answer.possible - view.dead_rows(segment.segment),
+                want=want,
+                start=start,
+                stretch=stretch(self.where, outermost.field, *place),
+                alone=not others,
+                sequences=Sequences.of(segment.segment, view),
+            )
+            with mock.patch.multiple(walking, _STEP=1, _FEW=0, _SPARE=-(2**60), _MOST=1.0):
+                while isinstance(end := walk.through(segment), set):
+                    assert end
+                    self.pages += len(end)
+                    for number in end:
+                        assert isinstance(segment, PagedSegment)
+                        segment.put(number, self.world.pages[segment.segment.uid, number].data)
+            assert end is not None
+            self.world.fetch(
+                segment,
+                lambda: segment.missing_columns([one.field for one in others]),  # noqa: B023
+            )
+            found = Matches(answer.certain & end.rows, end.rows)
+            self.parts.append(Candidates.of(segment, found, view, {outermost.field: end.coding}))
+        return super().first(want, after)
+
+
 def world_of(case: Case) -> World:
-    world = World(case.text)
+    world = World(case.text, limits=case.limits)
     for group in case.groups:
         world.ingest(group)
     return world
@@ -74,15 +121,25 @@ def test_any_page_of_any_order_is_the_oracles(case: Case, data: st.DataObject) -
     doomed = data.draw(st.lists(st.sampled_from(rows), unique=True, max_size=3))
     world.kill(doomed)
     order_by = data.draw(orders(case))
-    expected = [row for row in expected_rows(case, order_by) if row not in doomed]
+    where = data.draw(st.sampled_from([None, *case.asked]))
+    asked = parse_query({"where": where}, world.definition).where
+    if world.ask(where)[0] != world.ask(where)[1]:
+        # Rows that are opened first are for others to decide.
+        where, asked = None, Everything()
+    expected = [
+        row
+        for row in expected_rows(case, order_by)
+        if row not in doomed and matches(asked, world.open(row).data, world.definition)
+    ]
     for _ in range(2):
-        assert Sorting(world, order_by).rows(len(rows)) == expected
         start = data.draw(st.integers(0, max(0, len(expected) - 1)))
         want = data.draw(st.integers(1, len(rows)))
-        assert Sorting(world, order_by).rows(want) == expected[:want]
-        if expected:
-            page = Sorting(world, order_by)
-            assert page.rows(want, page.behind(expected[start])) == expected[start + 1 :][:want]
+        for kind in (Sorting, Walking):
+            assert kind(world, order_by, where).rows(len(rows)) == expected
+            assert kind(world, order_by, where).rows(want) == expected[:want]
+            if expected:
+                page = kind(world, order_by, where)
+                assert page.rows(want, page.behind(expected[start])) == expected[start + 1 :][:want]
         world.merge()
 
 
@@ -112,6 +169,48 @@ def test_pages_follow_on_without_opening_their_last_row(case: Case, data: st.Dat
         found += [place_parts(place) for place in page.places.tolist()]
         after = page.position(-1)
     assert found == expected_rows(case, order_by)
+
+
+NUMBERS = """{"type": "object", "properties": {
+    "n": {"type": "integer", "minimum": 0, "maximum": 999}}}"""
+
+
+@pytest.mark.parametrize("order", ["n", "-n"])
+def test_the_first_of_many_rows_take_a_page_or_two(order: str) -> None:
+    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world.ingest([{"n": n} for n in range(300)])
+    walk = Walking(world, [order])
+    expected = [(0, n if order == "n" else 299 - n) for n in range(5)]
+    assert walk.rows(5) == expected
+    # Beside the directory.
+    assert walk.pages <= 3
+    again = Walking(world, [order])
+    assert again.rows(1, again.behind(expected[3])) == expected[4:]
+    assert again.pages <= 3
+
+
+@pytest.mark.parametrize("order", ["n", "-n"])
+def test_equal_rows_are_walked_to_the_last_and_come_as_they_were_stored(order: str) -> None:
+    world = World(NUMBERS, limits=Limits(mini=0, entries=4))
+    for _ in range(3):
+        world.ingest([{"n": 7}] * 9 + [{}] * 9)
+    # The group that was stored last comes first in the segment.
+    world.merge(reverse=True)
+    equal = [(s, o) for s in range(3) for o in range(9)]
+    absent = [(s, o) for s in range(3) for o in range(9, 18)]
+    expected = absent + equal if order == "n" else equal + absent
+    for start, want in [(0, 5), (12, 10), (25, 4), (30, 40)]:
+        walk = Walking(world, [order])
+        assert walk.rows(want) == expected[:want]
+        assert walk.rows(want, walk.behind(expected[start])) == expected[start + 1 :][:want]
+
+
+def test_where_the_condition_bounds_the_field_the_walk_begins_there() -> None:
+    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world.ingest([{"n": n} for n in range(300)])
+    walk = Walking(world, ["n"], {"field": "n", "op": "gt", "value": 250})
+    assert walk.rows(2) == [(0, 251), (0, 252)]
+    assert walk.pages <= 4
 
 
 TEXT = '{"type": "object", "properties": {"f": {"type": "string"}, "g": {"type": "string"}}}'

@@ -95,10 +95,11 @@ class World:
         killed = [RowRef(uids[sequence], ordinal) for sequence, ordinal in rows]
         self.apply(self.ledger.draft(self.definition.digest, killed=killed))
 
-    def merge(self) -> None:
-        """All live segments into one."""
+    def merge(self, *, reverse: bool = False) -> None:
+        """All live segments into one, in their order or the other way round."""
         view = self.ledger.view()
-        built = merge(self.key, self.definition, self.opened(), view, self.limits)
+        inputs = self.opened()[:: -1 if reverse else 1]
+        built = merge(self.key, self.definition, inputs, view, self.limits)
         self.apply(
             self.ledger.draft(
                 self.definition.digest,

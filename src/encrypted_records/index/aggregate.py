@@ -8,7 +8,6 @@ order the answer depends or that it shows.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from encrypted_records.crypto import values
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.candidates import Candidates
-from encrypted_records.index.encoded import Codes, Encoded, encode
+from encrypted_records.index.coded import Codes
+from encrypted_records.index.encoded import Encoded, encode
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.model.aggregations import (
     Aggregation,
@@ -43,6 +43,8 @@ MAX_GROUPS = 100_000
 #: Decimals of an average beyond its field's.
 AVERAGE_DECIMALS = 6
 _WIDE = Context(prec=150)
+#: Tables of this many entries per row, and some more, are quicker than sorting.
+_ROOM, _LITTLE = 4, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,12 @@ class _Work:
     fields: Mapping[str, Encoded]
 
     def whole(self, asked: Aggregation, rows: int) -> Aggregated:
-        one: Codes = np.zeros(rows, np.int64)
-        results = [self.measure(measure, one, 1) for measure in asked.measures]
+        results = [self.measure(measure, None, [rows]) for measure in asked.measures]
         return Aggregated([Group((), tuple(result[0] for result in results))], 1)
 
     def grouped(self, asked: Aggregation) -> Aggregated | None:
         keys = [self.fields[name] for name in asked.group_by]
-        members, group_of = _combined([one.codes for one in keys])
+        members, group_of = _combined(keys)
         if len(members) > MAX_GROUPS:
             raise InvalidQuery(
                 f"the records fall into more than {MAX_GROUPS} groups",
@@ -117,15 +118,21 @@ class _Work:
                 return None
             levels.append(ranks[members[:, at]])
         counts = np.bincount(group_of, minlength=len(members))
-        chosen = _listed(levels, counts, asked.order)[: asked.limit]
+        by_value = np.empty(len(members), np.int64)
+        by_value[np.lexsort(tuple(reversed(levels)))] = np.arange(len(members))
+        chosen = _listed(by_value, counts, asked.order, asked.limit)
         # The rows of groups that are shown, numbered as these are.
         number = np.full(len(members), -1)
         number[chosen] = np.arange(len(chosen))
-        kept = number[group_of] >= 0
-        shown = {name: field.only(kept) for name, field in self.fields.items()}
-        work = _Work(self.definition, self.texts, shown)
-        rows = number[group_of][kept]
-        results = [work.measure(measure, rows, len(chosen)) for measure in asked.measures]
+        rows = number[group_of]
+        work = self
+        if len(chosen) < len(members):
+            kept = rows >= 0
+            rows = rows[kept]
+            shown = {name: field.only(kept) for name, field in self.fields.items()}
+            work = _Work(self.definition, self.texts, shown)
+        shares = counts[chosen].tolist()
+        results = [work.measure(measure, rows, shares) for measure in asked.measures]
         groups = [
             Group(
                 tuple(self._value(one, int(code)) for one, code in zip(keys, codes, strict=True)),
@@ -135,21 +142,26 @@ class _Work:
         ]
         return Aggregated(groups, len(members))
 
-    def measure(self, measure: Measure, rows: Codes, groups: int) -> list[Any]:
-        """The measure of each group; ``rows`` says which group each row is in."""
+    def measure(self, measure: Measure, rows: Codes | None, counts: list[int]) -> list[Any]:
+        """The measure of each group.
+
+        Args:
+            rows: which group each row is in; None where all are in one.
+            counts: how many rows each group has.
+        """
         if measure.field is None:
-            return _counted(rows, groups)
+            return counts
         field = self.fields[measure.field]
         match measure:
             case Count():
-                return _counted(rows[field.codes > 0], groups)
+                return _present(field, rows, len(counts))
             case Extreme():
-                return self._extreme(field, rows, groups, highest=measure.highest)
+                return self._extreme(field, rows, len(counts), highest=measure.highest)
             case Sum():
-                return self._sums(field, rows, groups, _scaled)
+                return self._sums(field, rows, len(counts), _scaled)
             case Average():
-                return self._sums(field, rows, groups, _average)
-        counted = _by_code(field, rows, groups)
+                return self._sums(field, rows, len(counts), _average)
+        counted = _by_code(field, rows, len(counts))
         match measure:
             case Percentile():
                 return [self._percentiles(field, one, measure) for one in counted]
@@ -159,30 +171,43 @@ class _Work:
                 return [self._distinct(field, one, measure) for one in counted]
 
     def _sums(
-        self, field: Encoded, rows: Codes, groups: int, shown: Callable[[int, int, int], Any]
+        self,
+        field: Encoded,
+        rows: Codes | None,
+        groups: int,
+        shown: Callable[[int, int, int], Any],
     ) -> list[Any]:
         """``shown`` of each group's exact sum in grid points, its number of values, and the
         field's precision; None for a group without values."""
-        present = field.codes > 0
-        rows = rows[present]
-        keys: NDArray[Any] = field.keys[field.codes[present] - 1]
-        halves = []
-        for half in (keys >> np.uint64(32), keys & np.uint64(2**32 - 1)):
-            # A schema has fewer than 2**32 rows, so the sum of their halves fits.
-            added = np.zeros(groups, np.uint64)
-            np.add.at(added, rows, half)
-            halves.append(added.tolist())
+        keys: NDArray[Any] = field.keys
+        # A schema has fewer than 2**32 rows, so the sum of halves of their keys fits.
+        halves = (keys >> np.uint64(32), keys & np.uint64(2**32 - 1))
+        if rows is None:
+            many = field.counts[1:].astype(np.uint64)
+            high, low = ([int((half * many).sum())] for half in halves)
+        else:
+            present = field.codes > 0
+            at, rows_of = field.codes[present] - 1, rows[present]
+            high, low = (_added(half[at], rows_of, groups) for half in halves)
         numbers = self.definition.fields[field.field].numbers
         return [
-            shown((high << 32) + low + count * numbers.lowest, count, numbers.precision)
+            shown((upper << 32) + lower + count * numbers.lowest, count, numbers.precision)
             if count
             else None
-            for high, low, count in zip(*halves, _counted(rows, groups), strict=True)
+            for upper, lower, count in zip(high, low, _present(field, rows, groups), strict=True)
         ]
 
-    def _extreme(self, field: Encoded, rows: Codes, groups: int, *, highest: bool) -> list[Value]:
+    def _extreme(
+        self, field: Encoded, rows: Codes | None, groups: int, *, highest: bool
+    ) -> list[Value]:
         """First by what the index knows, then among those that this leaves equal."""
         found: list[Value] = [None] * groups
+        if rows is None:
+            if not field.long:
+                last = len(field.keys)
+                return [self._value(field, (last if highest else 1) if last else 0)]
+            field = field.once()
+            rows = np.zeros(len(field.codes), np.int64)
         present = field.codes > 0
         field, rows = field.only(present), rows[present]
         near = _is_best(field.classes[field.codes], rows, groups, highest)
@@ -207,10 +232,10 @@ class _Work:
     def _histogram(self, field: Encoded, counted: _Counted, asked: Histogram) -> dict[str, Any]:
         spec = self.definition.fields[field.field]
         codes, counts = counted
-        points = field.keys[codes - 1].tolist()
+        points: NDArray[Any] = field.keys[codes - 1]
         if asked.bins is not None:
             starts = _equal_bins(points, asked.bins)
-            edges = [*starts, points[-1] + 1] if points else []
+            edges = [*starts, int(points[-1]) + 1] if starts else []
             bounds = [
                 (values.from_offset(spec, start), values.from_offset(spec, after - 1))
                 for start, after in pairwise(edges)
@@ -218,11 +243,11 @@ class _Work:
         else:
             edges = [edge - spec.numbers.lowest for edge in asked.edges]
             bounds = list(pairwise(asked.asked))
-        upto = [0, *np.cumsum(counts).tolist()]
-        below = [upto[bisect_left(points, edge)] for edge in edges]
+        upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        below = [int(upto[_before(points, edge)]) for edge in edges]
         return {
             "below": below[0] if below else 0,
-            "above": upto[-1] - below[-1] if below else 0,
+            "above": int(upto[-1]) - below[-1] if below else 0,
             "bins": [
                 {"from": start, "to": end, "count": after - before}
                 for (start, end), (before, after) in zip(bounds, pairwise(below), strict=True)
@@ -234,7 +259,7 @@ class _Work:
         ranks = field.ranks(codes, self.texts) if asked.limit else None
         listed: NDArray[np.intp] = np.zeros(0, np.intp)
         if ranks is not None:
-            listed = _listed([ranks[codes]], counts, asked.order)[: asked.limit]
+            listed = _listed(ranks[codes], counts, asked.order, asked.limit)
         return {
             "count": len(codes),
             "values": [
@@ -253,45 +278,86 @@ class _Work:
         return field.text(code, self.texts)
 
 
-def _combined(columns: Sequence[Codes]) -> tuple[NDArray[np.int64], Codes]:
+def _combined(fields: Sequence[Encoded]) -> tuple[NDArray[np.int64], Codes]:
     """The different combinations of codes, one a row, and which of them each row of data has."""
-    group_of: Codes = np.zeros(len(columns[0]), np.int64)
-    first: NDArray[np.intp] = np.zeros(0, np.intp)
-    for codes in columns:
+    first, *others = fields
+    members, group_of = _dense(first.codes, len(first.keys) + 1)
+    found = [members]
+    for field in others:
         # Both are below the number of rows, so that their product is an int64.
-        together = group_of * (int(codes.max(initial=0)) + 1) + codes
-        _, first, group_of = np.unique(together, return_index=True, return_inverse=True)
-    return np.stack([codes[first] for codes in columns], axis=1), group_of
+        width = len(field.keys) + 1
+        together, group_of = _dense(group_of * width + field.codes, len(members) * width)
+        found = [codes[together // width] for codes in found]
+        found.append(together % width)
+        members = together
+    return np.stack(found, axis=1), group_of
 
 
-def _by_code(field: Encoded, rows: Codes, groups: int) -> list[_Counted]:
+def _dense(numbers: Codes, space: int) -> tuple[Codes, Codes]:
+    """The different ones of numbers below ``space``, and for each number which of them it is."""
+    if space > _ROOM * len(numbers) + _LITTLE:
+        return np.unique(numbers, return_inverse=True)
+    here = np.zeros(space, np.bool_)
+    here[numbers] = True
+    distinct = np.flatnonzero(here)
+    place: Codes = np.zeros(space, np.int64)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place[numbers]
+
+
+def _by_code(field: Encoded, rows: Codes | None, groups: int) -> list[_Counted]:
     """Each group's codes with their counts, without those of absent values."""
     width = len(field.keys) + 1
-    if groups == 1:
-        counts = np.bincount(field.codes, minlength=width)
-        together = np.flatnonzero(counts)
-        counts = counts[together]
+    if rows is None:
+        together = np.flatnonzero(field.counts)
+        counts = field.counts[together]
     else:
-        together, counts = np.unique(rows * width + field.codes, return_counts=True)
+        together, at = _dense(rows * width + field.codes, groups * width)
+        counts = np.bincount(at, minlength=len(together))
     present = together % width > 0
     together, counts = together[present], counts[present]
     ends = np.searchsorted(together // width, np.arange(groups), "right")[:-1]
     return list(zip(np.split(together % width, ends), np.split(counts, ends), strict=True))
 
 
-def _listed(levels: Sequence[Codes], counts: Codes, order: ListOrder) -> NDArray[np.intp]:
-    """How a list of values with their counts is shown; equal counts are ordered by value."""
-    by_value = tuple(reversed(levels))
-    if order == "value":
-        return np.lexsort(by_value)
-    if order == "-value":
-        return np.lexsort(by_value)[::-1]
-    return np.lexsort((*by_value, counts if order == "count" else -counts))
+def _listed(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> NDArray[np.intp]:
+    """The first ``limit`` of a list of values with their counts; equal counts are ordered by value.
+
+    Args:
+        ranks: of the values, all different.
+    """
+    # Both are below 2**32, and one number of both is quicker to choose by than two.
+    sorting = {
+        "value": ranks,
+        "-value": -ranks,
+        "count": (counts << 32) + ranks,
+        "-count": ranks - (counts << 32),
+    }[order]
+    if limit >= len(sorting):
+        return np.argsort(sorting)
+    chosen = np.argpartition(sorting, limit)[:limit]
+    return chosen[np.argsort(sorting[chosen])]
 
 
-def _counted(rows: Codes, groups: int) -> list[int]:
-    found: list[int] = np.bincount(rows, minlength=groups).tolist()
+def _present(field: Encoded, rows: Codes | None, groups: int) -> list[int]:
+    """How many rows of each group have the field."""
+    if rows is None:
+        return [int(field.counts[1:].sum())]
+    found: list[int] = np.bincount(rows[field.codes > 0], minlength=groups).tolist()
     return found
+
+
+def _added(numbers: NDArray[np.uint64], rows: Codes, groups: int) -> list[int]:
+    """The sum of each group's numbers."""
+    found = np.zeros(groups, np.uint64)
+    np.add.at(found, rows, numbers)
+    added: list[int] = found.tolist()
+    return added
+
+
+def _before(points: NDArray[Any], edge: int) -> int:
+    """How many of these sorted offsets are below ``edge``, which may be far outside of theirs."""
+    return int(np.searchsorted(points, np.uint64(max(0, edge)))) if edge < 2**64 else len(points)
 
 
 def _is_best(ranks: Codes, rows: Codes, groups: int, highest: bool) -> NDArray[np.bool_]:
@@ -310,12 +376,12 @@ def _of_several(codes: Codes, rows: Codes) -> NDArray[np.bool_]:
     return np.isin(rows, groups[counts > 1])
 
 
-def _equal_bins(points: Sequence[int], bins: int) -> list[int]:
+def _equal_bins(points: NDArray[Any], bins: int) -> list[int]:
     """Where bins of one width begin; fewer where there are fewer points than bins."""
-    if not points:
+    if not len(points):
         return []
-    width = -(-(points[-1] - points[0] + 1) // bins)
-    return list(range(points[0], points[-1] + 1, width))
+    first, last = int(points[0]), int(points[-1])
+    return list(range(first, last + 1, -(-(last - first + 1) // bins)))
 
 
 def _scaled(total: int, _count: int, precision: int) -> int | Decimal:

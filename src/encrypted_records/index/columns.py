@@ -41,6 +41,41 @@ def stored_key_type(kind: FieldType) -> np.dtype[Any]:
     return _TEXT_KEYS if kind == "string" else _NUMBER_KEYS
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """Entries in order. ``keys`` are distinct, and empty where the rows are absent.
+
+    The entries of ``keys[i]`` are ``ordinals[starts[i]:starts[i + 1]]``.
+    """
+
+    ordinals: Ordinals
+    keys: Keys
+    starts: Ordinals
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.ordinals.nbytes + self.keys.nbytes + self.starts.nbytes
+
+    def expanded(self) -> Keys:
+        """The key of every entry."""
+        return np.repeat(self.keys, np.diff(np.append(self.starts, len(self.ordinals))))
+
+    def part(self, first: int, last: int) -> Block:
+        """The entries first..last-1, at least one, of present rows."""
+        begin = int(np.searchsorted(self.starts, first, "right")) - 1
+        end = int(np.searchsorted(self.starts, last, "left"))
+        starts = np.maximum(self.starts[begin:end], np.uint32(first)) - np.uint32(first)
+        return Block(self.ordinals[first:last], self.keys[begin:end], starts)
+
+
+def run_starts(keys: Keys) -> NDArray[np.intp]:
+    """Where each distinct key of a sorted column begins."""
+    if not len(keys):
+        return np.zeros(0, np.intp)
+    return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+
+
 class Lookup(Protocol):
     """A sorted column that can be asked: one in memory, or one of which some pages are here.
 
@@ -59,7 +94,13 @@ class Lookup(Protocol):
     def rows(self, first: int, last: int) -> Ordinals:
         """The rows of the present entries first..last-1."""
 
+    def entries(self, first: int, last: int) -> list[Block]:
+        """The present entries first..last-1, at least one."""
+
     def absent_rows(self) -> Ordinals: ...
+
+    def missing_entries(self, first: int, last: int) -> set[int]:
+        """For the present entries first..last-1."""
 
     def missing_for(self, span: Span) -> set[int]:
         """For the rows of ``span``."""
@@ -100,10 +141,18 @@ class Column:
         """The rows of ``keys[first:last]``."""
         return self.ordinals[self.absent + first : self.absent + last]
 
+    def entries(self, first: int, last: int) -> list[Block]:
+        keys = self.keys[first:last]
+        starts = run_starts(keys)
+        return [Block(self.rows(first, last), keys[starts], starts.astype(np.uint32))]
+
     def absent_rows(self) -> Ordinals:
         return self.ordinals[: self.absent]
 
     # A column in memory lacks nothing.
+
+    def missing_entries(self, first: int, last: int) -> set[int]:
+        return set()
 
     def missing_for(self, span: Span) -> set[int]:
         return set()

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import packing
-from encrypted_records.index.columns import Column, Keys, Ordinals, key_type, stored_key_type
+from encrypted_records.index.columns import (
+    Column,
+    Keys,
+    Ordinals,
+    key_type,
+    run_starts,
+    stored_key_type,
+)
 from encrypted_records.index.pages import CAPACITY, entries_per_page
 from encrypted_records.index.spans import Edge, Span
 from encrypted_records.model.definition import FieldType
@@ -137,7 +144,7 @@ def build(column: Column, ends: list[int], count: int) -> Directory:
     edges = np.array(ends, np.uint32)
     bounds = edges[edges > column.absent].astype(np.int64) - column.absent
     begins = np.concatenate(([0], bounds[:-1])) if len(bounds) else bounds
-    starts = packing.run_starts(column.keys)
+    starts = run_starts(column.keys)
     listed = len(starts) <= most_runs(count)
     if not listed:
         starts = starts[:0]

@@ -5,46 +5,87 @@ What aggregates count, sum and group is these small numbers; keys are looked at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encrypted_records.index.candidates import Candidates, Places, positions
-from encrypted_records.index.columns import Keys
+from encrypted_records.index.candidates import Candidates, Places
+from encrypted_records.index.coded import Codes
+from encrypted_records.index.columns import Keys, run_starts
 from encrypted_records.index.long_texts import Texts, classes, inner_ranks, mixed
-
-Codes = NDArray[np.int64]
 
 
 class Encoded:
-    """``codes`` has one number per row: 0 where the field is absent, else 1 + the place of its
-    key in ``keys``, which are sorted and all different. ``places`` are the rows' own."""
+    """``keys`` are sorted and all different. ``codes`` has one number per row: 0 where the field
+    is absent, else 1 + the place of its key. ``counts`` has the number of
+    rows of each code, ``places`` the rows' own; ``long`` is as for :class:`.coded.Coding`.
 
-    def __init__(self, field: str, keys: Keys, codes: Codes, places: Places) -> None:
+    What goes row by row is worked out when it is first asked for: most measures need counts alone.
+    """
+
+    def __init__(
+        self,
+        field: str,
+        keys: Keys,
+        *,
+        long: bool,
+        codes: Callable[[], Codes],
+        places: Callable[[], Places],
+        counts: Codes | None = None,
+    ) -> None:
         self.field = field
         self.keys = keys
-        self.codes = codes
-        self.places = places
+        self.long = long
+        self._codes = codes
+        self._places = places
+        if counts is not None:
+            self.counts = counts
 
-    def only(self, rows: NDArray[np.bool_]) -> Encoded:
-        return Encoded(self.field, self.keys, self.codes[rows], self.places[rows])
+    @cached_property
+    def codes(self) -> Codes:
+        return self._codes()
+
+    @cached_property
+    def places(self) -> Places:
+        return self._places()
+
+    @cached_property
+    def counts(self) -> Codes:
+        return np.bincount(self.codes, minlength=len(self.keys) + 1)
+
+    def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Encoded:
+        return Encoded(
+            self.field,
+            self.keys,
+            long=self.long,
+            codes=lambda: self.codes[rows],
+            places=lambda: self.places[rows],
+        )
+
+    def once(self) -> Encoded:
+        """One row of each key; every key must be of some row."""
+        return self.only(self._rows[1:])
 
     @cached_property
     def classes(self) -> Codes:
         """By code a number that is equal where only opened records tell the order."""
-        _, found = np.unique(classes(self.keys), return_inverse=True)
-        return np.concatenate((np.zeros(1, np.int64), found + 1))
+        if not self.long:
+            return np.arange(len(self.keys) + 1)
+        by_class = classes(self.keys)
+        new = np.ones(len(by_class), np.bool_)
+        new[1:] = by_class[1:] != by_class[:-1]
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))
 
     def ranks(self, codes: Codes, texts: Texts) -> Codes | None:
         """The order of codes, right for those given; None where ``texts`` now wants some."""
         ranks: Codes = np.arange(len(self.keys) + 1)
+        if not self.long:
+            return ranks
         used = np.unique(codes[codes > 0])
         distinct: NDArray[Any] = self.keys[used - 1]
-        if distinct.dtype.kind != "S":
-            return ranks
         for members in mixed(distinct):
             for at in members:
                 self.text(int(used[at]), texts)
@@ -57,7 +98,7 @@ class Encoded:
     def text(self, code: int, texts: Texts) -> str:
         """The text behind a code; an empty one stands for one that is now wanted."""
         key = bytes(self.keys[code - 1])
-        return texts.text(self.field, key, int(self.places[self._rows[code]]))
+        return texts.text(self.field, key, lambda: int(self.places[self._rows[code]]))
 
     @cached_property
     def _rows(self) -> Codes:
@@ -68,40 +109,55 @@ class Encoded:
 
 
 def encode(field: str, parts: Sequence[Candidates]) -> Encoded:
-    """The field of all candidates, in their order.
+    """The field of all candidates, in their order, with the keys of these rows and no others.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
     """
-    found = [_encode_one(field, part) for part in parts]
-    held: list[NDArray[Any]] = [keys for keys, _ in found if len(keys)]
-    every: NDArray[Any] = held[0] if len(held) == 1 else _distinct(held)
-    codes = []
-    for keys, own in found:
-        # A code of the segment becomes the place of the same key among all.
-        moved = np.zeros(len(keys) + 1, np.int64)
-        if len(keys):
-            moved[1:] = np.searchsorted(every, keys) + 1
-        codes.append(moved[own])
-    nothing: Codes = np.zeros(0, np.int64)
-    places = np.concatenate([nothing, *(part.places for part in parts)])
-    return Encoded(field, every, np.concatenate([nothing, *codes]), places)
+    found = [_Part(field, part) for part in parts]
+    held = [one.keys for one in found if len(one.keys)]
+    every = held[0] if len(held) == 1 else _distinct(held)
+    counts: Codes = np.zeros(len(every) + 1, np.int64)
+    moved = [one.moved(every) for one in found]
+    for one, to in zip(found, moved, strict=True):
+        counts[to[one.used]] += one.counts[one.used]
+
+    def codes() -> Codes:
+        own = (to[one.part.codes(field)] for one, to in zip(found, moved, strict=True))
+        return np.concatenate([np.zeros(0, np.int64), *own])
+
+    def places() -> Places:
+        return np.concatenate([np.zeros(0, np.int64), *(part.places for part in parts)])
+
+    long = any(part.coding(field).long for part in parts)
+    return Encoded(field, every, long=long, codes=codes, places=places, counts=counts)
+
+
+class _Part:
+    """The field of one segment's candidates: which codes of its own are of their rows."""
+
+    def __init__(self, field: str, part: Candidates) -> None:
+        self.part = part
+        self.counts = part.counts(field)
+        self.used = np.flatnonzero(self.counts)
+        keys = part.coding(field).keys
+        present = self.used[np.searchsorted(self.used, 1) :]
+        self.keys: NDArray[Any] = keys if len(present) == len(keys) else keys[present - 1]
+        self._present = present
+
+    def moved(self, every: NDArray[Any]) -> Codes:
+        """By code of the segment the code among ``every``."""
+        moved: Codes = np.zeros(len(self.counts), np.int64)
+        if len(self.keys) == len(every):
+            moved[self._present] = np.arange(1, len(every) + 1)
+        else:
+            moved[self._present] = np.searchsorted(every, self.keys) + 1
+        return moved
 
 
 def _distinct(held: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return np.unique(np.concatenate(held)) if held else np.zeros(0, np.uint64)
-
-
-def _encode_one(field: str, part: Candidates) -> tuple[NDArray[Any], Codes]:
-    column = part.segment.column(field)
-    at = positions(column, part.rows) - column.absent
-    new = np.ones(len(column.keys), np.bool_)
-    new[1:] = column.keys[1:] != column.keys[:-1]
-    number = np.cumsum(new)
-    codes: Codes = np.zeros(len(at), np.int64)
-    codes[at >= 0] = number[at[at >= 0]]
-    # Only keys of rows that match are of interest.
-    used = np.zeros(int(number[-1]) + 1 if len(number) else 1, np.bool_)
-    used[codes] = True
-    used[0] = False
-    return column.keys[new][used[1:]], np.where(codes > 0, np.cumsum(used)[codes], 0)
+    if not held:
+        return np.zeros(0, np.uint64)
+    # All are sorted already, which a stable sort makes use of.
+    keys: NDArray[Any] = np.sort(np.concatenate(held), kind="stable")
+    return keys[run_starts(keys)]

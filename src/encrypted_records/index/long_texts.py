@@ -8,6 +8,7 @@ itself, asks for it here; the caller opens one record for each and tries again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,14 @@ class Texts:
                 hint="narrow the condition, or leave out the field whose values begin alike",
             )
 
-    def text(self, field: str, key: bytes, place: int) -> str:
-        """The text of an index key; an empty one stands for a long text that is now wanted."""
+    def text(self, field: str, key: bytes, place: Callable[[], int]) -> str:
+        """The text of an index key; an empty one stands for a long text that is now wanted, of
+        the row at ``place``."""
         if len(key) <= INDEX_KEY_PREFIX:
             return values.text_of(key)
         found = self.known(field, key)
         if found is None:
-            self.want(field, key, place)
+            self.want(field, key, place())
             return ""
         return found
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.candidates import Candidates, Places, positions
+from encrypted_records.index.candidates import Candidates, Places
 from encrypted_records.index.long_texts import Texts, classes, inner_ranks
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.questions import Order
@@ -131,29 +131,31 @@ class _Level:
     none of theirs. Rows of one class share a rank."""
 
     def __init__(self, part: Candidates, one: Order, after: int | bytes | None) -> None:
-        column = part.segment.column(one.field)
-        keys, by_class = column.keys, classes(column.keys)
-        new = np.ones(len(keys), np.bool_)
-        new[1:] = by_class[1:] != by_class[:-1]
-        dense = 2 * np.cumsum(new)
-        at = positions(column, part.rows) - column.absent
-        present = at >= 0
-        self.ranks: Ranks = np.zeros(len(part), np.int64)
-        self.ranks[present] = dense[at[present]]
+        coding = part.coding(one.field)
+        keys, codes = coding.keys, part.codes(one.field)
         #: ranks of several different keys
-        self.mixed: set[int] = set(dense[1:][(keys[1:] != keys[:-1]) & ~new[1:]].tolist())
+        self.mixed: set[int] = set()
+        of_key: Ranks = 2 * np.arange(1, len(keys) + 1)
+        by_class = keys
+        if coding.long:
+            by_class = classes(keys)
+            new = np.ones(len(keys), np.bool_)
+            new[1:] = by_class[1:] != by_class[:-1]
+            of_key = 2 * np.cumsum(new)
+            self.mixed = set(of_key[~new].tolist())
+            by_class = by_class[new]
+        self.ranks: Ranks = np.concatenate((np.zeros(1, np.int64), of_key))[codes]
         #: rows of the class of ``after`` with another key than its
         self.unlike = np.zeros(len(part), np.bool_)
         self.after = 0
         if after is not None and len(keys):
             wanted: NDArray[Any] = np.array([after], keys.dtype)
-            distinct, name = by_class[new], classes(wanted)
-            below = int(np.searchsorted(distinct, name[0]))
-            found = below < len(distinct) and distinct[below] == name[0]
+            name = classes(wanted) if coding.long else wanted
+            below = int(np.searchsorted(by_class, name[0]))
+            found = below < len(by_class) and by_class[below] == name[0]
             self.after = 2 * below + (2 if found else 1)
-            self.unlike[present] = (self.ranks[present] == self.after) & (
-                keys[at[present]] != wanted[0]
-            )
+            alike = np.flatnonzero(self.ranks == self.after)
+            self.unlike[alike] = keys[codes[alike] - 1] != wanted[0]
         elif after is not None:
             self.after = 1
         if one.descending:
@@ -230,10 +232,9 @@ def _gather(
     present: list[NDArray[np.bool_]] = []
     keys: list[NDArray[Any]] = []
     for part in parts:
-        column = part.segment.column(field)
-        at = positions(column, part.rows) - column.absent
-        present.append(at >= 0)
-        keys.append(column.keys[at[present[-1]]])
+        codes = part.codes(field)
+        present.append(codes > 0)
+        keys.append(part.coding(field).keys[codes[present[-1]] - 1])
     present.append(np.array([key is not None for key in last], np.bool_))
     keys += [np.array([key], _TYPES[type(key)]) for key in last if key is not None]
     # A column of absent rows only says nothing of the type of keys.

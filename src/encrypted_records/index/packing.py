@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns import Keys, Ordinals, key_type
+from encrypted_records.index.columns import Keys, Ordinals, key_type, run_starts
 from encrypted_records.model.definition import FieldType
 
 #: Entries of a packed page, however well they compress: what a reader must be ready to unpack.
@@ -158,13 +158,6 @@ def _texts(data: bytes, runs: int) -> Keys:
         origin = np.maximum.accumulate(np.where(shared <= place, every, 0))
         found[:, place] = found[origin, place]
     return found.view(key_type("string")).reshape(-1)
-
-
-def run_starts(keys: Keys) -> NDArray[np.intp]:
-    """Where each distinct key of a sorted column begins."""
-    if not len(keys):
-        return np.zeros(0, np.intp)
-    return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
 
 
 def matrix(keys: NDArray[np.bytes_]) -> Bytes:

@@ -27,9 +27,9 @@ from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY
 from encrypted_records.crypto.keys import IndexKey, SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import columns, directory, pages
-from encrypted_records.index.columns import Column, Keys, Lookup, Ordinals, key_type
+from encrypted_records.index.coded import Coded, coded
+from encrypted_records.index.columns import Block, Column, Keys, Lookup, Ordinals, key_type
 from encrypted_records.index.directory import Directory
-from encrypted_records.index.pages import Block
 from encrypted_records.index.segments import OpenSegment
 from encrypted_records.index.spans import Edge, Span
 from encrypted_records.model.definition import FieldType, SchemaDefinition
@@ -109,6 +109,9 @@ class PagedColumn:
         numbers = {int(self.directory.numbers[position]) for position in positions}
         return numbers - self._blocks.keys()
 
+    def missing_entries(self, first: int, last: int) -> set[int]:
+        return self.missing(self.directory.holding(first, last))
+
     def missing_for(self, span: Span) -> set[int]:
         """Pages without which :meth:`rows` cannot tell the rows of ``span``."""
         return self.missing(self.directory.pages(span))
@@ -139,6 +142,14 @@ class PagedColumn:
             begin = self.directory.start(page) - self.absent
             found.append(self._block(page).ordinals[max(0, first - begin) : last - begin])
         return np.concatenate(found)
+
+    def entries(self, first: int, last: int) -> list[Block]:
+        found = []
+        for page in self.directory.holding(first, last):
+            begin, block = self.directory.start(page) - self.absent, self._block(page)
+            end = min(last - begin, len(block.ordinals))
+            found.append(block.part(max(0, first - begin), end))
+        return found
 
     def absent_rows(self) -> Ordinals:
         held = [self._block(page).ordinals for page in range(self.directory.leading)]
@@ -190,12 +201,16 @@ class PagedSegment:
         self._directories: dict[str, Directory] = {}
         #: opened data pages by number
         self.blocks: dict[int, Block] = {}
+        #: whole columns by field; where one is, its pages are not needed for it
+        self.columns: dict[str, Coded] = {}
 
     def over(self, blocks: dict[int, Block]) -> PagedSegment:
-        """The same segment, with the same directories, for a reader with data pages of its own."""
+        """The same segment, with the same directories, for a reader with data pages and columns of
+        its own."""
         other = object.__new__(PagedSegment)
         other.__dict__ |= self.__dict__
         other.blocks = blocks
+        other.columns = {}
         return other
 
     def _name_page(self, number: int, place: _Place) -> None:
@@ -246,8 +261,9 @@ class PagedSegment:
         }
 
     def missing_columns(self, names: Iterable[str]) -> set[int]:
-        """The pages without which :meth:`column` cannot open these; directories come first."""
-        names = [name for name in names if self._indexes(name)]
+        """The pages without which :meth:`column` and :meth:`coded` cannot open these; directories
+        come first."""
+        names = [name for name in names if self._indexes(name) and name not in self.columns]
         missing = self.missing_directories(names)
         if missing:
             return missing
@@ -350,6 +366,17 @@ class PagedSegment:
         if rows_digest(column.ordinals, self.covered) != self._header.rows:
             raise DoesNotOpen("a column lists other rows than its segment has")
         return column
+
+    def coded(self, name: str) -> Coded:
+        """The whole column of a field by row; it is kept in :attr:`columns`.
+
+        Raises:
+            DoesNotOpen: as :meth:`column`.
+        """
+        found = self.columns.get(name)
+        if found is None:
+            found = self.columns[name] = coded(self.column(name), self.covered)
+        return found
 
 
 #: A segment of either form, opened as far as it is here.

@@ -15,11 +15,13 @@ import numpy as np
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import packing
 from encrypted_records.index.columns import (
+    Block,
     Column,
     Keys,
     Ordinals,
     in_order,
     key_type,
+    run_starts,
     stored_key_type,
 )
 from encrypted_records.index.packing import MAX_ENTRIES, Packer
@@ -66,27 +68,6 @@ class Cut:
 
     end: int
     content: bytes
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Block:
-    """An opened data page. ``keys`` are distinct, and empty where the rows are absent.
-
-    The entries of ``keys[i]`` are ``ordinals[starts[i]:starts[i + 1]]``.
-    """
-
-    ordinals: Ordinals
-    keys: Keys
-    starts: Ordinals
-
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return self.ordinals.nbytes + self.keys.nbytes + self.starts.nbytes
-
-    def expanded(self) -> Keys:
-        """The key of every entry."""
-        return np.repeat(self.keys, np.diff(np.append(self.starts, len(self.ordinals))))
 
 
 def entries_per_page(kind: FieldType, *, present: bool) -> int:
@@ -193,7 +174,7 @@ def open_block(
     every = np.frombuffer(content, stored_key_type(kind), count, ordinals.nbytes)
     if not in_order(ordinals, every):
         raise DoesNotOpen("a page's entries are not in order")
-    begins = packing.run_starts(every)
+    begins = run_starts(every)
     return Block(ordinals, every[begins].astype(key_type(kind)), begins.astype(np.uint32))
 
 

@@ -136,6 +136,23 @@ def count(
             return sum(last - first for first, last in _positions(column, found.certain))
 
 
+def stretch(
+    predicate: Predicate, field: str, tails: SchemaKey, definition: SchemaDefinition
+) -> Span | None:
+    """Keys of ``field`` among which those of all rows that match are; None where none is known."""
+    match predicate:
+        case And(parts):
+            found = (stretch(part, field, tails, definition) for part in parts)
+            return next((span for span in found if span is not None), None)
+        case Everything() | Or() | Not() | Absent():
+            return None
+        case _:
+            if predicate.field != field:
+                return None
+            found_spans = _spans(predicate, tails, definition).possible
+            return found_spans[0] if len(found_spans) == 1 else None
+
+
 def _leaves(predicate: Predicate) -> Iterator[Leaf]:
     match predicate:
         case Everything():

@@ -23,6 +23,7 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import columns
 from encrypted_records.index.bitmaps import bitmap
+from encrypted_records.index.coded import Coded, coded
 from encrypted_records.index.columns import Column, Ordinals
 from encrypted_records.model.definition import SchemaDefinition, length_prefixed
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment
@@ -179,6 +180,7 @@ class OpenSegment:
         )
         self._sealed = self._cut(header.fields, page.data)
         self._columns: dict[str, Column] = {}
+        self._coded: dict[str, Coded] = {}
 
     @property
     def count(self) -> int:
@@ -231,6 +233,18 @@ class OpenSegment:
             column = self._open(name) if name in self._sealed else columns.absent(self.rows)
             self._columns[name] = column
         return column
+
+    def coded(self, name: str) -> Coded:
+        """The column of a field by row.
+
+        Raises:
+            DoesNotOpen: as :meth:`column`.
+        """
+        found = self._coded.get(name)
+        if found is None:
+            covered = self.segment.count + self.segment.purged
+            found = self._coded[name] = coded(self.column(name), covered)
+        return found
 
     def _open(self, name: str) -> Column:
         spec = self._definition.fields[name]

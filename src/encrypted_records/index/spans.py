@@ -87,6 +87,13 @@ def _longer_than_key(ordered: bytes) -> Span:
     return Span(Edge(prefix, "right"), _last_with(prefix))
 
 
+def alike(key: int | bytes) -> Span:
+    """The keys that the index takes for equal to ``key``: of long strings, all of their class."""
+    if isinstance(key, bytes) and values.is_long(key):
+        return _longer_than_key(key)
+    return Span(Edge(key, "left"), Edge(key, "right"))
+
+
 def _prefix(ordered: bytes) -> Spans:
     if values.is_long(ordered):
         return Spans((), (_longer_than_key(ordered),))

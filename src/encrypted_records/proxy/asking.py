@@ -9,7 +9,7 @@ once: by then the state is one that was current while it was being answered.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -72,6 +72,14 @@ class Asking:
         requests = self.cost.requests
         await self.reader.fill(
             self.caller, self.state, segments, missing, known=self._known, cost=self.cost
+        )
+        self.confirmed |= self.cost.requests > requests
+
+    async def columns(self, segments: Sequence[Opened], fields: Collection[str]) -> None:
+        """Bring whole columns into segments that :meth:`segments` gave."""
+        requests = self.cost.requests
+        await self.reader.columns(
+            self.caller, self.state, segments, fields, known=self._known, cost=self.cost
         )
         self.confirmed |= self.cost.requests > requests
 

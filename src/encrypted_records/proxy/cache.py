@@ -1,4 +1,4 @@
-"""What is open of the index, in memory: segments with their directories, and data pages.
+"""What is open of the index, in memory: segments with their directories, data pages, columns.
 
 Segments and pages are immutable and named by uids that are never reused, so what is here is never
 stale. It also keeps questions from the API: what is here is not asked for again.
@@ -12,11 +12,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from encrypted_records.index.coded import Coded
+from encrypted_records.index.columns import Block
 from encrypted_records.index.paged import Opened
-from encrypted_records.index.pages import Block
 
 SEGMENT_BYTES = 256 << 20
 BLOCK_BYTES = 256 << 20
+COLUMN_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,18 @@ class _Recent(Generic[K, V]):
 
 
 class SegmentCache:
-    """Opened segments, and apart from them the opened data pages of paged ones."""
+    """Opened segments, and apart from them the opened data pages and columns of paged ones."""
 
-    def __init__(self, segments: int = SEGMENT_BYTES, blocks: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        segments: int = SEGMENT_BYTES,
+        blocks: int = BLOCK_BYTES,
+        columns: int = COLUMN_BYTES,
+    ) -> None:
         """Budgets in bytes."""
         self._segments: _Recent[tuple[bytes, bytes], Opened] = _Recent(segments)
         self._blocks: _Recent[tuple[bytes, int], Block] = _Recent(blocks)
+        self._columns: _Recent[tuple[bytes, str], Coded] = _Recent(columns)
 
     def get(self, key_id: bytes, uid: bytes) -> Opened | None:
         """The segment ``uid`` as opened with the schema key ``key_id``."""
@@ -118,17 +126,30 @@ class SegmentCache:
     def put_block(self, uid: bytes, number: int, block: Block) -> None:
         self._blocks.put((uid, number), block)
 
+    def column(self, uid: bytes, field: str) -> Coded | None:
+        """The whole column of a segment that :meth:`get` gave."""
+        return self._columns.get((uid, field))
+
+    def put_column(self, uid: bytes, field: str, column: Coded) -> None:
+        self._columns.put((uid, field), column)
+
     def drop(self, uids: Iterable[bytes]) -> None:
         """Forget segments that are no more."""
         gone = set(uids)
         self._segments.drop(place for place in self._segments.places() if place[1] in gone)
         self._blocks.drop(place for place in self._blocks.places() if place[0] in gone)
+        self._columns.drop(place for place in self._columns.places() if place[0] in gone)
 
     @property
     def uses(self) -> dict[str, Use]:
         """For all schemas of all users of this proxy."""
-        return {"segments": self._segments.use, "pages": self._blocks.use}
+        return {
+            "segments": self._segments.use,
+            "pages": self._blocks.use,
+            "columns": self._columns.use,
+        }
 
     def clear(self) -> None:
         self._segments.clear()
         self._blocks.clear()
+        self._columns.clear()

@@ -18,15 +18,7 @@ from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.asking import Asker, Asking
 from encrypted_records.proxy.resolving import BATCH, opened, resolved
-from encrypted_records.proxy.search import (
-    Found,
-    by_group,
-    checked,
-    found_in,
-    sort,
-    sortable,
-    stored,
-)
+from encrypted_records.proxy.search import Found, checked, found_in, sort, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +54,9 @@ async def export(asker: Asker, caller: Caller, schema: bytes, body: Mapping[str,
 async def _rows(asking: Asking, query: Query) -> Iterator[Found]:
     found = await resolved(asking, query.where)
     if not query.order:
-        return stored(by_group(found, asking.view), None)
-    parts = await sortable(asking, query, found, groups=len(asking.view.groups))
-    every = sum(len(part) for part in parts)
-    return found_in(asking, await sort(asking, query, parts, Texts(), want=every))
+        return stored(found, asking.view, None)
+    every = sum(len(one.answer.possible) for one in found)
+    return found_in(asking, await sort(asking, query, found, Texts(), want=every))
 
 
 async def _batch(asking: Asking, query: Query, rows: Iterator[Found]) -> list[PlainRecord] | None:

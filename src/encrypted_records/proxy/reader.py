@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS, Api, Known
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
@@ -89,6 +89,50 @@ class Reader:
             DoesNotOpen, Moved, NotFound: as :meth:`segments`.
         """
         await self._pager.fill(caller, state, segments, missing, known=known, cost=cost or Cost())
+
+    async def columns(
+        self,
+        caller: Caller,
+        state: SchemaState,
+        segments: Sequence[Opened],
+        fields: Collection[str],
+        *,
+        known: Known | None = None,
+        cost: Cost | None = None,
+    ) -> None:
+        """Bring whole columns, by row, into segments that :meth:`segments` gave.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        wanted = [
+            (one, name)
+            for one in segments
+            if isinstance(one, PagedSegment)
+            for name in fields
+            if not self._remembered(one, name)
+        ]
+        if not wanted:
+            return
+        await self.fill(
+            caller,
+            state,
+            segments,
+            lambda segment: segment.missing_columns(fields),
+            known=known,
+            cost=cost,
+        )
+        await asyncio.to_thread(self._decode, wanted)
+
+    def _remembered(self, segment: PagedSegment, field: str) -> bool:
+        found = self._cache.column(segment.segment.uid, field)
+        if found is not None:
+            segment.columns[field] = found
+        return found is not None
+
+    def _decode(self, wanted: Sequence[tuple[PagedSegment, str]]) -> None:
+        for segment, field in wanted:
+            self._cache.put_column(segment.segment.uid, field, segment.coded(field))
 
     def forget(self, segments: Sequence[Segment]) -> None:
         """Fetch these anew when they are needed next."""

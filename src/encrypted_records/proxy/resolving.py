@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.candidates import Candidates, Groups
+from encrypted_records.index.candidates import Candidates, Groups, within
+from encrypted_records.index.ledger import View
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.resolve import Matches, count, missing, missing_to_count, resolve
@@ -28,6 +29,12 @@ class Resolved:
 
     segment: Opened
     answer: Matches
+
+    def within(self, view: View, groups: int) -> Resolved:
+        """What of it lies in the first ``groups`` groups of the schema."""
+        return Resolved(
+            self.segment, within(self.answer, self.segment.segment, view, groups=groups)
+        )
 
 
 async def resolved(asking: Asking, where: Predicate) -> list[Resolved]:
@@ -83,7 +90,7 @@ def _resolve_all(asking: Asking, where: Predicate, segments: Sequence[Opened]) -
 async def fill_columns(asking: Asking, segments: Sequence[Opened], fields: Collection[str]) -> None:
     """Bring whole columns of segments whose rows are to be sorted or measured by them."""
     with asking.cost.stage("fetch_pages"):
-        await asking.fill(segments, lambda segment: segment.missing_columns(fields))
+        await asking.columns(segments, fields)
 
 
 async def opened(asking: Asking, wanted: Sequence[RowRef]) -> list[PlainRecord]:
@@ -122,19 +129,22 @@ async def matching(
     Args:
         fields: whose columns are needed of their segments.
     """
-    groups = Groups(asking.view)
     answers = await resolved(asking, where)
     await fill_columns(asking, [one.segment for one in answers], fields)
-    found: list[Candidates] = []
-    for one in answers:
-        part = Candidates.of(one.segment, one.answer, asking.view, groups=len(groups))
-        unsure = np.flatnonzero(~part.certain)
-        kept = part.certain.copy()
-        for at in range(0, len(unsure), BATCH):
-            some = unsure[at : at + BATCH]
-            kept[some] = await _decided(asking, where, groups, part.places[some].tolist())
-        found.append(part.only(kept))
-    return found
+    parts = [Candidates.of(one.segment, one.answer, asking.view) for one in answers]
+    return [await _certain(asking, where, part) for part in parts]
+
+
+async def _certain(asking: Asking, where: Predicate, part: Candidates) -> Candidates:
+    unsure = np.flatnonzero(~part.certain)
+    if not len(unsure):
+        return part
+    groups = Groups(asking.view)
+    kept = part.certain.copy()
+    for at in range(0, len(unsure), BATCH):
+        some = unsure[at : at + BATCH]
+        kept[some] = await _decided(asking, where, groups, part.places[some].tolist())
+    return part.only(kept)
 
 
 async def _decided(

@@ -24,6 +24,7 @@ from encrypted_records.index.candidates import Candidates, Groups, place_of, pla
 from encrypted_records.index.ledger import View
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.ordering import Ordered, Position, first, position_of
+from encrypted_records.index.resolve import Matches
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Everything, Predicate, matches
 from encrypted_records.model.questions import Query, parse_query
@@ -34,11 +35,11 @@ from encrypted_records.proxy.resolving import (
     Resolved,
     count_unsure,
     counted,
-    fill_columns,
     learn_texts,
     opened,
     resolved,
 )
+from encrypted_records.proxy.sorting import walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ class Search:
         """How many records there are, and those from ``offset`` on."""
 
         async def question(asking: Asking) -> tuple[int, Answer]:
-            parts = by_group(await resolved(asking, Everything()), asking.view)
-            refs = [row.ref for row in islice(stored(parts, None), offset, offset + limit)]
-            records = await opened(asking, refs)
-            count = sum(len(part.possible) for part in parts)
+            found = await resolved(asking, Everything())
+            rows = islice(stored(found, asking.view, None), offset, offset + limit)
+            records = await opened(asking, [row.ref for row in rows])
+            count = sum(len(one.answer.possible) for one in found)
             return count, Answer(None, None, records, asking.definition, None)
 
         return await self._asker.ask(caller, schema, question)
@@ -119,17 +120,14 @@ async def answer(asking: Asking, query: Query) -> Answer:
         if known is not None:
             return Answer(known, None, [], asking.definition, query.fields)
     groups = start.groups if start else len(asking.view.groups)
-    found = await resolved(asking, query.where)
     # One row more than asked for tells whether there is a next page.
     wanted = query.limit + 1 if query.limit else 0
+    found = [one.within(asking.view, groups) for one in await resolved(asking, query.where)]
+    count = await _count(asking, query.where, found) if query.count else None
     if query.order:
-        parts = await sortable(asking, query, found, groups=groups)
-        count = await _count_sorted(asking, query.where, parts) if query.count else None
-        given = await _take_sorted(asking, query, parts, start, wanted)
+        given = await _take_sorted(asking, query, found, start, wanted)
     else:
-        of_page = [part for part in by_group(found, asking.view) if part.sequence < groups]
-        count = await _count(asking, query.where, of_page) if query.count else None
-        given = await _take(asking, query.where, stored(of_page, start), wanted)
+        given = await _take(asking, query.where, stored(found, asking.view, start), wanted)
     cursor = None
     if len(given) > query.limit:
         given = given[: query.limit]
@@ -141,48 +139,31 @@ async def answer(asking: Asking, query: Query) -> Answer:
 # --- in the order in which they were stored ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A group's candidate rows, as ordinals; ``sequence`` orders groups as they were stored."""
-
-    sequence: int
-    group: bytes
-    certain: BitMap
-    possible: BitMap
-
-
-def by_group(found: Sequence[Resolved], view: View) -> list[Part]:
-    """Candidates by group, in the order in which groups were stored."""
-    parts: list[Part] = []
-    for one in found:
-        for uid, base in one.segment.segment.groups:
-            state = view.groups[uid]
-            own = BitMap(range(base, base + state.group.count))
-            possible = (one.answer.possible & own).shift(-base)
-            if possible:
-                certain = (one.answer.certain & own).shift(-base)
-                parts.append(Part(state.sequence, uid, certain, possible))
-    parts.sort(key=lambda part: part.sequence)
-    return parts
-
-
-def stored(parts: Sequence[Part], after: _Cursor | None) -> Iterator[Found]:
+def stored(found: Sequence[Resolved], view: View, after: _Cursor | None) -> Iterator[Found]:
     """Candidates in the order in which they were stored, from behind the cursor's row on."""
     last = after.place if after else -1
-    for part in parts:
-        if after and part.sequence < after.sequence:
-            continue
-        for ordinal in part.possible:
-            place = place_of(part.sequence, ordinal)
-            if place > last:
-                yield Found(place, RowRef(part.group, ordinal), ordinal in part.certain)
+    groups = sorted(
+        (view.groups[uid].sequence, uid, base, at)
+        for at, one in enumerate(found)
+        for uid, base in one.segment.segment.groups
+    )
+    for sequence, uid, base, at in groups:
+        answer, begin = found[at].answer, place_of(sequence, 0)
+        first = base + max(0, last + 1 - begin)
+        own = answer.possible & BitMap(range(first, base + view.groups[uid].group.count))
+        for row in own:
+            place = begin + row - base
+            yield Found(place, RowRef(uid, row - base), row in answer.certain)
 
 
-async def _count(asking: Asking, where: Predicate, parts: Sequence[Part]) -> int:
-    unsure = [
-        RowRef(part.group, ordinal) for part in parts for ordinal in part.possible - part.certain
-    ]
-    certain = sum(len(part.certain) for part in parts)
+async def _count(asking: Asking, where: Predicate, found: Sequence[Resolved]) -> int:
+    groups = Groups(asking.view)
+    unsure = []
+    for one in found:
+        undecided = Matches(BitMap(), one.answer.possible - one.answer.certain)
+        part = Candidates.of(one.segment, undecided, asking.view)
+        unsure += [groups.ref(place) for place in part.places.tolist()]
+    certain = sum(len(one.answer.certain) for one in found)
     return certain + await count_unsure(asking, where, unsure)
 
 
@@ -218,25 +199,10 @@ def checked(
 # --- in the order of fields --------------------------------------------------------------------
 
 
-async def sortable(
-    asking: Asking, query: Query, found: Sequence[Resolved], *, groups: int
-) -> list[Candidates]:
-    """The rows of the first ``groups`` groups, with the columns that order them."""
-    await fill_columns(asking, [one.segment for one in found], [one.field for one in query.order])
-    return [Candidates.of(one.segment, one.answer, asking.view, groups=groups) for one in found]
-
-
-async def _count_sorted(asking: Asking, where: Predicate, parts: Sequence[Candidates]) -> int:
-    groups = Groups(asking.view)
-    unsure = [groups.ref(int(place)) for part in parts for place in part.places[~part.certain]]
-    certain = sum(int(part.certain.sum()) for part in parts)
-    return certain + await count_unsure(asking, where, unsure)
-
-
 async def _take_sorted(
     asking: Asking,
     query: Query,
-    parts: Sequence[Candidates],
+    found: Sequence[Resolved],
     start: _Cursor | None,
     wanted: int,
 ) -> list[tuple[Found, PlainRecord]]:
@@ -245,7 +211,7 @@ async def _take_sorted(
     given: list[tuple[Found, PlainRecord]] = []
     while len(given) < wanted:
         want = wanted - len(given)
-        ordered = await sort(asking, query, parts, texts, want=want, after=after)
+        ordered = await sort(asking, query, found, texts, want=want, after=after)
         batch = list(found_in(asking, ordered))
         records = await opened(asking, [one.ref for one in batch])
         given += checked(query.where, asking.definition, batch, records)
@@ -258,13 +224,14 @@ async def _take_sorted(
 async def sort(
     asking: Asking,
     query: Query,
-    parts: Sequence[Candidates],
+    found: Sequence[Resolved],
     texts: Texts,
     *,
     want: int,
     after: Position | None = None,
 ) -> Ordered:
     """The first ``want`` candidates behind ``after``, in the order of the query."""
+    parts = await walked(asking, query, found, want=want, after=after)
     while True:
         with asking.cost.stage("order"):
             ordered = await asyncio.to_thread(
