@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import wire
+from encrypted_records.model import ids, wire
+from encrypted_records.proxy import batch_jobs
 from tests.support import jobs
 from tests.support.front import Asked, Front, Reply, nothing, running_front
 from tests.support.proxies import Proxy, running_proxy
@@ -125,6 +128,32 @@ def test_a_job_whose_api_fails_waits_without_an_error_and_the_log_says_so(
     front.invent = nothing
     jobs.completed(store, path)
     assert stored(store) == ROWS
+
+
+def test_what_ended_long_ago_is_forgotten_while_the_proxy_runs_and_orphans_are_deleted(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "data" / "proxy" / "spool"
+    spool.mkdir(parents=True)
+    orphan = spool / f"{ids.to_text(ids.new_id())}.spool"
+    orphan.touch()
+    monkeypatch.setattr(batch_jobs, "SWEEP_SECONDS", 0.05)
+    with running_proxy(service.base_url, tmp_path / "data") as proxy:
+        until(lambda: not orphan.exists())
+        store = at(new_store(service, DEFINITION), proxy)
+        old, young = (jobs.started(store, jobs.as_json(store, ROWS[:1])) for _ in range(2))
+        for path in (old, young):
+            jobs.completed(store, path)
+        month = 30 * 86_400
+        with sqlite3.connect(tmp_path / "data" / "proxy" / "jobs.sqlite3", timeout=30) as database:
+            for path, age in ((old, month + 60), (young, month - 60)):
+                database.execute(
+                    "UPDATE job SET finished = ? WHERE id = ?",
+                    (time.time() - age, uuid.UUID(path.split("/")[-2]).bytes),
+                )
+        until(lambda: store.proxy("GET", old).status == 404)
+        assert store.proxy("GET", young).status == 200
+        assert list(spool.iterdir()) == []
 
 
 def test_a_job_waits_for_its_keyring_to_be_unlocked(

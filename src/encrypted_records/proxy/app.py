@@ -151,7 +151,7 @@ def create_app(settings: ProxySettings) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         await batch_jobs.start()
-        sweeping = asyncio.create_task(uploads.sweep())
+        sweeping = [asyncio.create_task(one.sweep()) for one in (batch_jobs, uploads)]
         registry.register(
             Figures(
                 loop=asyncio.get_running_loop(),
@@ -164,7 +164,8 @@ def create_app(settings: ProxySettings) -> Starlette:
         )
         with metrics.serving(settings.metrics_port, registry):
             yield
-        sweeping.cancel()
+        for task in sweeping:
+            task.cancel()
         await batch_jobs.stop()
         await workers.close()
         await merger.close()

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which an ended job can be asked about.
 KEPT_SECONDS = 30 * 86_400
+SWEEP_SECONDS = 600.0
 #: Bytes of an upload that are gathered before they go to the spool.
 GATHERED_BYTES = 1 << 20
 
@@ -280,9 +281,23 @@ class BatchJobs:
             elif not job.order.resumable:
                 lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
                 await asyncio.to_thread(self._store.failed, job.id, in_words(lost), time.time())
-        for job in await asyncio.to_thread(self._store.with_leftovers):
-            self._track(job.id, self._runner.tidy(job.id))
-        await asyncio.to_thread(self._store.forget_before, time.time() - KEPT_SECONDS)
+
+    async def sweep(self) -> None:
+        """Once in a while, from the start on: drop what ended jobs have left, at the API too, and
+        forget those that ended long ago."""
+        while True:
+            try:
+                for job in await asyncio.to_thread(self._store.with_leftovers):
+                    if job.id not in self._running:
+                        self._track(job.id, self._runner.tidy(job.id))
+                await asyncio.to_thread(self._store.forget_before, time.time() - KEPT_SECONDS)
+            except Unavailable as error:
+                log.warning("ended jobs were not cleared away: %s", error.message)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def knows(self, job: bytes) -> bool:
+        """Whether there is such a job, of whoever."""
+        return await asyncio.to_thread(self._store.get, job) is not None
 
     def _start(self, job: bytes) -> None:
         self._track(job, self._runner.run(job))

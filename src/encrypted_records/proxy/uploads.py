@@ -306,6 +306,7 @@ class Uploads:
     async def sweep(self) -> None:
         """Once in a while: end what has expired, and requests that bring nothing any more."""
         await self._take_up()
+        await self._clear_spool()
         while True:
             self._holds.interrupt_idle()
             for upload in await asyncio.to_thread(self._store.expired, time.time()):
@@ -332,6 +333,15 @@ class Uploads:
                     await self._hand_over(None, upload, keyring)
             except ErsError as error:
                 log.warning("an upload's job does not go on: %s", error.message)
+
+    async def _clear_spool(self) -> None:
+        """Delete bytes that belong to nothing any more: an earlier process was kept from it."""
+        for upload in await asyncio.to_thread(self._spool.uploads):
+            # Whatever is new is entered before it has a file.
+            entered = await asyncio.to_thread(self._store.get, upload)
+            if entered is None and not await self._jobs.knows(upload):
+                log.info("bytes of an upload that nobody knows are deleted")
+                await asyncio.to_thread(self._spool.delete, upload)
 
     async def _expire(self, upload: Upload) -> bool:
         """End an upload whose time is over, unless bytes are coming in; whether it has ended."""
