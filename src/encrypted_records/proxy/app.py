@@ -238,6 +238,7 @@ def run(settings: ProxySettings) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        http="encrypted_records.proxy.reading:Reading",
         ws="websockets-sansio",
     )
     listening = _listen(settings.host, settings.port)
