@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.ledger import View
-from encrypted_records.index.merge import LONGEST_DEAD, Tier, merge, worth_merging
+from encrypted_records.index.merge import LONGEST_DEAD, TIERS, Tier, merge, worth_merging
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Segment
 from tests.index.world import World
@@ -52,6 +54,30 @@ def test_a_segment_more_than_half_full_counts_as_one_of_the_next_tier() -> None:
 def test_segments_more_than_half_full_of_the_last_tier_are_left_alone() -> None:
     assert chosen(view(LARGE // 2, LARGE // 2), 1) == [0, 1]
     assert chosen(view(*[LARGE // 2 + 1] * 40), 1) == []
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=300))
+def test_merging_bounds_how_many_segments_there_are_however_records_come(sizes: list[int]) -> None:
+    tiers = (Tier(8, 4), Tier(32, 2), Tier(128, 3))
+    counts: list[int] = []
+    for size in sizes:
+        counts.append(size)
+        while inputs := worth_merging(view(*counts), tiers, now=NOW):
+            merged = {int.from_bytes(segment.uid, "big") for segment in inputs}
+            assert len(merged) > 1
+            total = sum(counts[one] for one in merged)
+            assert total <= tiers[-1].capacity
+            counts = [count for at, count in enumerate(counts) if at not in merged] + [total]
+        left_alone = sum(count > tiers[-1].capacity // 2 for count in counts)
+        assert len(counts) - left_alone <= sum(tier.few for tier in tiers)
+        assert left_alone <= sum(sizes) / (tiers[-1].capacity / 2)
+
+
+def test_ten_million_records_are_in_far_fewer_segments_than_may_be_live() -> None:
+    beside = sum(tier.few for tier in TIERS)
+    assert beside + 10_000_000 // (TIERS[-1].capacity // 2) == 113
+    # docs/operations.md and README.md say so.
+    assert (256 - beside) * (TIERS[-1].capacity // 2) > 84_900_000
 
 
 def test_the_oldest_are_merged_as_far_as_they_fit_into_one() -> None:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from encrypted_records.client.api import Known
+from encrypted_records.errors import Unavailable
 from encrypted_records.index.merge import Tier
-from encrypted_records.index.resolve import missing, resolve
-from encrypted_records.ingest.seal import seal
-from encrypted_records.model import ids
-from encrypted_records.model.questions import parse_query
-from encrypted_records.model.records import PageRef, PlainRecord
-from encrypted_records.proxy.access import Caller, Credentials
-from encrypted_records.proxy.app import ProxySettings, create_app
-from encrypted_records.proxy.merger import Merger
-from encrypted_records.proxy.parts import Parts
-from encrypted_records.proxy.schemas import SchemaState
+from tests.support.second_proxy import Proxy, second_proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -50,57 +41,6 @@ def store(service: Service) -> Store:
     store = new_store(service, DEFINITION)
     store.ingest([{"name": "first"}])
     return store
-
-
-class Proxy:
-    """A second proxy with the same keys, in this process, that can store more at once."""
-
-    def __init__(self, store: Store, parts: Parts, caller: Caller, state: SchemaState) -> None:
-        self.parts, self.caller, self.state = parts, caller, state
-        self.asked: list[Sequence[PageRef]] = []
-        original = parts.api.pages
-
-        async def pages(
-            schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
-        ) -> Any:
-            self.asked.append(wanted)
-            return await original(schema, wanted, auth, known=known)
-
-        parts.api.pages = pages  # type: ignore[method-assign]
-
-    async def ingest(self, records: Sequence[dict[str, Any]]) -> None:
-        plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
-        upload = seal(self.state.ledger, self.state.definition, plain)
-        (receipt,) = await self.parts.api.commit([upload], self.caller.auth)
-        await self.parts.schemas.settle(self.caller, self.state, upload, receipt)
-
-    async def count(self, where: Any) -> int:
-        asked = parse_query({"where": where}, self.state.definition).where
-        place = (self.state.ledger.tails, self.state.definition)
-        view = self.state.ledger.view()
-        segments = await self.parts.asker._reader.segments(
-            self.caller, self.state, view.segments, lambda one: missing(asked, one, *place)
-        )
-        found = [
-            resolve(asked, one, *place).certain - view.dead_rows(one.segment) for one in segments
-        ]
-        return sum(map(len, found))
-
-    def merger(self, *tiers: Tier) -> Merger:
-        parts = self.parts
-        reader = parts.asker._reader
-        return Merger(parts.api, parts.schemas, reader, reader._pager, tiers)
-
-
-@asynccontextmanager
-async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
-    app = create_app(ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url))
-    async with app.router.lifespan_context(app):
-        parts: Parts = app.state.parts
-        secret = store.account.auth.removeprefix("Basic ")
-        caller = await parts.access.caller(Credentials("basic", secret))
-        state = await parts.schemas.fresh(caller, ids.from_text(store.schema_id))
-        yield Proxy(store, parts, caller, state)
 
 
 Run = Callable[[Callable[[Proxy], Awaitable[None]]], None]
@@ -242,6 +182,29 @@ def test_two_mergers_at_once_leave_every_record_in_one_segment(
             assert state.ledger.view().count == 2 * MANY + 1
 
     run(race)
+
+
+def test_a_merge_that_is_too_large_for_one_body_is_stored_ahead(store: Store, run: Run) -> None:
+    where = {"field": "city", "op": "eq", "value": "c1"}
+
+    async def merge(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+        merger = proxy.merger(*FEW, pages_at_once=2)
+        # One that is cut off leaves parts behind, which nobody sees.
+        cut_off = mock.patch.object(merger._committer, "store", side_effect=Unavailable("gone"))
+        with cut_off, pytest.raises(Unavailable):
+            await merger.once(proxy.caller, proxy.state)
+        before = len(proxy.state.ledger.view().segments)
+        assert await merger.once(proxy.caller, proxy.state) is not None
+        state = await proxy.parts.schemas.fresh(proxy.caller, proxy.state.id)
+        view = state.ledger.view()
+        assert len(view.segments) < before
+        assert max(segment.pages for segment in view.segments) > 4
+        assert await proxy.count(where) == 2 * (MANY // 7)
+
+    run(merge)
+    assert store.search(None, count=True, limit=0)["count"] == 2 * MANY + 1
 
 
 def test_merging_is_done_on_demand_until_nothing_is_left(store: Store, run: Run) -> None:

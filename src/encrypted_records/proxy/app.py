@@ -120,7 +120,8 @@ def create_app(settings: ProxySettings) -> Starlette:
     segments = SegmentCache()
     pager = Pager(api, segments, stored)
     reader = Reader(api, segments, pager)
-    merger = Merger(api, known_schemas, reader, pager)
+    committer = Committer(api, known_schemas)
+    merger = Merger(api, known_schemas, reader, pager, committer)
     workers, progress, secrets = Workers(), Progress(), JobSecrets(keyrings)
     job_runner = JobRunner(
         api=api,
@@ -146,7 +147,6 @@ def create_app(settings: ProxySettings) -> Starlette:
     )
     uploads = Uploads(upload_store, spool, keyrings, batch_jobs, names)
     asker = Asker(api, known_schemas, reader)
-    committer = Committer(api, known_schemas)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

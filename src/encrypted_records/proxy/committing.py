@@ -32,9 +32,16 @@ class Committer:
                 await self._schemas.refresh(caller, state)
 
     async def store(
-        self, caller: Caller, drafts: Sequence[tuple[SchemaState, CommitUpload]]
+        self,
+        caller: Caller,
+        drafts: Sequence[tuple[SchemaState, CommitUpload]],
+        *,
+        staging: bytes | None = None,
     ) -> None:
         """Store commits, all or none.
+
+        Args:
+            staging: under which their rows and pages were stored ahead.
 
         Raises:
             Conflict: the state has moved on, or forbids it.
@@ -44,7 +51,11 @@ class Committer:
         for state, _ in drafts:
             state.uncertain = True
         try:
-            receipts = await self._api.commit([upload for _, upload in drafts], caller.auth)
+            if staging is None:
+                receipts = await self._api.commit([upload for _, upload in drafts], caller.auth)
+            else:
+                commits = [upload.commit for _, upload in drafts]
+                receipts = await self._api.publish(staging, commits, caller.auth)
         except Unavailable as error:
             raise type(error)(
                 f"{error.message}; whether the change was stored is not known",

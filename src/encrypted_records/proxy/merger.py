@@ -9,26 +9,29 @@ at a time: it may fail or lose a race, and then a later commit tries again.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
 from encrypted_records.index.merge import TIERS, Merge, Tier, worth_merging
 from encrypted_records.index.paged import PagedSegment
 from encrypted_records.index.segments import Built
-from encrypted_records.model.records import Segment
+from encrypted_records.model import wire
+from encrypted_records.model.records import Part, PartUpload, Segment
 from encrypted_records.proxy.access import Caller
+from encrypted_records.proxy.committing import Committer
 from encrypted_records.proxy.pager import Pager
 from encrypted_records.proxy.reader import Reader
 from encrypted_records.proxy.schemas import Schemas, SchemaState
 
 log = logging.getLogger(__name__)
 
-#: Pages of one commit. The API takes bodies of 64 MiB.
-_MOST_BYTES = 62 << 20
+#: Pages that travel in one body; more are stored ahead of their commit, in parts of so many.
+PAGES_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +49,20 @@ class Merger:
         schemas: Schemas,
         reader: Reader,
         pager: Pager,
+        committer: Committer,
         tiers: tuple[Tier, ...] = TIERS,
+        pages_at_once: int = PAGES_AT_ONCE,
     ) -> None:
         self._api = api
         self._schemas = schemas
         self._reader = reader
         self._pager = pager
+        self._committer = committer
         #: per user and schema, which merges what others of its proxy would only race for
         self._running: dict[tuple[bytes, bytes], asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tiers = tiers
-        #: of schemas whose segments turned out too large to be sent
-        self._lower: dict[bytes, tuple[Tier, ...]] = {}
+        self._pages_at_once = pages_at_once
 
     async def after_ingest(self, caller: Caller, state: SchemaState) -> None:
         """Merge if it is time. The records are stored already, so failing is only logged."""
@@ -77,7 +82,7 @@ class Merger:
             ErsError: it failed, and changed nothing.
         """
         async with self._one_at_a_time:
-            return await self._merge(caller, state, self._lower.get(state.id, self._tiers))
+            return await self._merge(caller, state, self._tiers)
 
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""
@@ -93,8 +98,7 @@ class Merger:
 
     def pending(self, state: SchemaState) -> bool:
         """Whether there is something to merge."""
-        tiers = self._lower.get(state.id, self._tiers)
-        return bool(worth_merging(state.ledger.view(), tiers, now=_now()))
+        return bool(worth_merging(state.ledger.view(), self._tiers, now=_now()))
 
     async def _in_background(self, caller: Caller, state: SchemaState) -> None:
         try:
@@ -123,32 +127,51 @@ class Merger:
         if not inputs:
             return None
         built = await self._built(caller, state, inputs)
-        if sum(len(page.data) for page in built.pages) > _MOST_BYTES:
-            log.warning("%d rows are too many for one segment of this schema", built.segment.count)
-            *lower, last = tiers
-            self._lower[state.id] = (*lower, replace(last, capacity=built.segment.count // 2))
-            return Merged(0, 0)
         replaced = [segment.uid for segment in inputs]
+        definition = state.definition.digest
+        ahead: bytes | None = None
+        staged: list[bytes] = []
+        if len(built.pages) > self._pages_at_once:
+            ahead = _staging(state, replaced)
+            staged = await self._stage(caller, state, definition, ahead, built)
         async with state.lock:
-            if state.uncertain:
-                await self._schemas.refresh(caller, state)
+            await self._committer.ready(caller, [state])
             live = {segment.uid for segment in state.ledger.view().segments}
             if state.ledger is not ledger or not live.issuperset(replaced):
                 raise Conflict("another merge came first", code="segment_not_live")
             upload = ledger.draft(
-                state.definition.digest,
+                definition,
                 segments=[built.segment],
                 replaced=replaced,
-                pages=built.pages,
+                pages=() if staged else built.pages,
+                staged=staged,
             )
-            # Until the receipt is in the ledger, no other commit may take this one's place.
-            state.uncertain = True
-            (receipt,) = await self._api.commit([upload], caller.auth)
-            await self._schemas.settle(caller, state, upload, receipt)
-            state.uncertain = False
+            try:
+                await self._committer.store(caller, [(state, upload)], staging=ahead)
+            except (BadInput, NotFound) as error:
+                # Another proxy at the same merge has put its parts in the place of ours.
+                if ahead is None or error.reason not in ("invalid_commit", "staging_gone"):
+                    raise
+                raise Conflict("another merge came first", code="segment_not_live") from None
         await asyncio.to_thread(self._pager.drop, replaced)
         log.info("merged %d segments of %d rows", len(inputs), built.segment.count)
         return Merged(len(inputs), built.segment.count)
+
+    async def _stage(
+        self, caller: Caller, state: SchemaState, definition: bytes, ahead: bytes, built: Built
+    ) -> list[bytes]:
+        """Store the pages under the staging ``ahead``, in parts; the parts' digests.
+
+        A merge that was cut off leaves parts behind, whose places the next try takes.
+        """
+        digests: list[bytes] = []
+        for sequence, begin in enumerate(range(0, len(built.pages), self._pages_at_once)):
+            pages = built.pages[begin : begin + self._pages_at_once]
+            part = Part(ahead, sequence, definition, [], [built.segment])
+            body = b"".join(wire.encode_part(PartUpload(part, (), pages)))
+            await self._api.stage(state.id, body, caller.auth)
+            digests.append(wire.part_digest((), pages))
+        return digests
 
     async def _built(self, caller: Caller, state: SchemaState, inputs: Sequence[Segment]) -> Built:
         """Column by column: no more pages of the inputs are in memory than those of one column."""
@@ -166,6 +189,11 @@ class Merger:
                 if isinstance(segment, PagedSegment):
                     segment.blocks.clear()
         return await asyncio.to_thread(merging.finish)
+
+
+def _staging(state: SchemaState, inputs: Sequence[bytes]) -> bytes:
+    """One id for every attempt at one merge (docs/SPEC.md, section 7.6)."""
+    return hashlib.sha256(b"".join((state.id, *inputs))).digest()[:16]
 
 
 def _now() -> int:
