@@ -1,23 +1,32 @@
 """What a schema will cost and reveal, before anyone stores a record under it.
 
 Sizes are computed from the formats (docs/SPEC.md, sections 4 to 6) and leave out what a database
-adds. The rate is measured: made-up records are sealed on the spot, for a moment.
+adds. The index is taken as it is once everything is merged, and where it is packed, for values that
+are random and of the stated lengths: what repeats takes less. The rate is measured: made-up records
+are sealed on the spot, for a moment.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.index import columns
+from encrypted_records.index import columns, directory, packing, pages
+from encrypted_records.index.building import MAX_PLAIN_RECORDS
 from encrypted_records.index.ledger import Ledger
+from encrypted_records.index.merge import TIERS
+from encrypted_records.index.packing import MAX_ENTRIES
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition import FieldSpec, FieldType, SchemaDefinition, Value
 from encrypted_records.model.ids import ID_BYTES, new_id
-from encrypted_records.model.records import MAX_MINI_RECORDS, PlainRecord
+from encrypted_records.model.records import MAX_MINI_RECORDS, PAGE_BYTES, PlainRecord
 from encrypted_records.model.shapes import NUMBER_PLAIN_BYTES, TAG_BYTES, padded_length
 
 #: Length of a string whose typical length nobody has stated, in bytes of UTF-8.
@@ -26,6 +35,9 @@ DEFAULT_STRING_BYTES = 12
 MEASURE_SECONDS = 0.25
 #: Records sealed at once while measuring: what one direct ingest takes.
 _GROUP = 100
+#: Entries of a packed column that are made up, and what their strings are made of.
+_SAMPLE = 4096
+_LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 #: Version byte and tag of anything sealed.
 _OVERHEAD = 1 + TAG_BYTES
 #: A row's record id, version, and the framing of its list of fields, at most.
@@ -91,8 +103,10 @@ def estimate(
     Args:
         string_bytes: typical length of string fields, by name, in bytes of UTF-8.
     """
+    lengths = {name: string_bytes.get(name, DEFAULT_STRING_BYTES) for name in definition.fields}
+    index = _index_bytes(definition, records, lengths)
     fields = [
-        _field(spec, records, string_bytes.get(name, DEFAULT_STRING_BYTES))
+        FieldEstimate(name, _sealed_bytes(spec, lengths[name]), index[name], REVEALS[spec.type])
         for name, spec in definition.fields.items()
     ]
     return Estimate(
@@ -104,11 +118,50 @@ def estimate(
     )
 
 
-def _field(spec: FieldSpec, records: int, length: int) -> FieldEstimate:
+def _sealed_bytes(spec: FieldSpec, length: int) -> int:
     plain = NUMBER_PLAIN_BYTES if spec.type != "string" else 1 + padded_length(length + 1)
-    rows = min(records, MAX_MINI_RECORDS)
-    column = columns.encoded_size(spec.type, rows) + _OVERHEAD
-    return FieldEstimate(spec.name, plain + _OVERHEAD + _FRAMING, column / rows, REVEALS[spec.type])
+    return plain + _OVERHEAD + _FRAMING
+
+
+def _index_bytes(
+    definition: SchemaDefinition, records: int, lengths: Mapping[str, int]
+) -> dict[str, float]:
+    """Bytes per record of each field's column, in the form that segments of so many have."""
+    fields = definition.fields
+    if records <= MAX_MINI_RECORDS:
+        sizes = {name: columns.encoded_size(one.type, records) for name, one in fields.items()}
+        return {name: (size + _OVERHEAD) / records for name, size in sizes.items()}
+    rows = min(records, TIERS[-1].capacity)
+    if records <= MAX_PLAIN_RECORDS:
+        plans = {name: directory.plan(one.type, rows, MAX_ENTRIES) for name, one in fields.items()}
+        count = {name: float(one.data + one.directory) for name, one in plans.items()}
+    else:
+        count = {name: _packed(one, rows, lengths[name]) for name, one in fields.items()}
+    # Dummies bring the number of all pages up to a length class.
+    total = sum(count.values())
+    padding = padded_length(math.ceil(total)) / total
+    return {name: padding * one * PAGE_BYTES / rows for name, one in count.items()}
+
+
+def _packed(spec: FieldSpec, rows: int, length: int) -> float:
+    """Pages of a packed column with random values: a stretch of it is made up, and packed."""
+    chance = np.random.default_rng()
+    width = columns.stored_key_type(spec.type).itemsize
+    if spec.type == "string":
+        share = max(1, round(math.log(rows / _SAMPLE, len(_LETTERS))))
+        drawn = chance.choice(np.frombuffer(_LETTERS, np.uint8), (_SAMPLE, INDEX_KEY_BYTES))
+        # Neighbours in a long sorted column begin alike; what is beyond a string's end is zero.
+        drawn[:, :share] = _LETTERS[0]
+        drawn[:, length if length <= INDEX_KEY_PREFIX else INDEX_KEY_BYTES :] = 0
+        keys: columns.Keys = np.sort(drawn.view(f"S{INDEX_KEY_BYTES}").ravel())
+    else:
+        span = spec.numbers.highest - spec.numbers.lowest + 1
+        keys = np.sort(chance.integers(0, max(1, span * _SAMPLE // rows), _SAMPLE, np.uint64))
+    order = np.lexsort((ordinals := chance.integers(0, rows, _SAMPLE, np.uint32), keys))
+    size = len(packing.Packer(ordinals[order], keys).pack(0, _SAMPLE)) / _SAMPLE
+    data = math.ceil(rows * size / pages.CAPACITY)
+    # Of a page, the directory tells its number, its end and two keys.
+    return data + math.ceil(data * (8 + 2 * width) / pages.CAPACITY)
 
 
 def _measure(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> float:
