@@ -13,6 +13,7 @@ from encrypted_records.proxy.routes.web import (
     jobs,
     keyring,
     look,
+    organizations,
     records,
     schemas,
     search,
@@ -29,6 +30,7 @@ routes = [
     *look.routes,
     *jobs.routes,
     *audit.routes,
+    *organizations.routes,
     Mount("/static", StaticFiles(packages=[("encrypted_records.proxy.web", "static")])),
     home.last,
 ]

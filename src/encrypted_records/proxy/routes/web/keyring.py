@@ -1,6 +1,8 @@
-"""The keyring: what it is, its words on paper, a new version of it, and bringing one here.
+"""The keyring: what it is, its backup on paper or in a file, a new version of it, its passphrase,
+and bringing one here.
 
-The words are shown in the answer to one form and never kept: not in an address, not on the desk.
+Words and passphrases are in one form or the answer to it, and never kept: not in an address, not on
+the desk.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import Closed, ErsError, NotFound
+from encrypted_records.errors import BadInput, Closed, ErsError, NotFound
 from encrypted_records.proxy.routes.web.visit import Visit, page
 
 #: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.
 _WORDS = 24
+#: What a browser calls a backup.
+_FILE = "keyring.backup"
 
 
 async def keyring(visit: Visit) -> Response:
@@ -23,8 +27,8 @@ async def keyring(visit: Visit) -> Response:
     try:
         match visit.text("do"):
             case "show" | "show-all" as do:
-                asked = {"all": do == "show-all"}
-                return await _shown(visit, await visit.ask("POST", "/api/keyring/backup/", asked))
+                which = {"all": do == "show-all"}
+                return await _shown(visit, await visit.ask("POST", "/api/keyring/backup/", which))
             case "unlock":
                 typed = {"passphrase": visit.text("passphrase")}
                 await visit.ask("POST", "/api/keyring/unlock/", typed)
@@ -35,6 +39,20 @@ async def keyring(visit: Visit) -> Response:
                 await visit.ask("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
             case "rotate":
                 await visit.ask("POST", "/api/keyring/rotate/")
+            case "file":
+                _same(visit)
+                asked = {"passphrase": visit.text("passphrase")}
+                made = await visit.answer("POST", "/api/keyring/backup/file/", asked)
+                return visit.download(made.body, _FILE)
+            case "confirm-file":
+                await visit.ask("POST", "/api/keyring/backup/confirm/", _file(visit))
+            case "restore-file":
+                body = {**_file(visit), "replace": visit.text("replace") == "yes"}
+                await visit.ask("POST", "/api/keyring/restore/", body)
+            case "passphrase":
+                _same(visit)
+                body = {"new": visit.text("passphrase"), "old": visit.text("old") or None}
+                await visit.ask("POST", "/api/keyring/passphrase/", body)
             case "restore":
                 phrases = [told[start : start + _WORDS] for start in range(0, len(told), _WORDS)]
                 body = {
@@ -45,6 +63,20 @@ async def keyring(visit: Visit) -> Response:
     except ErsError as error:
         return await _shown(visit, problem=error)
     return visit.go("/keyring/")
+
+
+def _same(visit: Visit) -> None:
+    """
+    Raises:
+        BadInput: the passphrase was typed in two ways; what it seals would stay closed.
+    """
+    if visit.text("passphrase") != visit.text("again"):
+        raise BadInput("the two passphrases differ", hint="type the same one twice")
+
+
+def _file(visit: Visit) -> dict[str, Any]:
+    """A backup file, which a script has put into the form, and its passphrase."""
+    return {"file": visit.text("content"), "passphrase": visit.text("passphrase")}
 
 
 async def _shown(
@@ -61,6 +93,7 @@ async def _shown(
         "phrases": phrases,
         "keyring": found,
         "locked": locked,
+        "tried": visit.text("do"),
         "schemas": await visit.ask("GET", "/api/keyring/schemas/") if found else [],
     }
     if problem is not None:

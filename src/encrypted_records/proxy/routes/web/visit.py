@@ -169,6 +169,11 @@ class Visit:
             response.headers["Retry-After"] = str(error.retry_after)
         return response
 
+    def download(self, content: bytes, name: str) -> Response:
+        """A file for the visitor to keep."""
+        headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
     def go(self, path: str) -> Response:
         """On to another page, after a form did what it says; back to this one, to show that."""
         if "hx-request" in self.request.headers and path != self.request.url.path:
