@@ -119,8 +119,8 @@ def test_an_organization_is_renamed_and_people_are_invited_and_removed(
         assert other.page.get_by_role("button", name="Invite").count() == 0
 
     page.reload()
-    visitor.press(f"Make {guest.email} an owner")
-    expect(page.get_by_label(f"Make {guest.email} a member")).to_be_visible()
+    visitor.press(f"Make owner: {guest.email}")
+    expect(page.get_by_label(f"Make member: {guest.email}")).to_be_visible()
     visitor.press(f"Remove {guest.email}")
     visitor.press("Remove")
     expect(page.locator("tbody tr")).to_have_count(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.census import Census
 from tests.browser.visitor import Visitor
@@ -107,3 +107,36 @@ def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Censu
 
     expect(visitor.page.locator("table.records td").nth(1)).to_have_text(hostile)
     assert visitor.page.locator("main img").count() == 0
+
+
+def test_what_is_typed_while_a_choice_is_being_answered_stays(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    visitor.add_filter(0, "age", "is at least", "")
+    page = visitor.page
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/search/", hold)
+
+    with page.expect_request("**/search/"):
+        page.locator("#op-0").select_option(label="is above")
+    value = page.locator("#value-0")
+    value.press_sequentially("5")
+    old = value.element_handle()
+    with page.expect_response("**/search/"):
+        held.pop().continue_()
+        page.unroute("**/search/")
+    old.wait_for_element_state("hidden")  # the answer has taken its place
+    expect(value).to_have_value("5")
+    expect(value).to_be_focused()
+    value.press_sequentially("0")
+    value.press("Enter")
+
+    expected = len([row for row in census.rows if row["age"] > 50])
+    expect(page.locator(".found")).to_contain_text(f"{expected} records")
+    expect(value).to_have_value("50")

@@ -8,7 +8,7 @@ import re
 import signal
 from pathlib import Path
 
-from playwright.sync_api import Browser, Request, expect
+from playwright.sync_api import Browser, Request
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
@@ -20,23 +20,12 @@ UPLOAD_MIB = int(os.environ.get("TEST_UPLOAD_MIB", "16"))
 ROW_BYTES = 64 << 10
 
 
-def upload(visitor: Visitor, path: Path) -> None:
-    chooser = visitor.page.locator(".uppy-Dashboard-input").first
-    chooser.set_input_files(path)
-    visitor.page.get_by_role("button", name="Upload 1 file").click()
-
-
-def newest_job(visitor: Visitor, state: str) -> None:
-    line = visitor.page.locator("#job-list [data-job-line], #job-list strong").first
-    expect(line).to_have_text(re.compile(state), timeout=60_000)
-
-
 def test_a_file_becomes_records_while_its_progress_shows(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     visitor.go(census.page("upload"))
 
-    upload(visitor, CENSUS)
-    newest_job(visitor, "completed, 1,000 of 1,000 records")
+    visitor.upload(CENSUS)
+    visitor.newest_job("completed, 1,000 of 1,000 records")
     visitor.picture("upload")
 
     visitor.go(census.page("search"))
@@ -55,8 +44,8 @@ def test_bad_rows_are_shown_and_can_be_downloaded_and_nothing_is_stored(
     before = visitor.found()
     visitor.go(census.page("upload"))
 
-    upload(visitor, file)
-    newest_job(visitor, "failed")
+    visitor.upload(file)
+    visitor.newest_job("failed")
     visitor.page.get_by_role("link", name=re.compile("^Details")).first.click()
 
     cells = visitor.page.locator("tbody tr").first.locator("td").all_inner_texts()
@@ -98,7 +87,8 @@ def test_an_upload_goes_on_after_the_proxy_was_killed_and_the_page_reloaded(
             visitor.go(f"/schemas/{schema['id']}/upload/")
             # Slow enough to be interrupted, on any machine.
             _limit_sending(visitor, (UPLOAD_MIB << 20) / 6)
-            upload(visitor, file)
+            visitor.upload(file)
+            _pause_and_resume(visitor)
             visitor.page.get_by_text(re.compile(r"Uploading: [4-9]\d%")).wait_for()
             for pid in [service.process.pid, *service.children()]:
                 os.kill(pid, signal.SIGKILL)
@@ -111,6 +101,17 @@ def _limit_sending(visitor: Visitor, bytes_per_second: float) -> None:
     visitor.page.context.new_cdp_session(visitor.page).send(
         "Network.emulateNetworkConditions", {**conditions, "uploadThroughput": bytes_per_second}
     )
+
+
+def _pause_and_resume(visitor: Visitor) -> None:
+    """By the button, and what was sent before is not sent again."""
+    page = visitor.page
+    page.get_by_text(re.compile(r"Uploading: [1-9]\d%")).wait_for()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_text("Paused: ").wait_for()
+    with page.expect_request(lambda request: request.method == "PATCH") as sent:
+        page.get_by_role("button", name="Resume", exact=True).click()
+    assert int(sent.value.headers["upload-offset"]) > 0
 
 
 def _go_on(visitor: Visitor, service: Service, file: Path, rows: int) -> None:
@@ -128,8 +129,8 @@ def _go_on(visitor: Visitor, service: Service, file: Path, rows: int) -> None:
     visitor.page.reload()
     visitor.page.on("request", heard)
     _limit_sending(visitor, -1)
-    upload(visitor, file)
-    newest_job(visitor, f"completed, {rows:,} of {rows:,} records")
+    visitor.upload(file)
+    visitor.newest_job(f"completed, {rows:,} of {rows:,} records")
     assert made == []
     assert offsets[0] > 0
     assert visitor.site.proxy_url == service.proxy_url

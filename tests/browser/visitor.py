@@ -77,6 +77,16 @@ class Visitor:
         self.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
         return self.page.url.rstrip("/").rpartition("/")[2]
 
+    def upload(self, path: Path) -> None:
+        """On the page for it: one file."""
+        self.page.locator(".uppy-Dashboard-input").first.set_input_files(path)
+        self.page.get_by_role("button", name="Upload 1 file").click()
+
+    def newest_job(self, state: str) -> None:
+        """Wait until the first of the page's jobs is in a state."""
+        line = self.page.locator("#job-list [data-job-line], #job-list strong").first
+        expect(line).to_have_text(re.compile(state), timeout=60_000)
+
     def found(self) -> str:
         return self.page.locator(".found").inner_text()
 

@@ -5,7 +5,9 @@ import htmx from "htmx.org";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
 import { takeFiles } from "./files.js";
+import { keepTyping } from "./typing.js";
 
+keepTyping();
 htmx.onLoad((root) => {
   takeSamples(root);
   followJobs(root);

@@ -1,0 +1,17 @@
+// What somebody types while an answer is on its way survives the part of the page that it replaces:
+// choosing how to compare and typing what with are one movement.
+
+export function keepTyping() {
+  const typed = new Map();
+  document.addEventListener("htmx:beforeRequest", () => typed.clear());
+  document.addEventListener("input", ({ target }) => {
+    if (target.id && target.matches("input, textarea")) typed.set(target.id, target.value);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const [id, text] of typed) {
+      const field = document.getElementById(id);
+      // Setting what is there already would move the caret.
+      if (field?.matches("input, textarea") && field.value !== text) field.value = text;
+    }
+  });
+}
