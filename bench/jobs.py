@@ -175,7 +175,7 @@ def main() -> None:
         store = new_store(service, DEFINITION)
         meter = Meter(service, fog.api)
         # What starting the workers costs, no run is to pay.
-        few = csv_pieces(store, 1 << 20, chosen.note)
+        few = csv_pieces(store, 32 << 20, chosen.note)
         jobs.completed(store, send(store, few, "text/csv", 10))
         for form in chosen.forms.split(","):
             runs = []
