@@ -115,10 +115,9 @@ def encode(field: str, parts: Sequence[Candidates]) -> Encoded:
         DoesNotOpen: a column that is needed does not open.
     """
     found = [_Part(field, part) for part in parts]
-    held = [one.keys for one in found if len(one.keys)]
-    every = held[0] if len(held) == 1 else _distinct(held)
+    every, places_of = _united([one.keys for one in found])
     counts: Codes = np.zeros(len(every) + 1, np.int64)
-    moved = [one.moved(every) for one in found]
+    moved = [one.moved(to) for one, to in zip(found, places_of, strict=True)]
     for one, to in zip(found, moved, strict=True):
         counts[to[one.used]] += one.counts[one.used]
 
@@ -145,19 +144,40 @@ class _Part:
         self.keys: NDArray[Any] = keys if len(present) == len(keys) else keys[present - 1]
         self._present = present
 
-    def moved(self, every: NDArray[Any]) -> Codes:
-        """By code of the segment the code among ``every``."""
+    def moved(self, places: Codes) -> Codes:
+        """By code of the segment the code among all, where ``places`` are those of its keys."""
         moved: Codes = np.zeros(len(self.counts), np.int64)
-        if len(self.keys) == len(every):
-            moved[self._present] = np.arange(1, len(every) + 1)
-        else:
-            moved[self._present] = np.searchsorted(every, self.keys) + 1
+        moved[self._present] = places + 1
         return moved
 
 
-def _distinct(held: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    if not held:
-        return np.zeros(0, np.uint64)
-    # All are sorted already, which a stable sort makes use of.
-    keys: NDArray[Any] = np.sort(np.concatenate(held), kind="stable")
-    return keys[run_starts(keys)]
+def _united(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
+    """All different keys of several columns, sorted, and where those of each column are there.
+
+    Most keys are in one large segment as a rule, and sorting them anew takes longest: those of the
+    others are put in between.
+    """
+    largest = max(range(len(held)), key=lambda at: len(held[at]), default=-1)
+    if largest < 0:
+        return np.zeros(0, np.uint64), []
+    keys = held[largest]
+    # A column of absent rows only says nothing of the type of keys.
+    others = [some for at, some in enumerate(held) if at != largest and len(some)]
+    if not others:
+        here: Codes = np.arange(len(keys))
+        return keys, [here[: len(some)] for some in held]
+    beside: NDArray[Any] = np.sort(np.concatenate(others), kind="stable")
+    beside = beside[run_starts(beside)]
+    before = np.searchsorted(keys, beside)
+    new = np.ones(len(beside), np.bool_)
+    within = before < len(keys)
+    new[within] = keys[before[within]] != beside[within]
+    every: NDArray[Any] = np.insert(keys, before[new], beside[new])
+    shifted = np.cumsum(np.bincount(before[new], minlength=len(keys)))[: len(keys)]
+    places: list[Codes] = []
+    for at, some in enumerate(held):
+        if at == largest:
+            places.append(np.arange(len(keys)) + shifted)
+        else:
+            places.append(np.searchsorted(every, some.astype(every.dtype)))
+    return every, places
