@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from contextlib import suppress
 
 import msgspec
@@ -10,11 +11,14 @@ import msgspec
 from encrypted_records.crypto import values
 from encrypted_records.errors import (
     BadInput,
+    Conflict,
     InvalidDefinition,
     InvalidQuery,
     KeyMissing,
     LogBroken,
     Malformed,
+    NotAllowed,
+    TooLarge,
     Unsupported,
 )
 from encrypted_records.index.ledger import Ledger
@@ -24,6 +28,11 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.questions import parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
+from encrypted_records.proxy.tus import headers as tus_headers
+from encrypted_records.proxy.tus import protocol
+from encrypted_records.proxy.tus.headers import Kind
+from encrypted_records.proxy.tus.protocol import Append, Create, Standing
+from encrypted_records.proxy.uploads import kind_of
 from tests.fuzz import known
 from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, KEYS, SEGMENT, UPLOAD
 from tests.fuzz.mutations import json_text, msgpack, raw
@@ -133,6 +142,40 @@ def a_reference(data: bytes) -> None:
     assert text.endswith(ids.reference("schemas", found))
 
 
+# --- resumable uploads -------------------------------------------------------------------------
+
+
+def a_request_of_tus(data: bytes) -> None:
+    """A line per header, as HTTP servers give them; what is admitted fits the upload."""
+    first, *lines = data.decode("latin-1").split("\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(":") for line in lines)}
+    headers |= {"tus-resumable": "1.0.0"}
+    upload = Standing(Kind.WHOLE, 5, 10)
+    for on_upload in (False, True):
+        asked = protocol.read(protocol.method_of(first, headers), headers, on_upload=on_upload)
+        if isinstance(asked, Append):
+            length = protocol.admit(asked, upload)
+            assert asked.offset == 5
+            assert length == 10
+            assert (asked.body.size or 0) <= 5
+        elif isinstance(asked, Create):
+            length = asked.standing.length
+            assert length is None or 0 <= length <= tus_headers.MAX_SIZE
+            assert len(asked.parts) <= tus_headers.MAX_PARTS
+            assert length is None or asked.body is None or (asked.body.size or 0) <= length
+            kind_of(asked.metadata)
+            assert "\n" not in "".join(protocol.shown(asked.standing).values())
+
+
+def metadata_of_an_upload(data: bytes) -> None:
+    """What is accepted is said again in one way, and means the same then."""
+    found = tus_headers.metadata(data.decode("latin-1"))
+    again = ",".join(f"{key} {b64encode(value).decode()}" for key, value in found.items())
+    with suppress(TooLarge):  # padding that was not sent
+        assert tus_headers.metadata(again) == found
+    kind_of(found)
+
+
 # -----------------------------------------------------------------------------------------------
 
 _FRAMES = (Malformed, Unsupported)
@@ -181,6 +224,14 @@ _PROBLEMS = [
         {"code": "conflict", "detail": "the state has moved on"},
     )
 ]
+_METADATA = [b"filename cGVvcGxlLmNzdg==,filetype dGV4dC9jc3Y=", b"is_final,schema eg=="]
+_SENT = b"\nupload-checksum:md5 1B2M2Y8AsgTpgAmY7PhCfg==\ncontent-length:5\ncontent-type:"
+_TUS = [
+    b"PATCH\nupload-offset:5" + _SENT + tus_headers.CONTENT_TYPE.encode(),
+    b"POST\nupload-length:9\nupload-metadata:" + _METADATA[0],
+    b"POST\nupload-defer-length:1\ntransfer-encoding:chunked" + _SENT,
+    b"POST\nupload-concat:final;/api/files/a /api/files/b\nx-http-method-override:POST",
+]
 _REFERENCE = ids.reference("schemas", KEY.schema).encode()
 
 TARGETS = [
@@ -199,6 +250,8 @@ TARGETS = [
     Target(a_definition, (InvalidDefinition,), _DEFINITIONS, json_text),
     Target(a_search, (Malformed, InvalidQuery), _SEARCHES, json_text),
     Target(the_other_sides_problem, (), _PROBLEMS, json_text),
+    Target(a_request_of_tus, (BadInput, Conflict, NotAllowed, Unsupported), _TUS, raw),
+    Target(metadata_of_an_upload, (BadInput,), _METADATA, raw),
     Target(an_identifier, (Malformed,), [ids.to_text(KEY.schema).encode(), b"z" * 22], raw),
     Target(a_reference, (BadInput,), [_REFERENCE, b"http://[::1]:80" + _REFERENCE], raw),
 ]
