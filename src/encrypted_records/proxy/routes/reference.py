@@ -1,7 +1,8 @@
 """/api/openapi.json and /api/docs/ of the proxy: the API's document, and the proxy's endpoints.
 
 The proxy's part is made of its routes: path, methods and the first line of each endpoint's
-docstring, so that none can be missing. What bodies look like stands in :data:`BODIES`.
+docstring, so that none can be missing. What bodies look like stands in :data:`BODIES`, the rest in
+:mod:`.answered`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from encrypted_records.model import reference
 from encrypted_records.model.questions import MAX_LIMIT
 from encrypted_records.proxy.answers import answer
 from encrypted_records.proxy.parts import parts_of
+from encrypted_records.proxy.routes.answered import ANSWERS, PARAMETERS, PROBLEMS, SUMMARIES
 from encrypted_records.proxy.routes.forward import ends_here
+from encrypted_records.proxy.tus import headers as header
+from encrypted_records.proxy.tus import protocol
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
 _PROBLEMS = (400, 401, 403, 404, 409, 412, 413, 415, 422, 429, 502, 504)
@@ -34,6 +38,9 @@ _CHANGE = {
     "required": ["data"],
     "properties": {"schema": _PATH, "data": _OBJECT},
 }
+_BINARY = {"type": "string", "format": "binary"}
+#: Endpoints whose body may be left out.
+_NEED_NO_BODY = {("POST", "/api/files/"), ("POST", "/api/keyring/backup/")}
 _NAMES = {"type": "array", "items": {"type": "string"}}
 _CONDITIONS = {
     "schema": _PATH,
@@ -121,6 +128,13 @@ BODIES: Mapping[tuple[str, str], Mapping[str, Any]] = {
             },
         }
     },
+    ("POST", "/api/jobs/upload/"): {
+        "text/csv": {"type": "string"},
+        "application/json": {"type": "array", "items": _RECORD | {"required": ["data"]}},
+        "application/x-ndjson": {"type": "string"},
+    },
+    ("POST", "/api/files/"): {header.CONTENT_TYPE: _BINARY},
+    ("PATCH", "/api/files/{id}/"): {header.CONTENT_TYPE: _BINARY},
     ("POST", "/api/keyring/rotate/"): {},
     ("POST", "/api/keyring/lock/"): {},
     ("POST", "/api/keyring/unlock/"): {"application/json": _members("passphrase")},
@@ -177,7 +191,8 @@ def joined(document: dict[str, Any], own: Iterable[BaseRoute]) -> dict[str, Any]
         paths.setdefault(path, {})[method] = operation
     parts = document["components"]
     parts["responses"] |= {
-        f"Problem{status}": reference.problem_response(status) for status in _PROBLEMS
+        f"Problem{status}": reference.problem_response(status)
+        for status in {*_PROBLEMS, *(one for several in PROBLEMS.values() for one in several)}
     }
     info = document["info"] | {
         "title": "Encrypted Records Service: proxy",
@@ -193,31 +208,42 @@ def _operations(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, dict[st
         elif isinstance(route, Route) and route.path.startswith("/api/"):
             if "{path:path}" in route.path or route.path == "/api/status/":
                 continue  # the API's, which is described there
-            for method in sorted((route.methods or {"GET"}) - {"HEAD", "OPTIONS"}):
+            for method in _methods(route):
                 yield re.sub(r":\w+\}", "}", route.path), method.lower(), _operation(method, route)
 
 
+def _methods(route: Route) -> list[str]:
+    if route.path.startswith("/api/files"):
+        # Their function refuses methods by itself; without the final slash they are the same.
+        on_upload = "{id}" in route.path
+        return list(protocol.allowed(on_upload=on_upload)) if route.path.endswith("/") else []
+    return sorted((route.methods or {"GET"}) - {"HEAD", "OPTIONS"})
+
+
 def _operation(method: str, route: Route | WebSocketRoute) -> dict[str, Any]:
+    key = (method, route.path)
     said = (route.endpoint.__doc__ or "").strip().partition("\n")[0]
+    problems = sorted((*_PROBLEMS, *PROBLEMS.get(key, ())))
     operation: dict[str, Any] = {
-        "summary": said.partition(": ")[2] or said,
+        "summary": SUMMARIES.get(key) or said.partition(": ")[2] or said,
         "security": _SECURITY,
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in re.findall(r"\{(\w+)", route.path)
-        ],
+        ]
+        + list(PARAMETERS.get(key, ())),
         "responses": {
-            "2XX": {"description": "docs/http-api.md shows it"},
+            **{str(status): answered for status, answered in ANSWERS[key].items()},
             **{
                 str(status): {"$ref": f"#/components/responses/Problem{status}"}
-                for status in _PROBLEMS
+                for status in problems
             },
         },
     }
-    content = BODIES.get((method, route.path))
+    content = BODIES.get(key)
     if content:
         operation["requestBody"] = {
-            "required": True,
+            "required": key not in _NEED_NO_BODY,
             "content": {kind: {"schema": schema} for kind, schema in content.items()},
         }
     return operation
