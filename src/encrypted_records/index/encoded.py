@@ -117,12 +117,12 @@ def encode(field: str, parts: Sequence[Candidates]) -> Encoded:
     found = [_Part(field, part) for part in parts]
     every, places_of = _united([one.keys for one in found])
     counts: Codes = np.zeros(len(every) + 1, np.int64)
-    moved = [one.moved(to) for one, to in zip(found, places_of, strict=True)]
-    for one, to in zip(found, moved, strict=True):
-        counts[to[one.used]] += one.counts[one.used]
+    for one, to in zip(found, places_of, strict=True):
+        counts[0] += one.absent
+        counts[1:][to] += one.counts
 
     def codes() -> Codes:
-        own = (to[one.part.codes(field)] for one, to in zip(found, moved, strict=True))
+        own = (one.moved(to) for one, to in zip(found, places_of, strict=True))
         return np.concatenate([np.zeros(0, np.int64), *own])
 
     def places() -> Places:
@@ -133,22 +133,28 @@ def encode(field: str, parts: Sequence[Candidates]) -> Encoded:
 
 
 class _Part:
-    """The field of one segment's candidates: which codes of its own are of their rows."""
+    """The field of one segment's candidates: the keys of their rows, and how many have each."""
 
     def __init__(self, field: str, part: Candidates) -> None:
-        self.part = part
-        self.counts = part.counts(field)
-        self.used = np.flatnonzero(self.counts)
-        keys = part.coding(field).keys
-        present = self.used[np.searchsorted(self.used, 1) :]
-        self.keys: NDArray[Any] = keys if len(present) == len(keys) else keys[present - 1]
-        self._present = present
+        self._part = part
+        self._field = field
+        counts = part.counts(field)
+        self.absent = int(counts[0])
+        self.keys: NDArray[Any] = part.coding(field).keys
+        self.counts = counts[1:]
+        #: which keys of the segment these are, unless they are all
+        self._used: NDArray[np.intp] | None = None
+        if not self.counts.all():
+            self._used = np.flatnonzero(self.counts)
+            self.keys, self.counts = self.keys[self._used], self.counts[self._used]
+        self._width = len(counts)
 
     def moved(self, places: Codes) -> Codes:
-        """By code of the segment the code among all, where ``places`` are those of its keys."""
-        moved: Codes = np.zeros(len(self.counts), np.int64)
-        moved[self._present] = places + 1
-        return moved
+        """The code of each row among all keys, where ``places`` are those of its own."""
+        moved: Codes = np.zeros(self._width, np.int64)
+        moved[1:][slice(None) if self._used is None else self._used] = places + 1
+        found: Codes = moved[self._part.codes(self._field)]
+        return found
 
 
 def _united(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
