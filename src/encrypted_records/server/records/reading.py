@@ -51,7 +51,8 @@ def manifest(schema: Schema, since: int) -> Iterator[ManifestDelta]:
             code="log_conflict",
             hint="if the API was restored from a backup, restore its newest one",
         )
-    return _deltas(schema, since)
+    # Most callers know it all already, and are spared a cursor on the server.
+    return _deltas(schema, since) if since < schema.version else iter([_delta(schema, since, [])])
 
 
 def _deltas(schema: Schema, since: int) -> Iterator[ManifestDelta]:
