@@ -1,7 +1,7 @@
 """How bytes come off a connection: into one buffer, over and over.
 
 Otherwise the event loop makes an object of every read, a quarter of a MiB of fresh memory that is
-copied from once. For uploads that was a fifth of all processor time. What is read is uvicorn's
+copied from once. For uploads that was a tenth of all processor time. What is read is uvicorn's
 to understand.
 """
 
