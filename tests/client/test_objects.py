@@ -14,7 +14,7 @@ import pytest
 
 import encrypted_records
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client import rows, uploads
+from encrypted_records.client import rows, transport, uploads
 from encrypted_records.client.synchronous import Schema
 from encrypted_records.client.transport import Response, Transport
 from encrypted_records.errors import ApiTimeout, InvalidRecords, InvalidSetting, NotFound
@@ -121,6 +121,28 @@ def test_any_number_of_rows_goes_in_as_it_is_made_and_none_twice(
     assert sent == sorted(set(sent))
     assert schema.count() == 500
     assert [one["age"] for one in schema.search(order_by=["name"], limit=3)] == [0, 1, 10]
+
+
+def test_few_rows_are_stored_once_though_the_answer_is_lost(
+    schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.0, 0.0))
+    real, sent = Transport._once, []
+
+    async def once(self: Transport, method: str, path: str, *more: Any) -> Response:
+        answer = await real(self, method, path, *more)
+        if path == "/api/records/ingest/":
+            sent.append(answer.status)
+            if len(sent) < 3:
+                raise ApiTimeout("it arrived, and nobody heard of it")
+        return answer
+
+    monkeypatch.setattr(Transport, "_once", once)
+
+    assert schema.ingest(PEOPLE) == 3
+
+    assert sent == [201, 201, 201]
+    assert schema.count() == 3
 
 
 def test_bad_rows_are_named_and_the_good_ones_stored_where_that_is_asked_for(

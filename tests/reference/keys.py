@@ -76,6 +76,13 @@ def tail_key(field: bytes) -> bytes:
     return expand(field, b"tail")
 
 
+def request_id(uids: bytes, key: bytes, body: bytes, number: int) -> bytes:
+    h = mac(uids, b"request" + key + hashlib.sha256(body).digest() + number.to_bytes(4, "big"))
+    bits = f"{int.from_bytes(h, 'big'):0256b}"
+    rest = "0111" + bits[4:8] + bits[8:16] + "10" + bits[18:24] + bits[24:80]
+    return key[:6] + int(rest, 2).to_bytes(10, "big")
+
+
 def uid(key: bytes, r: bytes, content: bytes) -> bytes:
     assert len(r) == 32
     return mac(key, r + hashlib.sha256(content).digest())[:16]

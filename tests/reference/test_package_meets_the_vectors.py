@@ -18,6 +18,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.records import Group, SealedRow
 from encrypted_records.model.shapes import padded_length
+from encrypted_records.proxy.once import Once
 from encrypted_records.proxy.spool import Spool
 from tests.reference.loading import raw, vectors
 
@@ -76,6 +77,11 @@ def test_every_key_of_the_tree_is_derived_as_specified(
     monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(uid["r"]))
     digest = hashlib.sha256(bytes.fromhex(uid["content"])).digest()
     assert key.uids.uid(digest).hex() == uid["uid"]
+    request = entry["request"]
+    digest = hashlib.sha256(bytes.fromhex(request["body"])).digest()
+    once = Once(bytes.fromhex(request["key"]), digest)
+    made = [once.commit_id(key.uids), *(once.record_id(key.uids, number) for number in (1, 100))]
+    assert [one.hex() for one in made] == request["ids"]
 
 
 @pytest.mark.parametrize("entry", vectors("bindings.json"), ids=lambda entry: entry["fields"][0])

@@ -17,6 +17,7 @@ SCHEMA = bytes.fromhex("0190a0000000700080000000000000b2")
 RECORDS = [bytes.fromhex(f"0190a00000007000800000000000c{number:03x}") for number in range(8)]
 GROUP = bytes.fromhex("00112233445566778899aabbccddeeff")
 SEGMENT = bytes.fromhex("ffeeddccbbaa99887766554433221100")
+REQUEST = bytes.fromhex("0198f00d0000" + "7123" + "8123456789abcdef")
 
 PEOPLE = """{
  "type": "object",
@@ -70,6 +71,14 @@ def derivation() -> dict[str, Any]:
                     "r": r.hex(),
                     "content": b"what the uid's keys seal".hex(),
                     "uid": keys.uid(schema.uids, r, b"what the uid's keys seal").hex(),
+                },
+                "request": {
+                    "key": REQUEST.hex(),
+                    "body": b"[]".hex(),
+                    "ids": [
+                        keys.request_id(schema.uids, REQUEST, b"[]", number).hex()
+                        for number in (0, 1, 100)
+                    ],
                 },
             }
         )

@@ -101,6 +101,7 @@ class Connection:
         *,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
     ) -> Any:
         """Send JSON whose numbers are exact, and read the answer alike; None where it is empty."""
         sent = dict(headers or {})
@@ -112,6 +113,7 @@ class Connection:
             data=None if body is None else encoded(body),
             headers=sent,
             params=params,
+            repeatable=repeatable,
         )
         if not answer.body:
             return None

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
+import uuid_utils
 
 from encrypted_records.client.connection import typed
 from encrypted_records.client.jobs import Jobs
@@ -188,6 +189,9 @@ class ProxyClient(Resources, Records, Jobs, Uploads, KeyringCalls):
     async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
         """Store at most 100 records: all of them, or on any error none.
 
+        The request is sent again where its answer is lost, under one key, so that none is stored
+        twice.
+
         Args:
             schema: the path of their schema.
             records: field name to value; absent fields are left out.
@@ -196,7 +200,9 @@ class ProxyClient(Resources, Records, Jobs, Uploads, KeyringCalls):
 
     async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[Created]:
         """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
-        return typed(await self._ask("POST", "/api/records/ingest/", body), list[Created])
+        key = {"Idempotency-Key": str(uuid_utils.uuid7())}
+        found = await self._ask("POST", "/api/records/ingest/", body, headers=key, repeatable=True)
+        return typed(found, list[Created])
 
     async def search(
         self,

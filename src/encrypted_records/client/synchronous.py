@@ -212,9 +212,9 @@ class Schema(_Resource):
     def ingest(self, rows: Rows, *, skip_invalid: bool = False, progress: bool = False) -> int:
         """Store any number of rows: all of them, or on any error none. How many were stored.
 
-        Up to 100 go in one request, which is not repeated where its answer is lost: then they may
-        be stored or not. More become a job. Its bytes are sent again after an interruption only
-        where the proxy says that it does not have them, so that no row is stored twice.
+        Up to 100 go in one request, which is repeated under one key where its answer is lost. More
+        become a job, whose bytes are sent again after an interruption only where the proxy says
+        that it does not have them. So no row is stored twice.
 
         Args:
             rows: field names and values, such as a generator's; it is read as it is sent.

@@ -105,6 +105,16 @@ class UidKey(_Mac):
         """
         return self.compute(os.urandom(32), content)[: fmt.UID_BYTES]
 
+    def of_request(self, key: bytes, digest: bytes, number: int) -> bytes:
+        """32 bytes for the ids of a request that may be repeated (docs/SPEC.md, section 2.2).
+
+        Args:
+            key: 16 bytes that stand for the request.
+            digest: SHA-256 of its body.
+            number: which of its ids; below 2**32.
+        """
+        return self.compute(b"request", key, digest, number.to_bytes(4, "big"))
+
 
 class TailKey(_Mac):
     """Hashes what does not fit into an index key."""

@@ -148,6 +148,10 @@ class Ledger:
     def head(self) -> Head:
         return Head(self.version, self._digests[-1])
 
+    def has(self, commit_id: bytes) -> bool:
+        """Whether a commit of this id is in the log."""
+        return commit_id in self._commits
+
     def view(self) -> View:
         return View(
             self.version,
@@ -291,6 +295,7 @@ class Ledger:
         rows: Sequence[RowBatch] = (),
         pages: Sequence[Page] = (),
         staged: Sequence[bytes] = (),
+        commit_id: bytes | None = None,
     ) -> CommitUpload:
         """The next commit of this writer, authenticated; the ledger itself does not change.
 
@@ -300,12 +305,13 @@ class Ledger:
         Args:
             definition: digest of the definition under which the rows were sealed.
             staged: digests of the parts that were stored ahead, where rows and pages were.
+            commit_id: by which the commit is known again; a fresh one where None.
         """
         writer = self._writers.get(self.writer, _Writer())
         body = wire.encode_commit_body(
             CommitBody(
                 format=1,
-                id=new_id(),
+                id=commit_id or new_id(),
                 schema=self.keys.schema,
                 key_id=self.key.id,
                 key_version=self.key.version,

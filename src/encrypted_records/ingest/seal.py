@@ -63,11 +63,13 @@ def seal(
     *,
     killed: Sequence[RowRef] = (),
     limits: Limits = STANDARD,
+    commit_id: bytes | None = None,
 ) -> CommitUpload:
     """A commit that adds ``records`` (1 to 2**20) as one group with its segment.
 
     Args:
         killed: rows that it ends: those of which ``records`` are new versions.
+        commit_id: as :meth:`Ledger.draft`.
     """
     sealed = seal_group(ledger.key, ledger.tails, definition, records, limits)
     return ledger.draft(
@@ -77,4 +79,5 @@ def seal(
         killed=killed,
         rows=[sealed.batch],
         pages=sealed.built.pages,
+        commit_id=commit_id,
     )

@@ -32,6 +32,13 @@ def milliseconds(identifier: bytes) -> int:
     return int.from_bytes(identifier[:6], "big")
 
 
+def at(like: bytes, entropy: bytes) -> bytes:
+    """An identifier of the same millisecond as ``like``, its other bits from 10 bytes given."""
+    high = 0x70 | entropy[0] & 0x0F
+    variant = 0x80 | entropy[2] & 0x3F
+    return like[:6] + bytes([high, entropy[1], variant]) + entropy[3:10]
+
+
 def to_text(identifier: bytes) -> str:
     return _codec.encode(uuid.UUID(bytes=identifier), pad_length=ID_LENGTH)
 

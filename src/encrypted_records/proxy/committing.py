@@ -15,8 +15,11 @@ log = logging.getLogger(__name__)
 
 #: How often a commit that lost a race is drafted again.
 ATTEMPTS = 5
-#: Conflicts with the state that a writer knew, and not with what it wants to do.
-LOST_RACES = frozenset({"stale_definition", "writer_conflict", "log_conflict", "key_mismatch"})
+#: Conflicts with the state that a writer knew, and not with what it wants to do; the last one
+#: says that this was done already.
+LOST_RACES = frozenset(
+    {"stale_definition", "writer_conflict", "log_conflict", "key_mismatch", "commit_reused"}
+)
 
 
 class Committer:

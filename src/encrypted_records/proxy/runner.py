@@ -28,6 +28,7 @@ from encrypted_records.model.records import CommitUpload, PlainRecord
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.committing import ATTEMPTS, LOST_RACES, Committer
 from encrypted_records.proxy.merger import Merger
+from encrypted_records.proxy.once import Once
 from encrypted_records.proxy.schemas import Schemas, SchemaState
 
 log = logging.getLogger(__name__)
@@ -53,11 +54,14 @@ class Runner:
         self._merger = merger
         self._own_origins = own_origins
 
-    async def ingest(self, caller: Caller, body: bytes) -> list[Created]:
+    async def ingest(self, caller: Caller, body: bytes, once: Once | None = None) -> list[Created]:
         """Store the records of a direct ingest's body, all or none.
 
+        Args:
+            once: of a request that may be a repetition.
+
         Returns:
-            What was created, in the order of the input.
+            What was created, now or when the request came first, in the order of the input.
 
         Raises:
             BadInput: the body or a record is not valid; nothing was stored.
@@ -68,7 +72,7 @@ class Runner:
         for attempt in range(1, ATTEMPTS + 1):
             states = {schema: await self._schemas.known(caller, schema) for schema in wanted}
             try:
-                created = await self._store(caller, states, wanted)
+                created = await self._store(caller, states, wanted, once)
             except InvalidRecords:
                 # By a definition that may have changed since: only the present one may refuse.
                 if not await self._catch_up(caller, states):
@@ -113,24 +117,33 @@ class Runner:
         caller: Caller,
         states: Mapping[bytes, SchemaState],
         wanted: Mapping[bytes, Sequence[RawRecord]],
+        once: Once | None,
     ) -> dict[int, Created]:
         async with AsyncExitStack() as held:
             # In the order of ids, so that two ingests over the same schemas cannot deadlock.
             for schema in sorted(states):
                 await held.enter_async_context(states[schema].lock)
             await self._committer.ready(caller, list(states.values()))
-            plain = await asyncio.to_thread(_validated, states, wanted)
+            created = _created(states, wanted, once)
+            commits = {
+                schema: once.commit_id(state.ledger.tails.uids) if once else None
+                for schema, state in states.items()
+            }
+            if all(one and states[schema].ledger.has(one) for schema, one in commits.items()):
+                return created
+            plain = await asyncio.to_thread(_validated, states, wanted, created)
             drafts: list[tuple[SchemaState, CommitUpload]] = []
             for schema, state in states.items():
-                records = [record for _, record in plain[schema]]
-                upload = await asyncio.to_thread(seal, state.ledger, state.definition, records)
+                upload = await asyncio.to_thread(
+                    seal,
+                    state.ledger,
+                    state.definition,
+                    plain[schema],
+                    commit_id=commits[schema],
+                )
                 drafts.append((state, upload))
             await self._committer.store(caller, drafts)
-        return {
-            row: Created(record.record_id, schema)
-            for schema, records in plain.items()
-            for row, record in records
-        }
+        return created
 
     async def _catch_up(self, caller: Caller, states: Mapping[bytes, SchemaState]) -> bool:
         """Bring all schemas to the API's newest version; whether a definition changed.
@@ -142,15 +155,33 @@ class Runner:
         return before != [state.definition.digest for state in fresh]
 
 
+def _created(
+    states: Mapping[bytes, SchemaState],
+    wanted: Mapping[bytes, Sequence[RawRecord]],
+    once: Once | None,
+) -> dict[int, Created]:
+    """What each row becomes; a request that is repeated gives its rows the same ids again."""
+    return {
+        record.row: Created(
+            once.record_id(states[schema].ledger.tails.uids, record.row) if once else ids.new_id(),
+            schema,
+        )
+        for schema, records in wanted.items()
+        for record in records
+    }
+
+
 def _validated(
-    states: Mapping[bytes, SchemaState], wanted: Mapping[bytes, Sequence[RawRecord]]
-) -> dict[bytes, list[tuple[int, PlainRecord]]]:
-    """Every record as accepted, with its row.
+    states: Mapping[bytes, SchemaState],
+    wanted: Mapping[bytes, Sequence[RawRecord]],
+    created: Mapping[int, Created],
+) -> dict[bytes, list[PlainRecord]]:
+    """Every record as accepted, under its id.
 
     Raises:
         InvalidRecords: with the flaws of all records, in the order of the input.
     """
-    plain: dict[bytes, list[tuple[int, PlainRecord]]] = {}
+    plain: dict[bytes, list[PlainRecord]] = {}
     flaws: list[Flaw] = []
     for schema, records in wanted.items():
         definition = states[schema].definition
@@ -159,7 +190,8 @@ def _validated(
                 definition, record.data, row=record.row, pointer=f"/{record.row - 1}/data"
             )
             flaws += found
-            plain.setdefault(schema, []).append((record.row, PlainRecord(ids.new_id(), 1, data)))
+            identifier = created[record.row].id
+            plain.setdefault(schema, []).append(PlainRecord(identifier, 1, data))
     if flaws:
         flaws.sort(key=lambda flaw: flaw.row or 0)
         rows = len({flaw.row for flaw in flaws})

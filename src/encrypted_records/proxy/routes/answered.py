@@ -259,6 +259,9 @@ ANSWERS: Mapping[Key, Mapping[int, Part]] = {
 
 #: (method, path) -> parameters beside those of the path
 PARAMETERS: Mapping[Key, tuple[Part, ...]] = {
+    ("POST", "/api/records/ingest/"): (
+        _parameter("header", "Idempotency-Key", _UUID, "of version 7; the same for a repetition"),
+    ),
     ("GET", "/api/records/"): (_SCHEMA, _SEALED, *_LIMITS),
     ("DELETE", "/api/records/"): (_parameter("query", "id", _array(_TEXT), must=True),),
     ("GET", "/api/records/{id}/"): (_SEALED,),

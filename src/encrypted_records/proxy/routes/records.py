@@ -18,6 +18,7 @@ from encrypted_records.model.ids import from_text, reference, to_text
 from encrypted_records.model.questions import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.answers import answer, record_answer, record_json
 from encrypted_records.proxy.current import current, open_sealed
+from encrypted_records.proxy.once import HEADER, Once
 from encrypted_records.proxy.parts import parts_of
 from encrypted_records.proxy.routes.bodies import read_json
 from encrypted_records.proxy.routes.forward import forward
@@ -28,10 +29,12 @@ MAX_DECRYPT_RECORDS = 1000
 
 
 async def ingest(request: Request) -> Response:
-    """POST /api/records/ingest/: up to 100 records, all or none."""
+    """POST /api/records/ingest/: up to 100 records, all or none, once for an Idempotency-Key."""
     parts = parts_of(request)
     caller = await parts.caller(request)
-    created = await parts.runner.ingest(caller, await read_json(request))
+    body = await read_json(request)
+    once = Once.of(request.headers.get(HEADER), body)
+    created = await parts.runner.ingest(caller, body, once)
     return answer(
         [
             {
