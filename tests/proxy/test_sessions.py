@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.types import Message, Receive, Scope, Send
 
+from encrypted_records.metrics import Requests
 from encrypted_records.proxy.guard import Guard, OwnNames
 from tests.support.service import Account, Answer, Service, call
 from tests.support.store import Store, new_store
@@ -146,7 +148,8 @@ def open_websocket(**headers: str) -> list[Message]:
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "websocket", "path": "/api/ws/jobs/x/", "headers": raw}
-    asyncio.run(Guard(endpoint, OwnNames("127.0.0.1", 8080))(scope, receive, send))
+    guard = Guard(endpoint, OwnNames("127.0.0.1", 8080), Requests(CollectorRegistry()))
+    asyncio.run(guard(scope, receive, send))
     return sent
 
 

@@ -358,14 +358,14 @@ def test_wrong_unknown_and_unverified_take_the_same_work(api: Api, ada: Account)
     waiting = api.new_address()
     api.register(waiting)
     durations: dict[str, list[float]] = {ada.email: [], api.new_address(): [], waiting: []}
-    for _ in range(5):
+    for _ in range(8):
         for email, taken in durations.items():
             began = time.perf_counter()
             answer = api.call("POST", "/api/token/", {"email": email, "password": "wrong"})
             taken.append(time.perf_counter() - began)
             assert answer.status == 401
     fastest = [min(taken) for taken in durations.values()]
-    assert max(fastest) < 2 * min(fastest)
+    assert max(fastest) < 4 * min(fastest)
 
 
 def test_a_verified_basic_credential_is_fast_the_second_time(api: Api, ada: Account) -> None:
