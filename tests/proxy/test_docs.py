@@ -41,7 +41,7 @@ def test_every_page_is_described() -> None:
     described = (ROOT / "docs/web-ui.md").read_text()
     paths = {route.path for route in web.routes if isinstance(route, Route)} - {web.home.last.path}
     written = set(re.findall(r"^\| `(/[^`]*)` \|", described, re.MULTILINE))
-    assert written == {path.replace("{id}", "<id>") for path in paths}
+    assert written == {path.translate(str.maketrans("{}", "<>")) for path in paths}
 
 
 def test_every_code_has_a_paragraph_or_a_line() -> None:

@@ -109,8 +109,14 @@ def test_logging_out_ends_what_the_proxy_does_for_the_session(
 ) -> None:
     question = {"schema": store.schema}
     assert ask(store, "POST", "/api/records/search/", question, headers=session).status == 200
+    # These are answered without the API, which would know.
+    of_the_proxy = ("/api/jobs/", "/api/keyring/")
+    for path in of_the_proxy:
+        assert ask(store, "GET", path, headers=session).status == 200
     assert ask(store, "POST", "/api/accounts/logout/", headers=session).status == 200
     assert ask(store, "POST", "/api/records/search/", question, headers=session).status == 401
+    for path in of_the_proxy:
+        assert ask(store, "GET", path, headers=session).status == 401
 
 
 def test_a_change_of_password_ends_other_sessions_at_the_proxy(service: Service) -> None:

@@ -353,11 +353,13 @@ def test_wrong_unknown_and_unverified_are_answered_alike_by_every_method(
     assert {(one.status, one.body) for one in answers} == {(401, answers[0].body)}
 
 
-def test_wrong_unknown_and_unverified_take_the_same_work(api: Api, ada: Account) -> None:
+def test_wrong_unknown_and_unverified_take_the_same_work(api: Api) -> None:
     """Without it, the answer for an unknown address comes ten times sooner."""
     waiting = api.new_address()
     api.register(waiting)
-    durations: dict[str, list[float]] = {ada.email: [], api.new_address(): [], waiting: []}
+    # Fewer than the failures that lock an address.
+    addresses = [api.new_account().email, api.new_address(), waiting]
+    durations: dict[str, list[float]] = {address: [] for address in addresses}
     for _ in range(8):
         for email, taken in durations.items():
             began = time.perf_counter()

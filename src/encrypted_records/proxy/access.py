@@ -126,6 +126,10 @@ class Access:
         """Drop what is remembered: the API has refused the token behind these credentials."""
         self._known.pop(self._name(credentials), None)
 
+    def forget_everyone(self) -> None:
+        """Drop all that is remembered: a login may have ended, and whose is the API's to know."""
+        self._known.clear()
+
     def _name(self, credentials: Credentials) -> bytes:
         state = hmac.HMAC(self._secret, hashes.SHA256())
         parts = (credentials.scheme, credentials.secret, *(credentials.csrf or ()))

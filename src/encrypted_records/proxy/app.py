@@ -127,6 +127,7 @@ def create_app(settings: ProxySettings) -> Starlette:
         api=api,
         schemas=known_schemas,
         keyrings=keyrings,
+        committer=committer,
         merger=merger,
         store=job_store,
         secrets=secrets,

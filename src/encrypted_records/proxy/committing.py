@@ -63,6 +63,7 @@ class Committer:
             raise type(error)(
                 f"{error.message}; whether the change was stored is not known",
                 code=error.reason,
+                retry_after=error.retry_after,
                 hint="once the API answers again, look whether it was before repeating it",
             ) from None
         for receipt, (state, upload) in zip(receipts, drafts, strict=True):

@@ -34,7 +34,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy import tasks
 from encrypted_records.proxy.access import Caller
-from encrypted_records.proxy.committing import ATTEMPTS, LOST_RACES
+from encrypted_records.proxy.committing import ATTEMPTS, LOST_RACES, Committer
 from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import CheckedSchema, JobStore, StagedPart
 from encrypted_records.proxy.jobs import Job, in_words
@@ -63,6 +63,7 @@ class JobRunner:
         api: Api,
         schemas: Schemas,
         keyrings: Keyrings,
+        committer: Committer,
         merger: Merger,
         store: JobStore,
         secrets: JobSecrets,
@@ -74,6 +75,7 @@ class JobRunner:
         self._api = api
         self._schemas = schemas
         self._keyrings = keyrings
+        self._committer = committer
         self._merger = merger
         self._store = store
         self._secrets = secrets
@@ -360,19 +362,12 @@ class JobRunner:
             # In the order of ids, so that two that write to the same schemas cannot deadlock.
             for state in sorted(states, key=lambda one: one.id):
                 await held.enter_async_context(state.lock)
-            uploads: list[CommitUpload] = []
+            await self._committer.ready(caller, states)
+            drafts: list[tuple[SchemaState, CommitUpload]] = []
             for state, (checked, staged) in zip(states, parts.items(), strict=True):
-                if state.uncertain:
-                    await self._schemas.refresh(caller, state)
                 _require_same(state, checked)
-                uploads.append(_drafted(state, checked, staged))
-            for state in states:
-                state.uncertain = True
-            commits = [upload.commit for upload in uploads]
-            receipts = await self._api.publish(job.id, commits, caller.auth)
-            for state, upload, receipt in zip(states, uploads, receipts, strict=True):
-                await self._schemas.settle(caller, state, upload, receipt)
-                state.uncertain = False
+                drafts.append((state, _drafted(state, checked, staged)))
+            await self._committer.store(caller, drafts, staging=job.id)
 
 
 def _as_checked(state: SchemaState) -> CheckedSchema:

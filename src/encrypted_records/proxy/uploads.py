@@ -309,16 +309,22 @@ class Uploads:
         await self._clear_spool()
         while True:
             self._holds.interrupt_idle()
-            for upload in await asyncio.to_thread(self._store.expired, time.time()):
-                try:
-                    if upload.may_expire:
-                        await self._expire(upload)
-                    else:
-                        await asyncio.to_thread(self._store.forget, upload.id)
-                except Exception:
-                    # It is tried again, and other uploads must not wait for it.
-                    log.exception("an expired upload was not cleared away")
+            try:
+                await self._clear_expired()
+            except ErsError as error:
+                log.warning("expired uploads are not cleared away yet: %s", error.message)
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _clear_expired(self) -> None:
+        for upload in await asyncio.to_thread(self._store.expired, time.time()):
+            try:
+                if upload.may_expire:
+                    await self._expire(upload)
+                else:
+                    await asyncio.to_thread(self._store.forget, upload.id)
+            except Exception:
+                # It is tried again, and other uploads must not wait for it.
+                log.exception("an expired upload was not cleared away")
 
     async def _take_up(self) -> None:
         """Do what an earlier process was kept from: give complete uploads to their jobs, and fail

@@ -33,6 +33,8 @@ _OWN = (
     # Ours to ask: a page that runs here must not get hold of more than its session.
     "/api/token/session/",
 )
+#: Endpoints that may end logins: log out, change or reset a password.
+_ENDING = "/api/accounts/"
 _HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer"
     " transfer-encoding upgrade".split()
@@ -67,6 +69,8 @@ async def forward(request: Request) -> Response:
         raise ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
         raise ApiUnreachable("the API cannot be reached") from None
+    if request.method == "POST" and request.url.path.startswith(_ENDING):
+        parts_of(request).access.forget_everyone()
     response = StreamingResponse(_stream(upstream), upstream.status)
     response.raw_headers = [
         (name.lower().encode(), value.encode("latin-1"))
