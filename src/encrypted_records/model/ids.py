@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from functools import lru_cache
 
 import shortuuid
 import uuid_utils
@@ -17,6 +18,8 @@ from encrypted_records.errors import BadInput, Flaw, Malformed
 ID_BYTES = 16
 ID_LENGTH = 22
 
+#: Users, logins and schemas are named again and again.
+_KEPT = 4096
 _codec = shortuuid.ShortUUID()
 _LEGAL = re.compile(rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}")
 _REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
@@ -39,10 +42,12 @@ def at(like: bytes, entropy: bytes) -> bytes:
     return like[:6] + bytes([high, entropy[1], variant]) + entropy[3:10]
 
 
+@lru_cache(_KEPT)
 def to_text(identifier: bytes) -> str:
     return _codec.encode(uuid.UUID(bytes=identifier), pad_length=ID_LENGTH)
 
 
+@lru_cache(_KEPT)
 def from_text(text: str) -> bytes:
     """The 16 bytes behind ``text``.
 

@@ -145,7 +145,13 @@ def _database() -> dict[str, Any]:
 
 
 DATABASES = {"default": _database()}
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        # Of credentials mostly: what is dropped early costs a hash of a password.
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    }
+}
 
 # --- who may send what, and how often --------------------------------------------------------
 

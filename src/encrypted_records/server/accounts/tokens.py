@@ -55,13 +55,14 @@ def rotate(text: str) -> dict[str, str]:
     raise revoked()
 
 
-def login_of(text: str) -> Login:
-    """The login of an access token.
+def read_access(text: str) -> tuple[str, float]:
+    """The id of an access token's login, which may have ended; and when it expires, since 1970.
 
     Raises:
-        NotAuthenticated: it is none, expired, or its login ended.
+        NotAuthenticated: it is none, or expired.
     """
-    return _living(_read(jwt.AccessToken, text))
+    token = _read(jwt.AccessToken, text)
+    return str(token.get(LOGIN)), float(token["exp"])
 
 
 def verify(text: str) -> None:
@@ -70,7 +71,7 @@ def verify(text: str) -> None:
         NotAuthenticated: the token, of either kind, could not be used now.
     """
     token = _read(jwt.UntypedToken, text)
-    login = _living(token)
+    login = living(token.get(LOGIN))
     kind = token.get(api_settings.TOKEN_TYPE_CLAIM)
     if kind == jwt.RefreshToken.token_type and login.refresh != token["jti"]:
         raise revoked()
@@ -93,8 +94,12 @@ def _read(kind: Any, text: str | None) -> jwt.Token:
     return token
 
 
-def _living(token: jwt.Token) -> Login:
-    login = logins.find(token.get(LOGIN))
+def living(login_id: object) -> Login:
+    """
+    Raises:
+        NotAuthenticated: there is no login of that id, or it ended.
+    """
+    login = logins.find(login_id)
     if login is None:
         raise revoked()
     return login
