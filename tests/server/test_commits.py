@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from encrypted_records.model import wire
-from encrypted_records.model.records import CommitUpload, Receipt, RowBatch, RowRef, Segment
+from encrypted_records.model.records import Receipt, RowBatch, RowRef
 from tests.server.api import Account
 from tests.server.writer import (
     FRAMES,
     Writer,
     body_of,
+    first_row,
+    only_segment,
     pages_of,
     person,
     segment_over,
@@ -24,15 +26,6 @@ from tests.server.writer import (
 @pytest.fixture
 def writer(ada: Account) -> Writer:
     return Writer(ada, ada.new_schema())
-
-
-def only_segment(upload: CommitUpload) -> Segment:
-    [segment] = body_of(upload).segments
-    return segment
-
-
-def first_row(upload: CommitUpload) -> RowRef:
-    return RowRef(body_of(upload).groups[0].uid, 0)
 
 
 def test_a_commit_takes_the_schema_to_its_next_version(writer: Writer) -> None:

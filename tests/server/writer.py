@@ -206,3 +206,12 @@ class Writer:
 
 def body_of(upload: CommitUpload) -> CommitBody:
     return wire.decode_commit_body(upload.commit)
+
+
+def only_segment(upload: CommitUpload) -> Segment:
+    [segment] = body_of(upload).segments
+    return segment
+
+
+def first_row(upload: CommitUpload) -> RowRef:
+    return RowRef(body_of(upload).groups[0].uid, 0)

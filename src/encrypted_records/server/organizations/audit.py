@@ -41,6 +41,9 @@ class Action(StrEnum):
     SCHEMA_DELETED = "schema.deleted"
     KEY_CHANGED = "schema.key"
     RECORDS_STORED = "records.stored"
+    RECORDS_CHANGED = "records.changed"
+    RECORDS_DELETED = "records.deleted"
+    INDEX_MERGED = "index.merged"
     RECORDS_READ = "records.read"
 
 

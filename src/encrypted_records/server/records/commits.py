@@ -135,7 +135,14 @@ def _note(user: User, before: Schema, commit: Checked) -> None:
     organization_id = before.dataset.organization_id
     if before.key_id is None or bytes(before.key_id) != commit.body.key_id:
         audit.note(user, Action.KEY_CHANGED, organization_id, before.url)
-    audit.note(user, Action.RECORDS_STORED, organization_id, before.url)
+    audit.note(user, _action(commit.body), organization_id, before.url)
+
+
+def _action(body: CommitBody) -> Action:
+    """What a commit does; a merge may come along with the first three."""
+    if body.groups:
+        return Action.RECORDS_CHANGED if body.killed else Action.RECORDS_STORED
+    return Action.RECORDS_DELETED if body.killed else Action.INDEX_MERGED
 
 
 def _receipt(schema: Schema, commit: Checked) -> Receipt | None:
