@@ -199,6 +199,15 @@ def test_packed_strings_that_cannot_be_are_refused(keys: bytes) -> None:
     refused(raw_frame(head + keys), "string", 2, present=True, packed=True)
 
 
+def test_a_packed_key_shares_no_padding_with_the_one_before() -> None:
+    """A long string's tail may begin with the zeros that a shorter key is filled up with."""
+    keys = np.array([b"p" * 48, b"p" * 48 + b"\0\0tail", b"p" * 48 + b"\0x"], key_type("string"))
+    ordinals = np.arange(3, dtype=np.uint32)
+    packed = packing.Packer(ordinals, keys).pack(0, 3)
+    found = packing.unpack(packed, "string", 3)
+    assert [part.tolist() for part in found] == [ordinals.tolist(), keys.tolist(), [0, 1, 2]]
+
+
 def test_nothing_larger_than_a_page_can_be_is_unpacked() -> None:
     bomb = packing.compress(bytes(1 << 28))
     assert len(bomb) <= CAPACITY

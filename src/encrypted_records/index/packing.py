@@ -80,7 +80,11 @@ class Packer:
         self._distinct = keys[self._starts]
         if self._distinct.dtype.kind == "S":
             self._lengths = np.strings.str_len(self._distinct).astype(np.uint8)
-            self._shared = _shared_prefixes(self._distinct)
+            shared = _shared_prefixes(self._distinct)
+            # A key ends where only padding follows, and the next one may go on with the same byte,
+            # as the tail of a longer string can: it is its own then, not shared.
+            shared[1:] = np.minimum(shared[1:], self._lengths[:-1])
+            self._shared = shared
 
     def pack(self, first: int, last: int) -> bytes:
         """The entries first..last-1, compressed."""

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.proxy import tasks
@@ -47,12 +48,12 @@ class Workers:
             try:
                 answer = await _asked(process, request, listener)
             except (asyncio.IncompleteReadError, ConnectionError):
-                process.kill()
+                _kill(process)
                 raise Unavailable(
                     "a worker process ended before its work was done", code="worker_lost"
                 ) from None
             except BaseException:
-                process.kill()  # in the middle of a task it can do no other
+                _kill(process)  # in the middle of a task it can do no other
                 raise
             self._idle.append(process)
         if isinstance(answer, tasks.Failed):
@@ -78,10 +79,16 @@ class Workers:
     async def close(self) -> None:
         """End the processes that have nothing to do; nobody may be asking."""
         for process in self._idle:
-            process.kill()
+            _kill(process)
         for process in self._idle:
             await process.wait()
         self._idle.clear()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    # One that has ended already must not hide why it is killed.
+    with suppress(ProcessLookupError):
+        process.kill()
 
 
 async def _asked(
