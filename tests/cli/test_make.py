@@ -8,14 +8,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.support.service import call, clean_environment, free_ports
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_run_starts_the_service_in_the_folder_and_on_the_ports_asked_for(
     tmp_path: Path,
 ) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from encrypted_records.client.transport import Authorization, Transport
+from encrypted_records.client.transport import Authorization, Closing, Transport
 from encrypted_records.errors import ApiFailed, Malformed, NoProxy, ProxyUnreachable
 from encrypted_records.model import strict_json
 
@@ -60,7 +59,7 @@ class ProxyTransport(Transport):
         self._is_proxy = True
 
 
-class Connection:
+class Connection(Closing):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Args:
@@ -78,17 +77,6 @@ class Connection:
     ) -> None:
         known = basic(email, password) if email is not None and password is not None else None
         self._transport = ProxyTransport(proxy_url, auth=auth or known)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         await self._transport.close()

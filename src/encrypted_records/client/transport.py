@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -45,6 +46,24 @@ Body = bytes | AsyncIterable[bytes] | None
 Authorization = Callable[[], Awaitable[str]]
 
 
+class Closing(ABC):
+    """Closed when the block that it is entered for ends."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     status: int
@@ -71,7 +90,7 @@ class Response:
             raise ApiFailed("the answer was not the JSON that was expected") from None
 
 
-class Transport:
+class Transport(Closing):
     """Requests to ``base_url``.
 
     Args:
@@ -88,17 +107,6 @@ class Transport:
         self.base_url = base_url.rstrip("/")
         self.auth = auth
         self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         if self._session is not None:

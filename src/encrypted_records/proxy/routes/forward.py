@@ -33,8 +33,10 @@ _OWN = (
     # Ours to ask: a page that runs here must not get hold of more than its session.
     "/api/token/session/",
 )
-#: Endpoints that may end logins: log out, change or reset a password.
-_ENDING = "/api/accounts/"
+#: Endpoints that end logins where they succeed, which takes a login or a link.
+_ENDING = frozenset(
+    f"/api/accounts/{name}/" for name in ("logout", "change-password", "reset-password")
+)
 _HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer"
     " transfer-encoding upgrade".split()
@@ -69,7 +71,7 @@ async def forward(request: Request) -> Response:
         raise ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
         raise ApiUnreachable("the API cannot be reached") from None
-    if request.method == "POST" and request.url.path.startswith(_ENDING):
+    if upstream.status < 400 and request.url.path in _ENDING:
         parts_of(request).access.forget_everyone()
     response = StreamingResponse(_stream(upstream), upstream.status)
     response.raw_headers = [
