@@ -125,7 +125,8 @@ def merging(total: int) -> tuple[Opened, list[Row]]:
     made: list[Built] = []
 
     def work() -> None:
-        merge = Merge(KEY, DEFINITION, [one.segment for one in inputs], view)
+        dead = [view.dead_rows(one.segment.segment) for one in inputs]
+        merge = Merge(KEY, DEFINITION, [one.segment for one in inputs], dead)
         for name in merge.fields:
             for one in inputs:
                 one.put(lambda: one.segment.missing_columns([name]))  # noqa: B023

@@ -149,7 +149,8 @@ def test_merging_large_and_small_segments_keeps_every_living_row(data: Data) -> 
     assert [segment.form for segment in segments] == ["paged", "paged", "paged"]
     (first, _), *_ = segments[0].groups
     view = View(1, segments, {}, {first: BitMap(range(0, COUNT, 7))})
-    merging = Merge(KEY, DEFINITION, [reader.segment for reader in readers], view)
+    dead = [view.dead_rows(segment) for segment in segments]
+    merging = Merge(KEY, DEFINITION, [reader.segment for reader in readers], dead)
     for name in merging.fields:
         for reader in readers:
             reader.load(name)

@@ -17,7 +17,8 @@ from encrypted_records.model.records import PageRef, PlainRecord
 from encrypted_records.proxy.access import Caller, Credentials
 from encrypted_records.proxy.app import ProxySettings, create_app
 from encrypted_records.proxy.committing import Committer
-from encrypted_records.proxy.merger import PAGES_AT_ONCE, Merger
+from encrypted_records.proxy.merge_builds import PAGES_AT_ONCE, MergeBuilds
+from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.schemas import SchemaState
 from tests.support.store import Store
@@ -61,9 +62,9 @@ class Proxy:
         parts = self.parts
         reader = parts.asker._reader
         committer = Committer(parts.api, parts.schemas)
-        return Merger(
-            parts.api, parts.schemas, reader, reader._pager, committer, tiers, pages_at_once
-        )
+        workers = parts.merger._builds._workers
+        builds = MergeBuilds(parts.api, reader, reader._pager, workers, pages_at_once)
+        return Merger(builds, reader._pager, committer, tiers)
 
 
 @asynccontextmanager

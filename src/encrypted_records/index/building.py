@@ -138,9 +138,14 @@ class Builder:
 
     def finish(self) -> Built:
         """The segment, sealed. The builder is spent."""
+        segment, pages = self.sealed()
+        return Built(segment, tuple(pages))
+
+    def sealed(self) -> tuple[Segment, Iterator[Page]]:
+        """As :meth:`finish`; each page is sealed when it is taken, and held by its taker alone."""
         if len(self._shell.rows) > self._limits.mini:
             return self._paged()
-        return build_mini(
+        mini = build_mini(
             self._key,
             self._definition,
             groups=self._shell.groups,
@@ -149,8 +154,9 @@ class Builder:
             purged=self._shell.purged,
             inputs=self._shell.inputs,
         )
+        return mini.segment, iter(mini.pages)
 
-    def _paged(self) -> Built:
+    def _paged(self) -> tuple[Segment, Iterator[Page]]:
         key, shell = self._key, self._shell
         total = padded_length(sum(one.slots for one in self._cuts))
         plain, directories = self._placed(total)
@@ -178,7 +184,7 @@ class Builder:
             pages=total,
             header=sealing.seal_header(key.meta(uid), header, schema_place=where, segment=uid),
         )
-        return Built(segment, tuple(self._sealed(uid, plain)))
+        return segment, self._sealed(uid, plain)
 
     def _placed(self, total: int) -> tuple[list[_Plain], list[bytes]]:
         """Every page by its number, and the numbers of each field's directory."""

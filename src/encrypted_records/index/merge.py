@@ -8,7 +8,7 @@ Columns are taken one after another, so that a caller need not hold all pages of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.segments import Built
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
+from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,22 @@ class Merge:
         key: SchemaKey,
         definition: SchemaDefinition,
         inputs: Sequence[Opened],
-        view: View,
+        dead: Sequence[BitMap],
         limits: Limits = STANDARD,
     ) -> None:
+        """
+        Args:
+            dead: local ordinals of each input's rows that are left out.
+        """
         self._definition = definition
         self._parts: list[_Part] = []
         groups: list[tuple[bytes, int]] = []
         base = purged = 0
-        for segment in inputs:
+        for segment, gone in zip(inputs, dead, strict=True):
             covered = segment.segment.count + segment.segment.purged
-            dead = view.dead_rows(segment.segment)
-            self._parts.append(_Part(segment, base, _living(covered, dead)))
+            self._parts.append(_Part(segment, base, _living(covered, gone)))
             groups += [(uid, base + at) for uid, at in segment.segment.groups]
-            purged += len(dead)
+            purged += len(gone)
             base += covered
         rows = [np.flatnonzero(part.living) + part.base for part in self._parts]
         shell = Shell(
@@ -147,6 +150,10 @@ class Merge:
     def finish(self) -> Built:
         return self._builder.finish()
 
+    def sealed(self) -> tuple[Segment, Iterator[Page]]:
+        """As :meth:`finish`; each page is sealed when it is taken, and held by its taker alone."""
+        return self._builder.sealed()
+
 
 def merge(
     key: SchemaKey,
@@ -163,7 +170,8 @@ def merge(
     Raises:
         DoesNotOpen: a column of an input does not open.
     """
-    merging = Merge(key, definition, inputs, view, limits)
+    dead = [view.dead_rows(one.segment) for one in inputs]
+    merging = Merge(key, definition, inputs, dead, limits)
     for name in merging.fields:
         merging.take(name)
     return merging.finish()

@@ -39,6 +39,7 @@ from encrypted_records.proxy.job_secrets import JobSecrets
 from encrypted_records.proxy.job_store import JobStore
 from encrypted_records.proxy.keyrings import Keyrings
 from encrypted_records.proxy.lingering import Lingering
+from encrypted_records.proxy.merge_builds import MergeBuilds
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.pager import Pager
 from encrypted_records.proxy.parts import Parts
@@ -121,8 +122,8 @@ def create_app(settings: ProxySettings) -> Starlette:
     pager = Pager(api, segments, stored)
     reader = Reader(api, segments, pager)
     committer = Committer(api, known_schemas)
-    merger = Merger(api, known_schemas, reader, pager, committer)
     workers, progress, secrets = Workers(), Progress(), JobSecrets(keyrings)
+    merger = Merger(MergeBuilds(api, reader, pager, workers), pager, committer)
     job_runner = JobRunner(
         api=api,
         schemas=known_schemas,
@@ -168,8 +169,8 @@ def create_app(settings: ProxySettings) -> Starlette:
         for task in sweeping:
             task.cancel()
         await batch_jobs.stop()
-        await workers.close()
         await merger.close()
+        await workers.close()
         await transport.close()
         job_store.close()
         uploads.close()

@@ -30,7 +30,6 @@ from encrypted_records.errors import (
     Throttled,
     Unavailable,
 )
-from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy import tasks
 from encrypted_records.proxy.access import Caller
@@ -202,17 +201,18 @@ class JobRunner:
         """
         checked: dict[bytes, CheckedSchema] = {}
 
-        async def listen(said: tasks.Wanted | tasks.Counted) -> tasks.Definition | None:
+        async def listen(said: tasks.Said) -> tasks.Definition | None:
             if isinstance(said, tasks.Counted):
                 await asyncio.to_thread(self._store.counted, job.id, said.rows)
                 self._progress.changed(job.id)
                 return None
+            assert isinstance(said, tasks.Wanted)
             try:
-                state, text = await self._definition(caller, said.schema)
+                state = await self._schemas.fresh(caller, said.schema)
             except NotFound:
                 return tasks.Definition(None)
             checked[said.schema] = _as_checked(state)
-            return tasks.Definition(text)
+            return tasks.Definition(state.text)
 
         found = await self._workers.run(tasks.Check(await self._source(job)), listen)
         assert isinstance(found, tasks.Found)
@@ -236,18 +236,6 @@ class JobRunner:
                 hint="the job's errors/ lists them; X-On-Invalid: skip stores the others",
             )
         return await self._read(job.id)
-
-    async def _definition(self, caller: Caller, schema: bytes) -> tuple[SchemaState, bytes]:
-        """The schema's state and the text of the very definition that it holds.
-
-        Raises:
-            StaleDefinition: the definition changed in between.
-        """
-        state = await self._schemas.fresh(caller, schema)
-        text = bytes((await self._api.schema(schema, caller.auth)).schema)
-        if parse_definition(text).digest != state.definition.digest:
-            raise StaleDefinition("the definition changed while it was read")
-        return state, text
 
     # --- seal -------------------------------------------------------------------------------
 
@@ -278,13 +266,13 @@ class JobRunner:
         Raises:
             StaleDefinition: not the definition or the keys that the job was checked with.
         """
-        state, text = await self._definition(caller, checked.schema)
+        state = await self._schemas.fresh(caller, checked.schema)
         _require_same(state, checked)
         key, tails = state.ledger.key, state.ledger.tails
         return tasks.SchemaKeyBytes(
             schema=state.id,
             organization=key.organization,
-            definition=text,
+            definition=state.text,
             key=key.hand_over(),
             key_version=key.version,
             tails=tails.hand_over(),

@@ -9,29 +9,19 @@ at a time: it may fail or lose a race, and then a later commit tries again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
-from encrypted_records.index.merge import TIERS, Merge, Tier, worth_merging
-from encrypted_records.index.paged import PagedSegment
-from encrypted_records.index.segments import Built
-from encrypted_records.model import wire
-from encrypted_records.model.records import Part, PartUpload, Segment
+from encrypted_records.index.merge import TIERS, Tier, worth_merging
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.committing import Committer
+from encrypted_records.proxy.merge_builds import MergeBuilds
 from encrypted_records.proxy.pager import Pager
-from encrypted_records.proxy.reader import Reader
-from encrypted_records.proxy.schemas import Schemas, SchemaState
+from encrypted_records.proxy.schemas import SchemaState
 
 log = logging.getLogger(__name__)
-
-#: Pages that travel in one body; more are stored ahead of their commit, in parts of so many.
-PAGES_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +35,18 @@ class Merged:
 class Merger:
     def __init__(
         self,
-        api: Api,
-        schemas: Schemas,
-        reader: Reader,
+        builds: MergeBuilds,
         pager: Pager,
         committer: Committer,
         tiers: tuple[Tier, ...] = TIERS,
-        pages_at_once: int = PAGES_AT_ONCE,
     ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._reader = reader
+        self._builds = builds
         self._pager = pager
         self._committer = committer
         #: per user and schema, which merges what others of its proxy would only race for
         self._running: dict[tuple[bytes, bytes], asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tiers = tiers
-        self._pages_at_once = pages_at_once
 
     async def after_ingest(self, caller: Caller, state: SchemaState) -> None:
         """Merge if it is time. The records are stored already, so failing is only logged."""
@@ -123,17 +107,14 @@ class Merger:
             Conflict: another proxy merged some of the same segments first.
         """
         ledger = state.ledger
-        inputs = worth_merging(ledger.view(), tiers, now=_now())
+        view = ledger.view()
+        inputs = worth_merging(view, tiers, now=_now())
         if not inputs:
             return None
-        built = await self._built(caller, state, inputs)
-        replaced = [segment.uid for segment in inputs]
         definition = state.definition.digest
-        ahead: bytes | None = None
-        staged: list[bytes] = []
-        if len(built.pages) > self._pages_at_once:
-            ahead = _staging(state, replaced)
-            staged = await self._stage(caller, state, definition, ahead, built)
+        new = await self._builds.prepared(caller, state, view, inputs)
+        replaced = [segment.uid for segment in inputs]
+        ahead = new.staging if new.staged else None
         async with state.lock:
             await self._committer.ready(caller, [state])
             live = {segment.uid for segment in state.ledger.view().segments}
@@ -141,10 +122,10 @@ class Merger:
                 raise Conflict("another merge came first", code="segment_not_live")
             upload = ledger.draft(
                 definition,
-                segments=[built.segment],
+                segments=[new.segment],
                 replaced=replaced,
-                pages=() if staged else built.pages,
-                staged=staged,
+                pages=new.pages,
+                staged=new.staged,
             )
             try:
                 await self._committer.store(caller, [(state, upload)], staging=ahead)
@@ -154,46 +135,8 @@ class Merger:
                     raise
                 raise Conflict("another merge came first", code="segment_not_live") from None
         await asyncio.to_thread(self._pager.drop, replaced)
-        log.info("merged %d segments of %d rows", len(inputs), built.segment.count)
-        return Merged(len(inputs), built.segment.count)
-
-    async def _stage(
-        self, caller: Caller, state: SchemaState, definition: bytes, ahead: bytes, built: Built
-    ) -> list[bytes]:
-        """Store the pages under the staging ``ahead``, in parts; the parts' digests.
-
-        A merge that was cut off leaves parts behind, whose places the next try takes.
-        """
-        digests: list[bytes] = []
-        for sequence, begin in enumerate(range(0, len(built.pages), self._pages_at_once)):
-            pages = built.pages[begin : begin + self._pages_at_once]
-            part = Part(ahead, sequence, definition, [], [built.segment])
-            body = b"".join(wire.encode_part(PartUpload(part, (), pages)))
-            await self._api.stage(state.id, body, caller.auth)
-            digests.append(wire.part_digest((), pages))
-        return digests
-
-    async def _built(self, caller: Caller, state: SchemaState, inputs: Sequence[Segment]) -> Built:
-        """Column by column: no more pages of the inputs are in memory than those of one column."""
-        opened = await self._reader.segments(caller, state, inputs, lambda _: set())
-        merging = Merge(state.ledger.key, state.definition, opened, state.ledger.view())
-        for name in merging.fields:
-            await self._reader.fill(
-                caller,
-                state,
-                opened,
-                lambda segment: segment.missing_columns([name]),  # noqa: B023
-            )
-            await asyncio.to_thread(merging.take, name)
-            for segment in opened:
-                if isinstance(segment, PagedSegment):
-                    segment.blocks.clear()
-        return await asyncio.to_thread(merging.finish)
-
-
-def _staging(state: SchemaState, inputs: Sequence[bytes]) -> bytes:
-    """One id for every attempt at one merge (docs/SPEC.md, section 7.6)."""
-    return hashlib.sha256(b"".join((state.id, *inputs))).digest()[:16]
+        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
+        return Merged(len(inputs), new.segment.count)
 
 
 def _now() -> int:

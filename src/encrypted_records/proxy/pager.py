@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from encrypted_records.client.api import MAX_PAGES, Api, Known
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.paged import Opened, PagedSegment
-from encrypted_records.model.records import PageRef
+from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cache import SegmentCache
 from encrypted_records.proxy.cost import Cost
@@ -25,6 +25,8 @@ from encrypted_records.proxy.sealed_pages import SealedPages
 Missing = Callable[[Opened], set[int]]
 
 _Wanted = list[tuple[PagedSegment, set[int]]]
+#: By segment and number.
+_Sealed = dict[bytes, dict[int, bytes]]
 
 
 class Pager:
@@ -55,17 +57,63 @@ class Pager:
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
         """
         while wanted := await asyncio.to_thread(self._from_here, segments, missing, cost):
-            refs = _with_dummies(wanted)
-            pages = await self._api.pages(state.id, refs, caller.auth, known=known)
+            refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
+            sealed = await self._fetched(caller, state, refs, known=known)
             known = None
             cost.pages["api"] += len(refs)
             cost.requests += -(-len(refs) // MAX_PAGES)
-            sealed: dict[bytes, dict[int, bytes]] = {}
-            for ref, page in zip(refs, pages, strict=True):
-                if (page.segment, page.number) != (ref.segment, ref.number):
-                    raise DoesNotOpen("the API returned another page than it was asked for")
-                sealed.setdefault(page.segment, {})[page.number] = page.data
             await asyncio.to_thread(self._take, state, wanted, sealed)
+
+    async def sealed(
+        self,
+        caller: Caller,
+        state: SchemaState,
+        segments: Sequence[Segment],
+        wanted: Sequence[PageRef],
+    ) -> list[bytes]:
+        """Pages of ``segments``, in the order asked for, from disk or the API; none is opened.
+
+        Raises:
+            DoesNotOpen: the API returned another page.
+            NotFound: as :meth:`fill`.
+        """
+        by_uid = {one.uid: one for one in segments}
+        found, left = await asyncio.to_thread(self._stored_ones, by_uid, wanted)
+        if left:
+            refs = _with_dummies([(by_uid[uid], numbers) for uid, numbers in left.items()])
+            fetched = await self._fetched(caller, state, refs, known=None)
+            for uid, pages in fetched.items():
+                found.setdefault(uid, {}).update(pages)
+                if by_uid[uid].form == "paged":
+                    await asyncio.to_thread(self._stored.put, uid, pages)
+        return [found[ref.segment][ref.number] for ref in wanted]
+
+    def _stored_ones(
+        self, segments: Mapping[bytes, Segment], wanted: Sequence[PageRef]
+    ) -> tuple[_Sealed, dict[bytes, set[int]]]:
+        """What is on disk of these pages, and the others."""
+        left: dict[bytes, set[int]] = {}
+        for ref in wanted:
+            left.setdefault(ref.segment, set()).add(ref.number)
+        found: _Sealed = {}
+        for uid in list(left):
+            if segments[uid].form == "paged":
+                found[uid] = self._stored.get(uid, left[uid])
+                left[uid] -= found[uid].keys()
+            if not left[uid]:
+                del left[uid]
+        return found, left
+
+    async def _fetched(
+        self, caller: Caller, state: SchemaState, refs: Sequence[PageRef], *, known: Known | None
+    ) -> _Sealed:
+        pages = await self._api.pages(state.id, refs, caller.auth, known=known)
+        sealed: _Sealed = {}
+        for ref, page in zip(refs, pages, strict=True):
+            if (page.segment, page.number) != (ref.segment, ref.number):
+                raise DoesNotOpen("the API returned another page than it was asked for")
+            sealed.setdefault(page.segment, {})[page.number] = page.data
+        return sealed
 
     def drop(self, uids: Sequence[bytes]) -> None:
         """Forget segments that are no more."""
@@ -122,9 +170,7 @@ class Pager:
         if block is not None:
             self._cache.put_block(segment.segment.uid, number, block)
 
-    def _take(
-        self, state: SchemaState, wanted: _Wanted, sealed: dict[bytes, dict[int, bytes]]
-    ) -> None:
+    def _take(self, state: SchemaState, wanted: _Wanted, sealed: _Sealed) -> None:
         for segment, numbers in wanted:
             uid = segment.segment.uid
             for number in numbers:
@@ -136,18 +182,18 @@ class Pager:
             self._stored.put(uid, pages)
 
 
-def _with_dummies(wanted: _Wanted) -> list[PageRef]:
+def _with_dummies(wanted: Sequence[tuple[Segment, set[int]]]) -> list[PageRef]:
     """What is wanted and pages at random of the same segments, up to a power of two, shuffled."""
-    chosen = {(segment.segment.uid, number) for segment, numbers in wanted for number in numbers}
-    everything = sum(segment.segment.pages for segment, _ in wanted)
+    chosen = {(segment.uid, number) for segment, numbers in wanted for number in numbers}
+    everything = sum(segment.pages for segment, _ in wanted)
     total = min(1 << (len(chosen) - 1).bit_length(), everything)
     while len(chosen) < total:
         at = secrets.randbelow(everything)
         for segment, _ in wanted:
-            if at < segment.segment.pages:
-                chosen.add((segment.segment.uid, at))
+            if at < segment.pages:
+                chosen.add((segment.uid, at))
                 break
-            at -= segment.segment.pages
+            at -= segment.pages
     refs = [PageRef(uid, number) for uid, number in chosen]
     secrets.SystemRandom().shuffle(refs)
     return refs

@@ -35,6 +35,8 @@ class SchemaState:
     """One schema as one user's keyring opens it. Change it only while holding ``lock``."""
 
     id: bytes
+    #: the definition as JSON, and as understood
+    text: bytes
     definition: SchemaDefinition
     ledger: Ledger
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -118,13 +120,13 @@ class Schemas:
             self._loading.pop(forgotten, None)
 
     async def _load(self, caller: Caller, schema: bytes) -> SchemaState:
-        organization, definition = await self._read(caller, schema)
+        organization, text, definition = await self._read(caller, schema)
         deltas = await self._log(caller, schema, 0)
         if deltas[-1].definition != definition.digest:
             # It has changed since it was read, and rows may have come with the change.
-            organization, definition = await self._read(caller, schema)
+            organization, text, definition = await self._read(caller, schema)
         keys = await self._keys(caller, organization, schema, deltas[-1].key_id)
-        state = SchemaState(schema, definition, Ledger(keys, self._writer))
+        state = SchemaState(schema, text, definition, Ledger(keys, self._writer))
         # A long log takes a while to verify, and nobody else sees this ledger yet.
         await asyncio.to_thread(_extend, state.ledger, deltas)
         await self._check(state)
@@ -145,13 +147,15 @@ class Schemas:
             )
         return existing.schema(organization, schema)
 
-    async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, SchemaDefinition]:
+    async def _read(self, caller: Caller, schema: bytes) -> tuple[bytes, bytes, SchemaDefinition]:
+        """The schema's organization, and its definition as JSON and as understood."""
         resource = await self._api.schema(schema, caller.auth)
         try:
             organization = ids.from_reference(
                 resource.organization, "organizations", pointer="/organization"
             )
-            return organization, parse_definition(bytes(resource.schema))
+            text = bytes(resource.schema)
+            return organization, text, parse_definition(text)
         except BadInput:
             raise ApiFailed("the API's answer holds no schema of this version") from None
 
@@ -184,7 +188,7 @@ class Schemas:
         newest = deltas[-1]
         if newest.definition != state.definition.digest:
             # Before the log: its new rows may have fields that the old definition lacks.
-            _, state.definition = await self._read(caller, state.id)
+            _, state.text, state.definition = await self._read(caller, state.id)
         # Not in a thread: questions take views of this ledger meanwhile.
         _extend(state.ledger, deltas)
         await self._check(state)

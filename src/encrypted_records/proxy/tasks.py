@@ -10,7 +10,7 @@ import msgspec
 
 from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
-from encrypted_records.model.records import Group, Segment
+from encrypted_records.model.records import Group, Page, PageRef, Segment
 
 LENGTH_BYTES = 4
 
@@ -72,6 +72,24 @@ class Seal(_Message, frozen=True):
     staging: bytes
 
 
+class Merge(_Message, frozen=True):
+    """To a worker: make one segment of the live rows of ``inputs``.
+
+    ``keys``: the schema's, by keyring version: those of the inputs and that of ``version``, which
+    seals. ``dead``: of each input, the local ordinals that are left out, as a roaring bitmap.
+    ``most``: how many pages may be asked for or handed over at once.
+    """
+
+    schema: bytes
+    organization: bytes
+    definition: bytes
+    keys: list[tuple[int, bytes]]
+    version: int
+    inputs: list[Segment]
+    dead: list[bytes]
+    most: int
+
+
 class Wanted(_Message, frozen=True):
     """From a worker: it needs this schema's definition."""
 
@@ -88,6 +106,31 @@ class Counted(_Message, frozen=True):
     """From a worker: so many rows were checked."""
 
     rows: int
+
+
+class Fetch(_Message, frozen=True):
+    """From a worker: it needs these sealed pages."""
+
+    pages: list[PageRef]
+
+
+class Fetched(_Message, frozen=True):
+    """To a worker: the pages that it asked for, in that order."""
+
+    data: list[bytes]
+
+
+class Piece(_Message, frozen=True):
+    """From a worker: the next pages of the merged segment."""
+
+    segment: Segment
+    pages: list[Page]
+
+
+class Merged(_Message, frozen=True):
+    """From a worker: it has handed over all pages of the merged segment."""
+
+    segment: Segment
 
 
 class Found(_Message, frozen=True):
@@ -135,9 +178,14 @@ class Failed(_Message, frozen=True):
         return found
 
 
-Request = Check | Seal
-Answer = Wanted | Counted | Found | Sealed | Failed
+Request = Check | Seal | Merge
+Reply = Definition | Fetched
+ToWorker = Request | Reply
+#: What a worker says on the way, and its last word.
+Said = Wanted | Counted | Fetch | Piece
+Done = Found | Sealed | Merged
+Answer = Said | Done | Failed
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(Check | Seal | Definition).decode
+decode_request = msgspec.msgpack.Decoder(ToWorker).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode

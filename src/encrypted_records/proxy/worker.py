@@ -1,4 +1,4 @@
-"""A worker process: parses, checks and seals for the proxy, on a core of its own.
+"""A worker process: parses, checks, seals and merges for the proxy, on a core of its own.
 
 It is asked over its stdin and answers over its stdout (:mod:`.tasks`), and ends with the proxy,
 since its stdin does. It knows what it is told and no more: it has no environment, opens no
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +25,10 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import Part, PartUpload, PlainRecord
-from encrypted_records.proxy import tasks
+from encrypted_records.proxy import pipes, tasks
 from encrypted_records.proxy.hardening import harden
 from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.worker_merging import merge
 
 log = logging.getLogger(__name__)
 
@@ -44,32 +44,22 @@ def main() -> None:
     handler.setFormatter(logs.formatter("text"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        while (request := _read()) is not None:
-            _write(_answer(tasks.decode_request(request)))
+        while (request := pipes.read()) is not None:
+            pipes.write(_answer(request))
     except BrokenPipeError:
         pass  # the proxy is gone
 
 
-def _read() -> bytes | None:
-    head = sys.stdin.buffer.read(tasks.LENGTH_BYTES)
-    if len(head) < tasks.LENGTH_BYTES:
-        return None
-    return sys.stdin.buffer.read(int.from_bytes(head, "big"))
-
-
-def _write(answer: tasks.Answer) -> None:
-    data = tasks.encode(answer)
-    sys.stdout.buffer.write(len(data).to_bytes(tasks.LENGTH_BYTES, "big"))
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
-def _answer(request: object) -> tasks.Answer:
+def _answer(request: tasks.ToWorker) -> tasks.Answer:
     try:
-        if isinstance(request, tasks.Check):
-            return check(request)
-        assert isinstance(request, tasks.Seal)
-        return seal(request)
+        match request:
+            case tasks.Check():
+                return check(request)
+            case tasks.Seal():
+                return seal(request)
+            case tasks.Merge():
+                return merge(request)
+        raise TypeError("a reply came where a request was due")
     except ErsError as error:
         return tasks.Failed.of(error)
     except BrokenPipeError:
@@ -131,11 +121,7 @@ def check(request: tasks.Check) -> tasks.Found:
     known: list[bytes] = []
 
     def lookup(schema: bytes) -> SchemaDefinition:
-        _write(tasks.Wanted(schema))
-        answer = _read()
-        if answer is None:
-            raise BrokenPipeError
-        found = tasks.decode_request(answer)
+        found = pipes.asked(tasks.Wanted(schema))
         assert isinstance(found, tasks.Definition)
         if found.text is None:
             raise NotFound("there is no such schema, or none that you can reach")
@@ -152,7 +138,7 @@ def check(request: tasks.Check) -> tasks.Found:
         checker.take(blocks)
         if time.monotonic() - last > COUNT_SECONDS:
             last = time.monotonic()
-            _write(tasks.Counted(checker.findings.rows))
+            pipes.write(tasks.Counted(checker.findings.rows))
     found = checker.finish()
     return tasks.Found(
         rows=found.rows,

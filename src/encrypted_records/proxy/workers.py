@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _PIPE_BYTES = 1 << 20
 
 #: Called with what a worker says before its last word; what it returns is the reply.
-Listener = Callable[[tasks.Wanted | tasks.Counted], Awaitable[tasks.Definition | None]]
+Listener = Callable[[tasks.Said], Awaitable[tasks.Reply | None]]
 
 
 class Workers:
@@ -34,9 +34,7 @@ class Workers:
         self._free = asyncio.Semaphore(self.count)
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def run(
-        self, request: tasks.Request, listener: Listener | None = None
-    ) -> tasks.Found | tasks.Sealed:
+    async def run(self, request: tasks.Request, listener: Listener | None = None) -> tasks.Done:
         """What a worker answers.
 
         Raises:
@@ -55,10 +53,13 @@ class Workers:
             except BaseException:
                 _kill(process)  # in the middle of a task it can do no other
                 raise
-            self._idle.append(process)
+            if isinstance(request, tasks.Merge):
+                _kill(process)  # which gives back hundreds of MiB that it would keep
+            else:
+                self._idle.append(process)
         if isinstance(answer, tasks.Failed):
             raise answer.error()
-        assert isinstance(answer, tasks.Found | tasks.Sealed)
+        assert isinstance(answer, tasks.Done)
         return answer
 
     async def _taken(self) -> asyncio.subprocess.Process:
@@ -97,7 +98,7 @@ async def _asked(
     await _send(process, request)
     while True:
         answer: tasks.Answer = tasks.decode_answer(await _received(process))
-        if not isinstance(answer, tasks.Wanted | tasks.Counted):
+        if not isinstance(answer, tasks.Said):
             return answer
         assert listener is not None
         reply = await listener(answer)
@@ -105,9 +106,7 @@ async def _asked(
             await _send(process, reply)
 
 
-async def _send(
-    process: asyncio.subprocess.Process, message: tasks.Request | tasks.Definition
-) -> None:
+async def _send(process: asyncio.subprocess.Process, message: tasks.ToWorker) -> None:
     assert process.stdin is not None
     data = tasks.encode(message)
     process.stdin.write(len(data).to_bytes(tasks.LENGTH_BYTES, "big") + data)
