@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -105,19 +106,24 @@ class Meter:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except FileNotFoundError:
                 continue
-            total += int(fields[11]) + int(fields[12])
+            # With the time of children that have ended; of those that run, their own entry tells.
+            total += sum(map(int, fields[11:15]))
         return total / _TICK
 
     @property
     def both(self) -> float:
         return self.seconds(self.proxy) + self.seconds(self.api)
 
-    def rest(self) -> None:
-        """Wait until neither side works any more."""
-        before, now = 0.0, self.seconds(self.proxy) + self.seconds(self.api)
+    def rest(self) -> float:
+        """Wait until neither side works any more; the most memory that a worker had meanwhile."""
+        before, now = 0.0, self.both
+        most = 0.0
         while now - before > 0.05:
-            time.sleep(1)
-            before, now = now, self.seconds(self.proxy) + self.seconds(self.api)
+            for _ in range(10):
+                time.sleep(0.1)
+                most = max([most, *self.workers_mib()])
+            before, now = now, self.both
+        return most
 
     def peak_mib(self) -> float:
         """The most memory that the proxy has had since :meth:`forget_peak`."""
@@ -128,8 +134,12 @@ class Meter:
         Path(f"/proc/{self.proxy}/clear_refs").write_text("5")
 
     def workers_mib(self) -> list[float]:
-        """The most memory that each of the proxy's workers has ever had."""
-        return sorted(_peak_mib(pid) for pid in descendants(self.proxy))
+        """The most memory that each of the proxy's workers has had."""
+        found = []
+        for pid in descendants(self.proxy):
+            with suppress(FileNotFoundError, ProcessLookupError, StopIteration):  # it has ended
+                found.append(_peak_mib(pid))
+        return sorted(found)
 
 
 def _peak_mib(pid: int) -> float:
@@ -156,10 +166,10 @@ def run(
         if found["status"] in jobs.ENDED:
             break
         time.sleep(0.2)
-    ended, job_mib = time.monotonic(), meter.peak_mib()
+    ended, job_mib, workers = time.monotonic(), meter.peak_mib(), meter.workers_mib()
     meter.forget_peak()
     assert found["status"] == "completed", found
-    meter.rest()
+    merging_mib = meter.rest()
     merged = time.monotonic() - ended
     rate = found["total"] / (ended - began)
     proxy, api = (meter.seconds(root) - then for root, then in
@@ -169,8 +179,9 @@ def run(
         f"  {mib / (ended - began):6.1f} MiB/s  received {received - began:6.1f} s,"
         f" done {ended - began:6.1f} s, merged {merged:6.1f} s later"
         f"  cpu: proxy {proxy:6.1f} s, API {api:6.1f} s"
-        f"  peak: proxy {job_mib:.0f} MiB, merging {meter.peak_mib():.0f} MiB,"
-        f" workers {', '.join(f'{one:.0f}' for one in meter.workers_mib())} MiB\n"
+        f"  peak: proxy {job_mib:.0f} MiB, while merging {meter.peak_mib():.0f} MiB;"
+        f" workers {', '.join(f'{one:.0f}' for one in workers)} MiB,"
+        f" while merging {merging_mib:.0f} MiB\n"
     )
     sys.stdout.flush()
     return ended - began, proxy + api

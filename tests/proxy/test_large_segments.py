@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.merge import Tier
 from tests.support.second_proxy import Proxy, second_proxy
-from tests.support.service import Service
+from tests.support.service import Service, gone
 from tests.support.store import Store, new_store
 
 DEFINITION = {
@@ -156,6 +158,80 @@ def test_a_damaged_page_on_disk_is_fetched_anew(store: Store, run: Run) -> None:
 
     run(fill)
     run(ask)
+
+
+def test_a_merge_with_a_damaged_page_on_disk_fetches_it_anew(store: Store, run: Run) -> None:
+    where = {"field": "city", "op": "eq", "value": "c1"}
+
+    async def merge(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+        await proxy.count(where)
+        stored = proxy.parts.asker._reader._pager._stored
+        damaged = stored._database.execute("UPDATE page SET data = zeroblob(16384)").rowcount
+        assert damaged > 0
+        assert await proxy.merger(*FEW).once(proxy.caller, proxy.state) is not None
+        assert await proxy.count(where) == 2 * (MANY // 7)
+
+    run(merge)
+
+
+def test_a_large_merge_leaves_out_what_was_deleted(store: Store, run: Run) -> None:
+    async def fill(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+
+    async def merge(proxy: Proxy) -> None:
+        assert await proxy.merger(*FEW).once(proxy.caller, proxy.state) is not None
+        sizes = [(one.count, one.purged) for one in proxy.state.ledger.view().segments]
+        assert sorted(sizes) == [(1, 0), (2 * MANY - left_out, left_out)]
+
+    run(fill)
+    where = {"field": "city", "op": "eq", "value": "c1"}
+    left_out = 2 * (MANY // 7)
+    path = f"/api/records/delete/?confirm={left_out}"
+    answer = store.proxy("POST", path, {"schema": store.schema, "where": where})
+    assert answer.status == 200, answer.body
+    run(merge)
+    assert store.search(where, count=True, limit=0)["count"] == 0
+    assert store.search(None, count=True, limit=0)["count"] == 2 * MANY + 1 - left_out
+
+
+def workers() -> list[int]:
+    """Those of the proxy in this process, and of no other."""
+    own = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    children = [int(pid) for listed in own for pid in listed.read_text().split()]
+    return [
+        pid
+        for pid in children
+        if b"encrypted_records.proxy.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_a_merge_whose_worker_is_killed_is_done_by_another(store: Store, run: Run) -> None:
+    async def merge(proxy: Proxy) -> None:
+        for _ in range(2):
+            await proxy.ingest([person(number) for number in range(MANY)])
+        merger, api = proxy.merger(*FEW), proxy.parts.api
+        before = proxy.state.ledger.view()
+
+        original = api.pages
+
+        async def kill(*asked: Any, **known: Any) -> Any:
+            (worker,) = workers()
+            os.kill(worker, signal.SIGKILL)
+            return await original(*asked, **known)
+
+        with mock.patch.object(api, "pages", kill), pytest.raises(Unavailable) as refused:
+            await merger.once(proxy.caller, proxy.state)
+        assert refused.value.reason == "worker_lost"
+        assert proxy.state.ledger.view() == before
+        assert await merger.once(proxy.caller, proxy.state) is not None
+        # One that has merged ends, and its memory with it.
+        assert gone(workers(), within=10)
+
+    run(merge)
+    assert store.search(None, count=True, limit=0)["count"] == 2 * MANY + 1
 
 
 def test_two_mergers_at_once_leave_every_record_in_one_segment(

@@ -46,7 +46,7 @@ class Workers:
             try:
                 answer = await _asked(process, request, listener)
             except (asyncio.IncompleteReadError, ConnectionError):
-                _kill(process)
+                await _end(process)
                 raise Unavailable(
                     "a worker process ended before its work was done", code="worker_lost"
                 ) from None
@@ -54,7 +54,7 @@ class Workers:
                 _kill(process)  # in the middle of a task it can do no other
                 raise
             if isinstance(request, tasks.Merge):
-                _kill(process)  # which gives back hundreds of MiB that it would keep
+                await _end(process)  # which gives back hundreds of MiB that it would keep
             else:
                 self._idle.append(process)
         if isinstance(answer, tasks.Failed):
@@ -80,10 +80,13 @@ class Workers:
     async def close(self) -> None:
         """End the processes that have nothing to do; nobody may be asking."""
         for process in self._idle:
-            _kill(process)
-        for process in self._idle:
-            await process.wait()
+            await _end(process)
         self._idle.clear()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    _kill(process)
+    await process.wait()
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
