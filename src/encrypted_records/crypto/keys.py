@@ -22,6 +22,9 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.errors import DoesNotOpen, KeyMissing
 from encrypted_records.model.definition import FieldSpec
 
+#: Groups whose keys a field remembers.
+_GROUPS_KEPT = 256
+
 
 class _Secret:
     """32 secret bytes that neither ``repr`` nor pickling gives away."""
@@ -165,8 +168,18 @@ class SpoolKey(_Secret):
 class FieldKey(_Secret):
     """Everything about one field, for as long as its type, bounds and precision stay."""
 
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._seals: dict[bytes, SealKey] = {}
+
     def seal(self, group: bytes) -> SealKey:
-        return SealKey(self._derive(fmt.SEAL, group))
+        # Rows of one answer lie in few groups, and deriving takes longer than opening a field.
+        key = self._seals.get(group)
+        if key is None:
+            if len(self._seals) >= _GROUPS_KEPT:
+                self._seals.clear()
+            key = self._seals[group] = SealKey(self._derive(fmt.SEAL, group))
+        return key
 
     def index(self, segment: bytes) -> IndexKey:
         return IndexKey(self._derive(fmt.INDEX, segment))

@@ -236,7 +236,7 @@ class FieldSpec:
             raise ValueRefused(refused.code, detail) from None
         return kept
 
-    @property
+    @cached_property
     def binding(self) -> bytes:
         """SHA-256 over type, minimum, maximum and precision: what constraint 7 fixes into keys.
 

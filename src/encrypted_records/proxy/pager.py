@@ -56,7 +56,10 @@ class Pager:
             DoesNotOpen: the API returned a page that was altered, or another one.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
         """
-        while wanted := await asyncio.to_thread(self._from_here, segments, missing, cost):
+        while unread := self._from_memory(segments, missing, cost):
+            wanted = await asyncio.to_thread(self._from_disk, unread, cost)
+            if not wanted:
+                continue  # directories among them tell which pages are missing now
             refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
             sealed = await self._fetched(caller, state, refs, known=known)
             known = None
@@ -120,27 +123,21 @@ class Pager:
         self._cache.drop(uids)
         self._stored.drop(uids)
 
-    def _from_here(self, segments: Sequence[Opened], missing: Missing, cost: Cost) -> _Wanted:
-        """What memory and disk do not have, of what is missing at first, or then still."""
-        while True:
-            progress = False
-            wanted: _Wanted = []
-            for segment in segments:
-                numbers = missing(segment)
-                if not numbers or not isinstance(segment, PagedSegment):
-                    continue
-                unread = self._from_memory(segment, numbers)
-                left = self._from_disk(segment, unread)
-                cost.pages["memory"] += len(numbers) - len(unread)
-                cost.pages["disk"] += len(unread) - len(left)
-                progress |= len(left) < len(numbers)
+    def _from_memory(self, segments: Sequence[Opened], missing: Missing, cost: Cost) -> _Wanted:
+        """What memory does not have, of what is missing."""
+        unread: _Wanted = []
+        for segment in segments:
+            # What is found here may tell what is missing next.
+            while numbers := missing(segment):
+                assert isinstance(segment, PagedSegment)
+                left = self._not_in_memory(segment, numbers)
+                cost.pages["memory"] += len(numbers) - len(left)
                 if left:
-                    wanted.append((segment, left))
-            # Directories found here tell which data pages are missing, which may be here too.
-            if wanted or not progress:
-                return wanted
+                    unread.append((segment, left))
+                    break
+        return unread
 
-    def _from_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
+    def _not_in_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
         left = set()
         for number in numbers:
             block = self._cache.block(segment.segment.uid, number)
@@ -150,19 +147,22 @@ class Pager:
                 segment.blocks[number] = block
         return left
 
-    def _from_disk(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
-        if not numbers:
-            return numbers
-        uid = segment.segment.uid
-        found = self._stored.get(uid, numbers)
-        left = numbers - found.keys()
-        for number, sealed in found.items():
-            try:
-                self._put(segment, number, sealed)
-            except DoesNotOpen:
-                # Of a damaged file; what the API has may be well.
-                left.add(number)
-        return left
+    def _from_disk(self, unread: _Wanted, cost: Cost) -> _Wanted:
+        """What the disk does not have either."""
+        wanted: _Wanted = []
+        for segment, numbers in unread:
+            found = self._stored.get(segment.segment.uid, numbers)
+            left = numbers - found.keys()
+            for number, sealed in found.items():
+                try:
+                    self._put(segment, number, sealed)
+                except DoesNotOpen:
+                    # Of a damaged file; what the API has may be well.
+                    left.add(number)
+            cost.pages["disk"] += len(numbers) - len(left)
+            if left:
+                wanted.append((segment, left))
+        return wanted
 
     def _put(self, segment: PagedSegment, number: int, sealed: bytes) -> None:
         segment.put(number, sealed)

@@ -19,6 +19,9 @@ from encrypted_records.proxy.cost import Cost
 from encrypted_records.proxy.pager import Missing, Pager
 from encrypted_records.proxy.schemas import SchemaState
 
+#: So many rows are opened sooner than a thread has taken them over.
+FEW_ROWS = 32
+
 
 class Reader:
     def __init__(self, api: Api, cache: SegmentCache, pager: Pager) -> None:
@@ -173,7 +176,10 @@ class Reader:
         for at, row in zip(order, stored, strict=True):
             if (row.group, row.ordinal) != (wanted[at].group, wanted[at].ordinal):
                 raise LogBroken("the API returned another row than it was asked for")
-        opened = await asyncio.to_thread(_open_rows, state, view, stored)
+        if len(stored) <= FEW_ROWS:
+            opened = _open_rows(state, view, stored)
+        else:
+            opened = await asyncio.to_thread(_open_rows, state, view, stored)
         records: list[PlainRecord | None] = [None] * len(wanted)
         for at, record in zip(order, opened, strict=True):
             records[at] = record

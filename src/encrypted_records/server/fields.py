@@ -29,6 +29,14 @@ def new_id() -> str:
     return ids.to_text(ids.new_id())
 
 
+def as_stored(identifier: str) -> bytes:
+    """An id as the database has it; for what is none, what no row has."""
+    try:
+        return ids.from_text(identifier)
+    except Malformed:
+        return b""
+
+
 class ShortIdField(_Column):
     """An identifier as a column."""
 

@@ -22,24 +22,25 @@ class _Compiled:
 
 
 class Prepared:
-    """Rows of a table whose column has a value, the value being given when it is asked.
+    """Rows whose columns have certain values, these being given when it is asked.
 
     Args:
-        make: returns a ``values_list`` queryset; it is called once.
-        column: ``table.column``, of a table that the queryset reads.
+        make: returns a ``values_list`` queryset without parameters; it is called once.
+        columns: each ``table.column``, of a table that the queryset reads.
     """
 
-    def __init__(self, make: Callable[[], QuerySet[Any, Any]], column: str) -> None:
+    def __init__(self, make: Callable[[], QuerySet[Any, Any]], *columns: str) -> None:
         self._make = make
-        self._column = column
+        self._columns = columns
         self._compiled: _Compiled | None = None
 
-    def rows(self, value: bytes) -> list[list[Any]]:
+    def rows(self, *wanted: bytes) -> list[list[Any]]:
+        """The rows in which the columns, in their order, have these values."""
         compiled = self._compiled
         if compiled is None:
             compiled = self._compiled = self._compile()
         with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, [value])
+            cursor.execute(compiled.sql, wanted)
             rows = [list(row) for row in cursor.fetchall()]
         for row in rows:
             for at, functions, expression in compiled.converters:
@@ -48,10 +49,11 @@ class Prepared:
         return rows
 
     def _compile(self) -> _Compiled:
-        condition = f"{self._column} = %s"  # a name of ours, never of a request
-        wanted = self._make().extra(where=[condition], params=[b""])  # noqa: S610
+        # Names of ours, never of a request.
+        conditions = [f"{column} = %s" for column in self._columns]
+        wanted = self._make().extra(where=conditions, params=[b""] * len(conditions))  # noqa: S610
         compiler = wanted.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
-        assert len(parameters) == 1, "the value is the only parameter"
+        assert len(parameters) == len(conditions), "the values are the only parameters"
         converters = compiler.get_converters([column for column, _, _ in compiler.select])
         return _Compiled(sql, tuple((at, *found) for at, found in converters.items()))

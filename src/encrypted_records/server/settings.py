@@ -133,6 +133,7 @@ def _database() -> dict[str, Any]:
         case "postgresql":
             # A server may have gone meanwhile; each request makes sure.
             found["CONN_HEALTH_CHECKS"] = True
+            found["ENGINE"] = "encrypted_records.server.postgres"
             # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
             found["HOST"] = unquote(found.get("HOST", ""))
             found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})

@@ -12,9 +12,9 @@ from datetime import timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
-from encrypted_records.errors import Malformed, NotAuthenticated
-from encrypted_records.model import ids
+from encrypted_records.errors import NotAuthenticated
 from encrypted_records.server.accounts.models import Login, User
+from encrypted_records.server.fields import as_stored
 from encrypted_records.server.prepared import Prepared
 
 
@@ -50,7 +50,7 @@ def find(login_id: object) -> Login | None:
     """The login of that id with its user, while both may be used."""
     if login_id is None:
         return None
-    for row in _by_id.rows(_as_bytes(login_id)):
+    for row in _by_id.rows(as_stored(str(login_id))):
         login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
         login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
         if login.expires > timezone.now() and login.user.is_active:
@@ -59,19 +59,11 @@ def find(login_id: object) -> Login | None:
 
 
 def active_user(user_id: str) -> User | None:
-    for row in _user_by_id.rows(_as_bytes(user_id)):
+    for row in _user_by_id.rows(as_stored(user_id)):
         user = User.from_db(connection.alias, _USER, row)
         if user.is_active:
             return user
     return None
-
-
-def _as_bytes(identifier: object) -> bytes:
-    """An id as the database has it; nothing that is there for what is none."""
-    try:
-        return ids.from_text(str(identifier))
-    except Malformed:
-        return b""
 
 
 def set_password(user: User, password: str, *, keep: Login | None = None) -> None:

@@ -27,7 +27,7 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import store
-from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
+from encrypted_records.server.records.models import CommitLog, RecordGroup
 
 MAX_PAGE_REFS = 4096
 MAX_ROW_REFS = 1000
@@ -82,9 +82,7 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
         NotFound: ``segment_gone``; the schema has no such page, or no longer.
     """
     _limit(wanted, MAX_PAGE_REFS)
-    uids = {ref.segment for ref in wanted}
-    known = IndexSegment.objects.filter(schema=schema, uid__in=uids, staging=None)
-    found = {bytes(uid): (pk, count) for pk, uid, count in known.values_list("pk", "uid", "pages")}
+    found = store.segments_at(schema.uid, {ref.segment for ref in wanted})
     if any(ref.segment not in found or ref.number >= found[ref.segment][1] for ref in wanted):
         raise NotFound(
             "a page is not here, or no longer",
@@ -110,9 +108,7 @@ def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
         NotFound: ``row_gone``; the schema has no such row, or no longer.
     """
     _limit(wanted, MAX_ROW_REFS)
-    uids = {ref.group for ref in wanted}
-    known = RecordGroup.objects.filter(schema=schema, uid__in=uids, staging=None)
-    found = {bytes(uid): (pk, count) for pk, uid, count in known.values_list("pk", "uid", "count")}
+    found = store.groups_at(schema.uid, {ref.group for ref in wanted})
     if any(ref.group not in found or ref.ordinal >= found[ref.group][1] for ref in wanted):
         raise NotFound(
             "a row is not here, or no longer", code="row_gone", hint="read the manifest again"

@@ -2,11 +2,13 @@
 
 Callers check everything and hold the transaction; nothing here decides. Groups and segments are
 named by their numbers in the database, and the caller has seen to it that the user reaches them.
+Those numbers are asked for in SQL too, since every question asks, and writing such a query takes
+the ORM longer than the database takes to answer it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -97,6 +99,32 @@ def _insert(table: _Table, rows: Iterable[tuple[Any, ...]]) -> None:
                     copy.write_row(row)
         else:
             cursor.executemany(table.insert, list(rows))
+
+
+def groups_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
+    """By uid, the number of each visible group of a schema, and how many rows it has."""
+    return _named("uid, id, count", "record_group", schema, uids)
+
+
+def segments_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
+    """By uid, the number of each visible segment of a schema, and how many pages it has."""
+    return _named("uid, id, pages", "index_segment", schema, uids)
+
+
+def _named(
+    columns: str, table: str, schema: bytes, uids: Collection[bytes]
+) -> dict[bytes, tuple[int, int]]:
+    found: dict[bytes, tuple[int, int]] = {}
+    for some in cut(list(uids)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = (
+            f"SELECT {columns} FROM {table}"  # noqa: S608  no input
+            f" WHERE schema_id = %s AND uid IN ({marks}) AND staging_id IS NULL"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [schema, *some])
+            found |= {bytes(uid): (number, count) for uid, number, count in cursor.fetchall()}
+    return found
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:

@@ -50,7 +50,7 @@ def _user(request: Request) -> User:
 
 def _schema(request: Request, schema_id: str) -> Schema:
     """The schema whose data is read by this request."""
-    schema = access.find(access.schemas(_user(request)), schema_id)
+    schema = access.data_of(_user(request), schema_id)
     _note_reading(_user(request), schema)
     return schema
 
@@ -117,7 +117,9 @@ class Staging(APIView):
         upload = wire.decode_part(_frames(request))
         if upload.part.groups:
             _require_own(request, upload.part.staging)
-        new = staging.add(_user(request), _schema(request, schema_id), upload)
+        # As a whole and at once: what it brings is held against the definition.
+        schema = access.find(access.schemas(_user(request)), schema_id)
+        new = staging.add(_user(request), schema, upload)
         return HttpResponse(status=201 if new else 200)
 
 

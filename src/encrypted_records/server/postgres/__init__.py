@@ -1,0 +1,1 @@
+"""Django's backend for PostgreSQL, with one question less for every request."""
