@@ -22,3 +22,4 @@ def test_a_bitmap_has_exactly_its_rows(count: int, span: int) -> None:
         assert found == BitMap(rows.tolist())
         assert np.array_equal(ordinals(found), np.sort(rows))
         assert BitMap.deserialize(found.serialize()) == found
+        assert bitmap(*np.array_split(rows, 3)) == found

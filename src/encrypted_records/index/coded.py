@@ -50,7 +50,7 @@ class Coded:
         return self.keys.nbytes + self.codes.nbytes + self.counts.nbytes
 
     def of(self, rows: Ordinals) -> Ordinals:
-        return self.codes[rows]
+        return self.codes.take(rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -94,6 +94,9 @@ class Lookup(Protocol):
     def rows(self, first: int, last: int) -> Ordinals:
         """The rows of the present entries first..last-1."""
 
+    def pieces(self, first: int, last: int) -> list[Ordinals]:
+        """The same rows as they lie in pages, for whoever need not have them in one piece."""
+
     def entries(self, first: int, last: int) -> list[Block]:
         """The present entries first..last-1, at least one."""
 
@@ -140,6 +143,9 @@ class Column:
     def rows(self, first: int, last: int) -> Ordinals:
         """The rows of ``keys[first:last]``."""
         return self.ordinals[self.absent + first : self.absent + last]
+
+    def pieces(self, first: int, last: int) -> list[Ordinals]:
+        return [self.rows(first, last)]
 
     def entries(self, first: int, last: int) -> list[Block]:
         keys = self.keys[first:last]

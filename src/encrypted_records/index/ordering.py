@@ -135,8 +135,9 @@ class _Level:
         keys, codes = coding.keys, part.codes(one.field)
         #: ranks of several different keys
         self.mixed: set[int] = set()
-        of_key: Ranks = 2 * np.arange(1, len(keys) + 1)
         by_class = keys
+        # A key's rank is twice its code, found without a table of keys, which may be millions.
+        self.ranks: Ranks = 2 * codes.astype(np.int64)
         if coding.long:
             by_class = classes(keys)
             new = np.ones(len(keys), np.bool_)
@@ -144,7 +145,7 @@ class _Level:
             of_key = 2 * np.cumsum(new)
             self.mixed = set(of_key[~new].tolist())
             by_class = by_class[new]
-        self.ranks: Ranks = np.concatenate((np.zeros(1, np.int64), of_key))[codes]
+            self.ranks = np.concatenate((np.zeros(1, np.int64), of_key))[codes]
         #: rows of the class of ``after`` with another key than its
         self.unlike = np.zeros(len(part), np.bool_)
         self.after = 0

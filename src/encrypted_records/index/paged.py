@@ -137,11 +137,14 @@ class PagedColumn:
 
     def rows(self, first: int, last: int) -> Ordinals:
         """The rows of the present entries first..last-1."""
-        found = [np.zeros(0, np.uint32)]
+        return np.concatenate([np.zeros(0, np.uint32), *self.pieces(first, last)])
+
+    def pieces(self, first: int, last: int) -> list[Ordinals]:
+        found = []
         for page in self.directory.holding(first, last):
             begin = self.directory.start(page) - self.absent
             found.append(self._block(page).ordinals[max(0, first - begin) : last - begin])
-        return np.concatenate(found)
+        return found
 
     def entries(self, first: int, last: int) -> list[Block]:
         found = []

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-import numpy as np
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
@@ -178,8 +178,8 @@ def _positions(column: Lookup, found: Sequence[Span]) -> Iterator[tuple[int, int
 
 
 def _rows(column: Lookup, found: Sequence[Span]) -> BitMap:
-    held = [column.rows(first, last) for first, last in _positions(column, found)]
-    return bitmap(np.concatenate([np.zeros(0, np.uint32), *held]))
+    held = [column.pieces(first, last) for first, last in _positions(column, found)]
+    return bitmap(*chain.from_iterable(held))
 
 
 def _combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:

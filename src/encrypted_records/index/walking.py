@@ -209,8 +209,7 @@ class _Way:
     def _among(self, blocks: Sequence[Block]) -> BitMap:
         """The rows of the answer in ``blocks``, which are kept for their keys."""
         self.blocks += blocks
-        rows = [np.zeros(0, np.uint32), *(block.ordinals for block in blocks)]
-        return bitmap(np.concatenate(rows)) & self.asked.among
+        return bitmap(*(block.ordinals for block in blocks)) & self.asked.among
 
     def _coding(self, found: BitMap) -> Few:
         wanted = ordinals(found)
