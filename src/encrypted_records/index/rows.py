@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives import hashes
 
@@ -14,21 +14,24 @@ from encrypted_records.model.records import Group, PlainRecord, RowBatch, Sealed
 
 
 def seal_group(
-    key: SchemaKey, definition: SchemaDefinition, records: Sequence[PlainRecord]
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    identities: Sequence[tuple[bytes, int]],
+    columns: Mapping[str, Sequence[Value]],
 ) -> tuple[Group, RowBatch]:
-    """Seal up to 2**20 records as one group; a record's ordinal is its place in ``records``.
+    """Seal up to 2**20 records as one group; a record's ordinal is its place in ``identities``.
 
     Every field of the definition is sealed in every row, absent ones too, so that absence does
     not show.
+
+    Args:
+        identities: id and version of each record.
+        columns: of every field of the definition, as each record has it; None where absent.
     """
     where = sealing.place(key)
-    contexts = [sealing.record_context(where, one.record_id, one.version) for one in records]
+    contexts = [sealing.record_context(where, *identity) for identity in identities]
     names = list(definition.fields)
-    every = [record.data for record in records]
-    plain = [
-        values.encode_column(spec, [data.get(name) for data in every])
-        for name, spec in definition.fields.items()
-    ]
+    plain = [values.encode_column(definition.fields[name], columns[name]) for name in names]
     uid = key.uids.uid(_content_digest(contexts, names, plain))
     sealed = [
         sealing.seal_column(
@@ -37,8 +40,8 @@ def seal_group(
         for name, column in zip(names, plain, strict=True)
     ]
     rows = [
-        SealedRow(record.record_id, record.version, list(fields))
-        for record, fields in zip(records, zip(*sealed, strict=True), strict=True)
+        SealedRow(record_id, version, list(fields))
+        for (record_id, version), fields in zip(identities, zip(*sealed, strict=True), strict=True)
     ]
     return Group(uid, key.version, len(rows), names), RowBatch(uid, 0, rows)
 

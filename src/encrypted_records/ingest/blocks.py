@@ -7,6 +7,7 @@ the records that it is to seal without reading what comes before them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,13 +49,59 @@ class Block:
     place: Place
     records: list[RawRecord | BadRow]
 
+    @property
+    def count(self) -> int:
+        return len(self.records)
+
+    def part(self, first: int, last: int) -> Block:
+        """Those of its records that are numbered ``first`` to ``last``."""
+        begin = max(0, first - self.place.row)
+        end = max(0, last + 1 - self.place.row)
+        row = self.place.row + begin
+        return Block(Place(self.place.offset, row), self.records[begin:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A block of ``count`` CSV rows by column: the text of each cell, None where it is absent.
+
+    Every row is sound CSV of the header's width; of what is in its cells nothing is known.
+    """
+
+    place: Place
+    schema: Any
+    columns: dict[str, Sequence[str | None]]
+    count: int
+
+    @property
+    def records(self) -> list[RawRecord | BadRow]:
+        """The same row by row, as any other block has them."""
+        names = tuple(self.columns)
+        return [
+            RawRecord(
+                row,
+                self.schema,
+                {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None},
+            )
+            for row, cells in enumerate(zip(*self.columns.values(), strict=True), self.place.row)
+        ]
+
+    def part(self, first: int, last: int) -> Table:
+        """Those of its rows that are numbered ``first`` to ``last``; its place stays a block's."""
+        begin = max(0, first - self.place.row)
+        end = max(begin, min(self.count, last + 1 - self.place.row))
+        columns = {name: cells[begin:end] for name, cells in self.columns.items()}
+        return Table(
+            Place(self.place.offset, self.place.row + begin), self.schema, columns, end - begin
+        )
+
 
 class Parser(Protocol):
     """Bytes in, blocks out. A flaw that leaves unclear where the next record begins is raised."""
 
-    def feed(self, data: bytes) -> list[Block]: ...
+    def feed(self, data: bytes) -> Sequence[Block | Table]: ...
 
-    def finish(self) -> list[Block]:
+    def finish(self) -> Sequence[Block | Table]:
         """The last blocks, when no more bytes come."""
         ...
 

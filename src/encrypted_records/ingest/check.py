@@ -7,12 +7,13 @@ memory and a request's size are, whatever an upload holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput, Flaw, NotFound
-from encrypted_records.ingest.blocks import BadRow, Block, Place, RawRecord
+from encrypted_records.ingest.blocks import BadRow, Block, Place, RawRecord, Table
 from encrypted_records.ingest.parse_csv import typed
+from encrypted_records.ingest.tables import Values, accepted_columns
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition, Value
@@ -126,6 +127,29 @@ def accept(
     return flaws or Accepted(schema, definition, data)
 
 
+@dataclass(frozen=True, slots=True)
+class AcceptedTable:
+    """Records that can all be stored, by column; columns of absent fields are left out."""
+
+    schema: bytes
+    definition: SchemaDefinition
+    columns: Mapping[str, Values]
+    count: int
+
+
+def accept_table(schemas: Schemas, block: Block | Table) -> AcceptedTable | None:
+    """A table's records as they will be stored; None for other blocks, and where one of its rows
+    may not fit, which :func:`accept` of each then says."""
+    if not isinstance(block, Table):
+        return None
+    found = schemas.of(RawRecord(block.place.row, block.schema, {}))
+    if isinstance(found, Flaw):
+        return None
+    schema, definition = found
+    columns = accepted_columns(definition, block)
+    return None if columns is None else AcceptedTable(schema, definition, columns, block.count)
+
+
 class Checker:
     """Takes blocks in their order; ``findings`` then says what was found."""
 
@@ -136,8 +160,12 @@ class Checker:
         self._begun: tuple[Place, int] | None = None
         self._cells = 0
 
-    def take(self, blocks: Iterable[Block]) -> None:
+    def take(self, blocks: Iterable[Block | Table]) -> None:
         for block in blocks:
+            found = accept_table(self._schemas, block)
+            if found is not None:
+                self._rows(block.place, len(found.definition.fields), found.count)
+                continue
             for record in block.records:
                 self._record(block.place, record)
 
@@ -146,25 +174,40 @@ class Checker:
         return self.findings
 
     def _record(self, place: Place, record: RawRecord | BadRow) -> None:
-        found = self.findings
         outcome = accept(self._schemas, record, text=self._text)
         cells = 0
         if isinstance(outcome, Accepted):
             cells = len(outcome.definition.fields)
         else:
             self._note(outcome)
+        self._begin(place, record.row, cells)
+        self._cells += cells
+        self.findings.rows = record.row
+
+    def _rows(self, place: Place, cells: int, count: int) -> None:
+        """As :meth:`_record` of ``count`` good rows from ``place`` on, of so many cells each."""
+        row, end = place.row, place.row + count
+        while row < end:
+            _, first = self._begin(place, row, cells)
+            fit = min(CHUNK_RECORDS - (row - first), (CHUNK_CELLS - self._cells) // cells)
+            some = min(end - row, max(1, fit))
+            self._cells += some * cells
+            row += some
+            self.findings.rows = row - 1
+
+    def _begin(self, place: Place, row: int, cells: int) -> tuple[Place, int]:
+        """See to it that a chunk is begun that has room for the next row."""
         if self._begun is not None:
             began, first = self._begun
             if (
-                record.row - first >= CHUNK_RECORDS
+                row - first >= CHUNK_RECORDS
                 or self._cells + cells > CHUNK_CELLS
                 or place.offset - began.offset >= CHUNK_BYTES
             ):
                 self._close()
         if self._begun is None:
-            self._begun = place, record.row
-        self._cells += cells
-        found.rows = record.row
+            self._begun = place, row
+        return self._begun
 
     def _note(self, flaws: Sequence[Flaw]) -> None:
         found = self.findings

@@ -21,6 +21,7 @@ from encrypted_records.ingest.blocks import (
     Block,
     Place,
     RawRecord,
+    Table,
     bad_row,
     record_too_large,
 )
@@ -129,7 +130,7 @@ class CsvParser:
         self._buffer = b""
         self._wait = BLOCK_BYTES
 
-    def feed(self, data: bytes) -> list[Block]:
+    def feed(self, data: bytes) -> Sequence[Block | Table]:
         """
         Raises:
             TooLarge: a row does not end where one must.
@@ -139,15 +140,21 @@ class CsvParser:
             return self._take(final=False)
         return []
 
-    def finish(self) -> list[Block]:
+    def finish(self) -> Sequence[Block | Table]:
         """
         Raises:
             Malformed: the last row ends inside quotes.
         """
         return self._take(final=True)
 
-    def _take(self, *, final: bool) -> list[Block]:
+    def _take(self, *, final: bool) -> Sequence[Block | Table]:
         end = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
+        table = self._table(self._buffer[:end])
+        if table is not None:
+            self._buffer = self._buffer[end:]
+            self._place = Place(self._place.offset + end, self._place.row + table.count)
+            self._wait = BLOCK_BYTES
+            return [table]
         place, size, lines = self._place, 0, []
         for line in _whole_lines(self._buffer[:end]):
             size += len(line)
@@ -167,6 +174,26 @@ class CsvParser:
         if len(self._buffer) > MAX_RECORD_BYTES:
             raise record_too_large(self._place.row)
         return [Block(place, records)] if records else []
+
+    def _table(self, rows: bytes) -> Table | None:
+        """Rows by column, where no cell is quoted and nothing is wrong with their form."""
+        if b'"' in rows:
+            return None
+        try:
+            text = rows.decode()
+        except UnicodeDecodeError:
+            return None
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+            if "\r" in text:
+                return None
+        cells = [line.split(",") for line in text.split("\n") if line]
+        if set(map(len, cells)) != {len(self._names)}:
+            return None
+        columns: dict[str, Sequence[str | None]] = {}
+        for name, column in zip(self._names, zip(*cells, strict=True), strict=True):
+            columns[name] = [cell or None for cell in column] if "" in column else column
+        return Table(self._place, self._schema, columns, len(cells))
 
     def _record(self, row: int, line: bytes) -> RawRecord | BadRow:
         try:
@@ -191,10 +218,11 @@ def typed(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, A
     """The values of a row: text of numeric fields as a number, where it is one in plain decimal
     notation, and otherwise as it came, for validation to refuse."""
     numeric = definition.numeric
-    return {name: _number(text) if name in numeric else text for name, text in cells.items()}
+    return {name: as_number(text) if name in numeric else text for name, text in cells.items()}
 
 
-def _number(text: str) -> int | Decimal | str:
+def as_number(text: str) -> int | Decimal | str:
+    """A number in plain decimal notation; any other text as it is."""
     if len(text) > MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
         return text
     return Decimal(text) if "." in text else int(text)

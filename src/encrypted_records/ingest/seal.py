@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from encrypted_records.index import columns, rows
 from encrypted_records.index.building import STANDARD, Builder, Limits, Shell
 from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.segments import Built
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.records import (
     MAX_GROUP_RECORDS,
     CommitUpload,
@@ -39,20 +39,36 @@ def seal_group(
     records: Sequence[PlainRecord],
     limits: Limits = STANDARD,
 ) -> SealedGroup:
-    """``records`` (1 to 2**20) as one group with its segment.
+    """``records`` (1 to 2**20) as one group with its segment; see :func:`seal_columns`."""
+    identities = [(record.record_id, record.version) for record in records]
+    every = [record.data for record in records]
+    values = {name: [data.get(name) for data in every] for name in definition.fields}
+    return seal_columns(key, tails, definition, identities, values, limits)
+
+
+def seal_columns(
+    key: SchemaKey,
+    tails: SchemaKey,
+    definition: SchemaDefinition,
+    identities: Sequence[tuple[bytes, int]],
+    values: Mapping[str, Sequence[Value]],
+    limits: Limits = STANDARD,
+) -> SealedGroup:
+    """Records (1 to 2**20) as one group with its segment.
 
     Args:
         key: the newest of the schema's keys.
         tails: the one whose tails are in the index, as :attr:`Ledger.tails` says.
+        identities: id and version of each record.
+        values: of every field of the definition, as each record has it; None where absent.
     """
-    assert 0 < len(records) <= MAX_GROUP_RECORDS
-    group, batch = rows.seal_group(key, definition, records)
-    shell = Shell(groups=[(group.uid, 0)], rows=np.arange(len(records), dtype=np.uint32))
+    count = len(identities)
+    assert 0 < count <= MAX_GROUP_RECORDS
+    group, batch = rows.seal_group(key, definition, identities, values)
+    shell = Shell(groups=[(group.uid, 0)], rows=np.arange(count, dtype=np.uint32))
     builder = Builder(key, definition, shell, limits)
-    every = [record.data for record in records]
     for name, spec in definition.fields.items():
-        values = [data.get(name) for data in every]
-        builder.add(name, columns.build(spec, tails.field(spec), values))
+        builder.add(name, columns.build(spec, tails.field(spec), values[name]))
     return SealedGroup(group, batch, builder.finish())
 
 

@@ -1,0 +1,135 @@
+"""Rows by column or one by one: the same records, the same flaws, the same chunks."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.errors import Malformed
+from encrypted_records.ingest import check, parse_csv
+from encrypted_records.ingest.blocks import Block, Place, Table
+from encrypted_records.ingest.check import Accepted, Checker, Findings, Schemas, accept
+from encrypted_records.ingest.parse_csv import CsvParser, Header
+from encrypted_records.ingest.tables import Columns
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import ID_BYTES
+
+DEFINITION = parse_definition(
+    b"""{"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string"},
+        "code": {"type": "string", "maxLength": 3},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "count": {"type": "integer", "minimum": -99, "maximum": 9999},
+        "even": {"type": "integer", "minimum": 0, "maximum": 100, "multipleOf": 2},
+        "price": {"type": "number", "minimum": 0, "maximum": 1000, "precision": 2}}}"""
+)
+SCHEMA = bytes(ID_BYTES)
+#: What is right in one column is wrong in another; some is wrong everywhere.
+PLAIN = "a b ab word 0 -0 7 12 -12 007 100 10000 1.5 12.345 +1 1_0 --1 1- - 1e3 é é ٣ ½".split()
+CELLS = st.sampled_from([*PLAIN, "", " 1", "1 ", '"q"', '"a,b"', "a\rb"])
+USUAL = {
+    "name": st.sampled_from(["Ann", "Bob", "Zoë"]),
+    "code": st.sampled_from(["", "abc"]),
+    "kind": st.sampled_from(["a", "b"]),
+    "count": st.integers(-99, 9999).map(str),
+    "even": st.sampled_from(["", "0", "42"]),
+    "price": st.sampled_from(["0", "9.99", "1000"]),
+}
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[Header, bytes]:
+    """A header and the rows below it: mostly sound, of a few rows with anything in them."""
+    names = draw(st.permutations(list(USUAL)))[: draw(st.integers(1, len(USUAL)))]
+    rows = draw(st.lists(st.tuples(*(USUAL[name] for name in names)), max_size=12))
+    lines = [list(row) for row in rows]
+    for _ in range(draw(st.integers(0, 2)) if lines else 0):
+        line = draw(st.sampled_from(lines))
+        line[draw(st.integers(0, len(names) - 1))] = draw(CELLS)
+    if lines and draw(st.integers(0, 9)) == 0:
+        draw(st.sampled_from(lines)).append(draw(st.sampled_from(["", "more"])))
+    end = draw(st.sampled_from(["\n", "\r\n", "\n\n"]))
+    text = "".join(",".join(line) + end for line in lines)
+    if draw(st.booleans()):
+        text = text.removesuffix(end)
+    return Header(tuple(names), None, 0), text.encode()
+
+
+def parsed(header: Header, rows: bytes, piece: int) -> list[Block | Table]:
+    blocks: list[Block | Table] = []
+    with mock.patch.object(parse_csv, "BLOCK_BYTES", piece):
+        parser = CsvParser(header, Place(0, 1))
+        for at in range(0, len(rows), piece):
+            blocks += parser.feed(rows[at : at + piece])
+        return [*blocks, *parser.finish()]
+
+
+def by_row(header: Header, rows: bytes, piece: int) -> list[Block | Table]:
+    with mock.patch.object(CsvParser, "_table", return_value=None):
+        return parsed(header, rows, piece)
+
+
+def schemas() -> Schemas:
+    return Schemas(lambda _: DEFINITION, named=SCHEMA)
+
+
+def findings(blocks: list[Block | Table]) -> Findings:
+    checker = Checker(schemas(), text=True)
+    checker.take(blocks)
+    return checker.finish()
+
+
+def gathered(blocks: list[Block | Table], first: int, last: int) -> tuple[int, object]:
+    """What is stored of the rows ``first`` to ``last``."""
+    found, known = Columns(DEFINITION), schemas()
+    for block in blocks:
+        part = block.part(first, last)
+        table = check.accept_table(known, part)
+        if table is not None:
+            found.extend(table.columns, table.count)
+            continue
+        for record in part.records:
+            row = accept(known, record, text=True)
+            if isinstance(row, Accepted):
+                found.add(row.data)
+    return found.count, found.values
+
+
+@given(files(), st.integers(1, 200), st.integers(1, 9), st.integers(6, 40), st.data())
+def test_both_ways_find_and_store_the_same(
+    file: tuple[Header, bytes], piece: int, most: int, cells: int, data: st.DataObject
+) -> None:
+    try:
+        rows = by_row(*file, piece)
+    except Malformed:
+        with pytest.raises(Malformed):
+            parsed(*file, piece)
+        return
+    blocks = parsed(*file, piece)
+    assert [one.place for one in blocks] == [one.place for one in rows]
+    assert [one.records for one in blocks] == [one.records for one in rows]
+    with (
+        mock.patch.object(check, "CHUNK_RECORDS", most),
+        mock.patch.object(check, "CHUNK_CELLS", cells),
+    ):
+        assert findings(blocks) == findings(rows)
+    last = sum(block.count for block in blocks)
+    begin = data.draw(st.integers(1, last + 1))
+    end = data.draw(st.integers(begin, last + 1))
+    assert gathered(blocks, begin, end) == gathered(rows, begin, end)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_sound_rows_without_quotes_go_by_column(end: str) -> None:
+    header = Header(("name", "count", "price", "code"), None, 0)
+    rows = end.join(["Ann,1,2.50,", "", "Zoë,-7,0,abc", ""]).encode()
+    (table,) = parsed(header, rows, 1000)
+    assert isinstance(table, Table)
+    assert findings([table]).rows == 2
+    accepted = check.accept_table(schemas(), table)
+    assert accepted is not None
+    assert list(accepted.columns["count"]) == [1, -7]
+    assert list(accepted.columns["code"]) == [None, "abc"]
