@@ -29,7 +29,7 @@ DEFINITION = parse_definition(
 SCHEMA = bytes(ID_BYTES)
 #: What is right in one column is wrong in another; some is wrong everywhere.
 PLAIN = "a b ab word 0 -0 7 12 -12 007 100 10000 1.5 12.345 +1 1_0 --1 1- - 1e3 é é ٣ ½".split()
-CELLS = st.sampled_from([*PLAIN, "", " 1", "1 ", '"q"', '"a,b"', "a\rb"])
+CELLS = [*PLAIN, "", "-100", " 1", "1 ", '"q"', '"a,b"', "a\rb"]
 USUAL = {
     "name": st.sampled_from(["Ann", "Bob", "Zoë"]),
     "code": st.sampled_from(["", "abc"]),
@@ -48,7 +48,7 @@ def files(draw: st.DrawFn) -> tuple[Header, bytes]:
     lines = [list(row) for row in rows]
     for _ in range(draw(st.integers(0, 2)) if lines else 0):
         line = draw(st.sampled_from(lines))
-        line[draw(st.integers(0, len(names) - 1))] = draw(CELLS)
+        line[draw(st.integers(0, len(names) - 1))] = draw(st.sampled_from(CELLS))
     if lines and draw(st.integers(0, 9)) == 0:
         draw(st.sampled_from(lines)).append(draw(st.sampled_from(["", "more"])))
     end = draw(st.sampled_from(["\n", "\r\n", "\n\n"]))
@@ -98,28 +98,41 @@ def gathered(blocks: list[Block | Table], first: int, last: int) -> tuple[int, o
     return found.count, found.values
 
 
+def check_both_ways(header: Header, rows: bytes, piece: int, first: int, last: int) -> None:
+    one_by_one, blocks = by_row(header, rows, piece), parsed(header, rows, piece)
+    assert [one.place for one in blocks] == [one.place for one in one_by_one]
+    assert [one.records for one in blocks] == [one.records for one in one_by_one]
+    assert findings(blocks) == findings(one_by_one)
+    assert gathered(blocks, first, last) == gathered(one_by_one, first, last)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("name", USUAL)
+def test_any_cell_in_any_column_is_taken_or_refused_alike(name: str, cell: str) -> None:
+    header = Header(tuple(USUAL), None, 0)
+    usual = dict(zip(USUAL, ["Ann", "abc", "a", "-7", "42", "9.99"], strict=True))
+    rows = [usual, usual | {name: cell}, usual]
+    text = "".join(",".join(row.values()) + "\n" for row in rows)
+    check_both_ways(header, text.encode(), 1000, 1, 3)
+
+
 @given(files(), st.integers(1, 200), st.integers(1, 9), st.integers(6, 40), st.data())
 def test_both_ways_find_and_store_the_same(
     file: tuple[Header, bytes], piece: int, most: int, cells: int, data: st.DataObject
 ) -> None:
     try:
-        rows = by_row(*file, piece)
+        rows = sum(block.count for block in by_row(*file, piece))
     except Malformed:
         with pytest.raises(Malformed):
             parsed(*file, piece)
         return
-    blocks = parsed(*file, piece)
-    assert [one.place for one in blocks] == [one.place for one in rows]
-    assert [one.records for one in blocks] == [one.records for one in rows]
+    begin = data.draw(st.integers(1, rows + 1))
+    end = data.draw(st.integers(begin, rows + 1))
     with (
         mock.patch.object(check, "CHUNK_RECORDS", most),
         mock.patch.object(check, "CHUNK_CELLS", cells),
     ):
-        assert findings(blocks) == findings(rows)
-    last = sum(block.count for block in blocks)
-    begin = data.draw(st.integers(1, last + 1))
-    end = data.draw(st.integers(begin, last + 1))
-    assert gathered(blocks, begin, end) == gathered(rows, begin, end)
+        check_both_ways(*file, piece, begin, end)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
