@@ -17,7 +17,7 @@ from encrypted_records.index.columns import Column
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition import FieldType
 from encrypted_records.model.records import CommitUpload
-from encrypted_records.model.shapes import is_sealed_field
+from encrypted_records.model.shapes import are_sealed_fields
 from encrypted_records.model.wire import decode_commit_body
 from tests.index.strategies import accepted, definition_texts
 from tests.index.world import World
@@ -104,7 +104,7 @@ def test_every_sealed_field_has_a_shape_that_the_api_accepts(
     world = World(text)
     for row in sealed(world, one).rows[0].rows:
         for spec, field in zip(world.definition.fields.values(), row.fields, strict=True):
-            assert is_sealed_field(field, spec.type)
+            assert are_sealed_fields([field], spec.type)
 
 
 TEXT = '{"type": "object", "properties": {"a": {"type": "string"}}}'

@@ -10,7 +10,7 @@ from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec
 from encrypted_records.model.shapes import (
     TAG_BYTES,
     is_padded_length,
-    is_sealed_field,
+    are_sealed_fields,
     padded_length,
 )
 
@@ -36,7 +36,7 @@ def test_lengths_of_long_strings_fall_into_few_classes() -> None:
 def test_the_sealed_length_shows_the_class_and_nothing_else(text: str) -> None:
     plain = encode(TEXT, text)
     assert len(plain) == 1 + padded_length(len(text.encode()) + 1)
-    assert is_sealed_field(b"\x01" + plain + bytes(TAG_BYTES), "string")
+    assert are_sealed_fields([b"\x01" + plain + bytes(TAG_BYTES)], "string")
 
 
 def test_absence_has_the_length_of_the_smallest_class() -> None:
@@ -44,11 +44,15 @@ def test_absence_has_the_length_of_the_smallest_class() -> None:
 
 
 def test_only_the_lengths_and_version_of_our_format_are_sealed_fields() -> None:
-    numbers = {size for size in range(200) if is_sealed_field(b"\x01" + bytes(size), "integer")}
-    texts = {size for size in range(200) if is_sealed_field(b"\x01" + bytes(size), "string")}
+    numbers = {size for size in range(200) if are_sealed_fields([b"\x01" + bytes(size)], "integer")}
+    texts = {size for size in range(200) if are_sealed_fields([b"\x01" + bytes(size)], "string")}
     assert numbers == {9 + 16}
     assert texts == {1 + 16 + size for size in (16, 32, 48, 64, *range(72, 129, 8), 144, 160, 176)}
-    assert not is_sealed_field(b"", "string")
-    assert not is_sealed_field(b"\x01", "number")
-    assert not is_sealed_field(b"\x02" + bytes(25), "number")
+    assert not are_sealed_fields([b""], "string")
+    assert not are_sealed_fields([b"\x01"], "number")
+    assert not are_sealed_fields([b"\x02" + bytes(25)], "number")
+    good, other = b"\x01" + bytes(25), b"\x02" + bytes(25)
+    assert are_sealed_fields([good, good], "number")
+    assert not are_sealed_fields([good, other], "number")
+    assert not are_sealed_fields([good, good + bytes(1)], "number")
     assert not is_padded_length(0)

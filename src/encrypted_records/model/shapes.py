@@ -6,10 +6,13 @@ a ciphertext of this format is stored. The proxy seals to the same lengths.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from encrypted_records.model.definition import FieldType
 
 #: First byte of every sealed field and page.
 SEAL_VERSION = 1
+_VERSION = bytes((SEAL_VERSION,))
 TAG_BYTES = 16
 #: A type byte and a 64-bit number.
 NUMBER_PLAIN_BYTES = 9
@@ -35,11 +38,17 @@ def is_padded_length(size: int) -> bool:
     return size > 0 and padded_length(size) == size
 
 
-def is_sealed_field(sealed: bytes, kind: FieldType) -> bool:
-    """Whether ``sealed`` has the version byte and a length that a field of ``kind`` can have."""
-    if not sealed or sealed[0] != SEAL_VERSION:
-        return False
-    plain = len(sealed) - 1 - TAG_BYTES
+def are_sealed_fields(column: Sequence[bytes], kind: FieldType) -> bool:
+    """Whether all have the version byte and a length that a field of ``kind`` can have.
+
+    By column, since a column of thousands has few lengths.
+    """
+    begins = {sealed[:1] for sealed in column}
+    return begins <= {_VERSION} and all(_is_length(size, kind) for size in set(map(len, column)))
+
+
+def _is_length(size: int, kind: FieldType) -> bool:
+    plain = size - 1 - TAG_BYTES
     if kind == "string":
         return is_padded_length(plain - 1)
     return plain == NUMBER_PLAIN_BYTES

@@ -25,7 +25,7 @@ from encrypted_records.model.records import (
     SealedRow,
     Segment,
 )
-from encrypted_records.model.shapes import SEAL_VERSION, TAG_BYTES, is_sealed_field
+from encrypted_records.model.shapes import SEAL_VERSION, TAG_BYTES, are_sealed_fields
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def check_sealed(checked: Checked, definition: SchemaDefinition) -> None:
     """
     for group in checked.body.groups:
         kinds = _kinds(group, definition)
-        for row in checked.rows[group.uid]:
-            _check_row(row, kinds)
+        _check_rows(checked.rows[group.uid], kinds)
 
 
 def check_part(upload: PartUpload, definition: SchemaDefinition) -> None:
@@ -118,9 +117,9 @@ def check_part(upload: PartUpload, definition: SchemaDefinition) -> None:
             0 < len(batch.rows) <= counts[batch.group] - batch.first,
             "a batch has no rows, or more than its group",
         )
-        for row in batch.rows:
-            require(row.version == 1, "a staged row is of another version than 1")
-            _check_row(row, kinds[batch.group])
+        versions = {row.version for row in batch.rows}
+        require(versions == {1}, "a staged row is of another version than 1")
+        _check_rows(batch.rows, kinds[batch.group])
     for page in upload.pages:
         segment = segments.get(page.segment)
         if segment is None:
@@ -141,10 +140,11 @@ def _kinds(group: Group, definition: SchemaDefinition) -> list[FieldType]:
     return [definition.fields[name].type for name in names]
 
 
-def _check_row(row: SealedRow, kinds: Sequence[FieldType]) -> None:
-    require(row.version >= 1, "a record's version is below 1")
-    require(len(row.fields) == len(kinds), "a row has not one value per field")
-    if not all(map(is_sealed_field, row.fields, kinds)):
+def _check_rows(rows: Sequence[SealedRow], kinds: Sequence[FieldType]) -> None:
+    require(all(row.version >= 1 for row in rows), "a record's version is below 1")
+    every = [row.fields for row in rows]
+    require(set(map(len, every)) <= {len(kinds)}, "a row has not one value per field")
+    if not all(map(are_sealed_fields, zip(*every, strict=True), kinds)):
         raise BadInput(
             "a field's bytes cannot be ciphertext of this format",
             code="not_sealed",
