@@ -9,8 +9,8 @@ from encrypted_records.crypto.values import encode
 from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec
 from encrypted_records.model.shapes import (
     TAG_BYTES,
-    is_padded_length,
     are_sealed_fields,
+    is_padded_length,
     padded_length,
 )
 
