@@ -167,6 +167,24 @@ class Candidates:
         return np.bincount(found.of(self.rows), minlength=len(found.keys) + 1)
 
 
+def by_age(view: View, *, behind: int, rows: int) -> tuple[list[Segment], list[Segment]]:
+    """Live segments with groups from sequence ``behind`` on: those that hold the oldest ``rows`` of
+    these rows or more, and the others, all of whose rows were stored later."""
+    spans: list[tuple[int, int, Segment]] = []
+    for segment in view.segments:
+        own = [view.groups[uid].sequence for uid, _ in segment.groups]
+        if max(own) >= behind:
+            spans.append((min(own), max(own), segment))
+    spans.sort(key=lambda span: span[:2])
+    held, newest, count = 0, -1, 0
+    for lowest, highest, segment in spans:
+        if held >= rows and lowest > newest:
+            break
+        held, newest, count = held + segment.count, max(newest, highest), count + 1
+    segments = [segment for _, _, segment in spans]
+    return segments[:count], segments[count:]
+
+
 def within(answer: Matches, segment: Segment, view: View, *, groups: int) -> Matches:
     """What of an answer lies in the first ``groups`` groups of the schema."""
     if groups >= len(view.groups):

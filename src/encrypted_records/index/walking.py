@@ -215,8 +215,13 @@ class _Way:
         wanted = ordinals(found)
         rows: list[Ordinals] = [np.zeros(0, np.uint32)]
         keys: list[Keys] = []
+        # By a mask: to look each up among the others takes ten times as long.
+        listed = [wanted, *(block.ordinals for block in self.blocks)]
+        size = max((int(some.max()) + 1 for some in listed if len(some)), default=0)
+        is_wanted = np.zeros(size, np.bool_)
+        is_wanted[wanted] = True
         for block in self.blocks:
-            at = np.flatnonzero(np.isin(block.ordinals, wanted))
+            at = np.flatnonzero(is_wanted.take(block.ordinals))
             rows.append(block.ordinals[at])
             keys.append(block.keys[np.searchsorted(block.starts, at, "right") - 1])
         held = np.concatenate(keys) if keys else np.zeros(0, np.uint64)

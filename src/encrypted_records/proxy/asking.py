@@ -18,7 +18,7 @@ from encrypted_records.errors import Conflict, DoesNotOpen, InvalidQuery, LogBro
 from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.records import PlainRecord, RowRef
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cost import Cost
 from encrypted_records.proxy.pager import Missing
@@ -54,15 +54,25 @@ class Asking:
             return None
         return Known(self.view.version, self.definition.digest)
 
-    async def segments(self, missing: Missing) -> list[Opened]:
-        """All live segments, each with the pages that ``missing`` names.
+    async def segments(
+        self, missing: Missing, among: Sequence[Segment] | None = None
+    ) -> list[Opened]:
+        """Live segments, each with the pages that ``missing`` names.
+
+        Args:
+            among: some of the live ones; all if None.
 
         Raises:
             Moved, DoesNotOpen, NotFound: as :meth:`Reader.segments`.
         """
         requests = self.cost.requests
         found = await self.reader.segments(
-            self.caller, self.state, self.view.segments, missing, known=self._known, cost=self.cost
+            self.caller,
+            self.state,
+            self.view.segments if among is None else among,
+            missing,
+            known=self._known,
+            cost=self.cost,
         )
         self.confirmed |= self.cost.requests > requests
         return found

@@ -16,7 +16,7 @@ from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.resolve import Matches, count, missing, missing_to_count, resolve
 from encrypted_records.model.predicates import And, Or, Predicate, matches
-from encrypted_records.model.records import PlainRecord, RowRef
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.asking import Asking
 
 #: Rows opened at once.
@@ -37,19 +37,27 @@ class Resolved:
         )
 
 
-async def resolved(asking: Asking, where: Predicate) -> list[Resolved]:
-    """The answer of every live segment, from the index alone.
+async def resolved(
+    asking: Asking, where: Predicate, among: Sequence[Segment] | None = None
+) -> list[Resolved]:
+    """The answer of live segments, from the index alone.
+
+    Args:
+        among: some of the live ones; all if None.
 
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`Asking.segments`.
     """
     tails, definition = asking.state.ledger.tails, asking.definition
     with asking.cost.stage("fetch_pages"):
-        segments = await asking.segments(lambda segment: missing(where, segment, tails, definition))
+        segments = await asking.segments(
+            lambda segment: missing(where, segment, tails, definition), among
+        )
     with asking.cost.stage("resolve"):
         found = await asyncio.to_thread(_resolve_all, asking, where, segments)
-    asking.cost.certain = sum(len(one.answer.certain) for one in found)
-    asking.cost.unsure = sum(len(one.answer.possible) for one in found) - asking.cost.certain
+    certain = sum(len(one.answer.certain) for one in found)
+    asking.cost.certain += certain
+    asking.cost.unsure += sum(len(one.answer.possible) for one in found) - certain
     return found
 
 

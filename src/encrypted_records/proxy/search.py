@@ -20,7 +20,13 @@ import msgspec
 from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery
-from encrypted_records.index.candidates import Candidates, Groups, place_of, place_parts
+from encrypted_records.index.candidates import (
+    Candidates,
+    Groups,
+    by_age,
+    place_of,
+    place_parts,
+)
 from encrypted_records.index.ledger import View
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.ordering import Ordered, Position, first, position_of
@@ -40,6 +46,9 @@ from encrypted_records.proxy.resolving import (
     resolved,
 )
 from encrypted_records.proxy.sorting import walked
+
+#: Rows that are looked into at first, where some few are asked for in the order of storing.
+FIRST_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +131,16 @@ async def answer(asking: Asking, query: Query) -> Answer:
     groups = start.groups if start else len(asking.view.groups)
     # One row more than asked for tells whether there is a next page.
     wanted = query.limit + 1 if query.limit else 0
-    found = [one.within(asking.view, groups) for one in await resolved(asking, query.where)]
-    count = await _count(asking, query.where, found) if query.count else None
-    if query.order:
-        given = await _take_sorted(asking, query, found, start, wanted)
+    count = None
+    if query.order or query.count:
+        found = [one.within(asking.view, groups) for one in await resolved(asking, query.where)]
+        count = await _count(asking, query.where, found) if query.count else None
+        if query.order:
+            given = await _take_sorted(asking, query, found, start, wanted)
+        else:
+            given = await _take(asking, query.where, stored(found, asking.view, start), wanted)
     else:
-        given = await _take(asking, query.where, stored(found, asking.view, start), wanted)
+        given = await _take_oldest(asking, query.where, groups, start, wanted)
     cursor = None
     if len(given) > query.limit:
         given = given[: query.limit]
@@ -154,6 +167,22 @@ def stored(found: Sequence[Resolved], view: View, after: _Cursor | None) -> Iter
         for row in own:
             place = begin + row - base
             yield Found(place, RowRef(uid, row - base), row in answer.certain)
+
+
+async def _take_oldest(
+    asking: Asking, where: Predicate, groups: int, start: _Cursor | None, wanted: int
+) -> list[tuple[Found, PlainRecord]]:
+    """As :func:`_take`, without looking into segments whose rows all come later, where those
+    before them have enough."""
+    given: list[tuple[Found, PlainRecord]] = []
+    behind = start.sequence if start else 0
+    for segments in by_age(asking.view, behind=behind, rows=FIRST_ROWS):
+        if segments and len(given) < wanted:
+            answers = await resolved(asking, where, segments)
+            found = [one.within(asking.view, groups) for one in answers]
+            candidates = stored(found, asking.view, start)
+            given += await _take(asking, where, candidates, wanted - len(given))
+    return given
 
 
 async def _count(asking: Asking, where: Predicate, found: Sequence[Resolved]) -> int:
