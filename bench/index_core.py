@@ -33,11 +33,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index import columns
 from encrypted_records.index.building import Builder, Shell
-from encrypted_records.index.ledger import Ledger, View
+from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.merge import Merge
 from encrypted_records.index.paged import PagedSegment
 from encrypted_records.index.resolve import count, missing, resolve
 from encrypted_records.index.segments import Built
+from encrypted_records.index.view import View
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from encrypted_records.index import rows
-from encrypted_records.index.ledger import Ledger, View
+from encrypted_records.index.ledger import Ledger
 from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.view import View
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import (

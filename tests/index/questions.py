@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from encrypted_records.index.candidates import Candidates, place_parts
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.resolve import resolve
+from encrypted_records.index.view import place_parts
 from encrypted_records.model.predicates import Predicate
 from tests.index.world import World
 

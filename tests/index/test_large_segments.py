@@ -13,11 +13,11 @@ from encrypted_records.index import columns
 from encrypted_records.index.bitmaps import ordinals
 from encrypted_records.index.building import Builder, Shell
 from encrypted_records.index.columns import Column, key_type
-from encrypted_records.index.ledger import View
 from encrypted_records.index.merge import Merge, merge
 from encrypted_records.index.paged import PagedSegment
 from encrypted_records.index.resolve import missing, resolve
 from encrypted_records.index.segments import Built, OpenSegment
+from encrypted_records.index.view import View
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.questions import parse_query

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.ledger import View
 from encrypted_records.index.merge import LONGEST_DEAD, TIERS, Tier, merge, worth_merging
+from encrypted_records.index.view import View
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Segment
 from tests.index.world import World

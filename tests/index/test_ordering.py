@@ -13,10 +13,11 @@ from encrypted_records.crypto.values import is_long, order_bytes
 from encrypted_records.errors import DoesNotOpen, InvalidQuery
 from encrypted_records.index import long_texts, walking
 from encrypted_records.index.building import Limits
-from encrypted_records.index.candidates import Candidates, Sequences, place_of, place_parts
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.ordering import Ordered, Position, first, position_of
 from encrypted_records.index.paged import PagedSegment
 from encrypted_records.index.resolve import Matches, missing, resolve, stretch
+from encrypted_records.index.view import place_of, place_parts
 from encrypted_records.index.walking import Start, Walk
 from encrypted_records.model.predicates import Everything, matches
 from encrypted_records.model.questions import parse_query
@@ -73,7 +74,7 @@ class Walking(Sorting):
                 start=start,
                 stretch=stretch(self.where, outermost.field, *place),
                 alone=not others,
-                sequences=Sequences.of(segment.segment, view),
+                sequences=view.sequences(segment.segment),
             )
             with mock.patch.multiple(walking, _STEP=1, _FEW=0, _SPARE=-(2**60), _MOST=1.0):
                 while isinstance(end := walk.through(segment), set):

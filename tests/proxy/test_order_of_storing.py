@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,11 +12,12 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
-from encrypted_records.index.candidates import by_age
-from encrypted_records.index.ledger import GroupState, View
+from encrypted_records.index import view as views_of
 from encrypted_records.index.merge import Tier
-from encrypted_records.model.records import Group, Segment
+from encrypted_records.index.view import GroupState, View, place_of
+from encrypted_records.model.records import Group, RowRef, Segment
 from encrypted_records.proxy import explaining, search
 from tests.support.second_proxy import Proxy, second_proxy
 from tests.support.service import Service
@@ -46,9 +48,10 @@ def views(draw: st.DrawFn) -> View:
     }
     segments = []
     for owner in draw(st.permutations(sorted(set(owners)))):
-        own = [at for at, one in enumerate(owners) if one == owner]
+        own = draw(st.permutations([at for at, one in enumerate(owners) if one == owner]))
         count = sum(sizes[at] for at in own)
-        bases = [(at.to_bytes(16), 0) for at in own]
+        ends = [0, *accumulate(sizes[at] for at in own)]
+        bases = [(at.to_bytes(16), base) for at, base in zip(own, ends, strict=False)]
         segments.append(Segment(owner.to_bytes(16), "mini", 1, count, 0, bases, 1, b"h"))
     return View(1, tuple(segments), groups, {})
 
@@ -61,13 +64,40 @@ def sequences(view: View, segments: list[Segment]) -> list[int]:
 def test_the_first_part_has_enough_rows_and_the_second_only_later_ones(
     view: View, behind: int, rows: int
 ) -> None:
-    first, others = by_age(view, behind=behind, rows=rows)
+    first, others = view.by_age(behind=behind, rows=rows)
     needed = {at for at in range(len(view.groups)) if at >= behind}
     assert needed <= {*sequences(view, first), *sequences(view, others)}
     assert all(max(sequences(view, [one])) >= behind for one in [*first, *others])
     if others:
         assert sum(one.count for one in first) >= rows
         assert max(sequences(view, first)) < min(sequences(view, others))
+
+
+@given(views(), st.data(), st.integers(-1, 12), st.sampled_from([0, 1 << 14]))
+def test_rows_come_by_place_however_many_they_are(
+    view: View, data: st.DataObject, sequence: int, few: int
+) -> None:
+    segment = view.segments[0]
+    lies = {
+        base + ordinal: place_of(view.groups[uid].sequence, ordinal)
+        for uid, base in segment.groups
+        for ordinal in range(view.groups[uid].group.count)
+    }
+    rows = data.draw(st.sets(st.sampled_from(sorted(lies))))
+    behind = place_of(sequence, data.draw(st.integers(0, 9)))
+    expected = sorted((lies[row], row) for row in rows if lies[row] > behind)
+    with mock.patch.object(views_of, "_FEW", few):
+        found = list(view.sequences(segment).in_order(BitMap(rows), behind=behind))
+    assert found == expected
+    assert [view.ref(place) for place, _ in found if view.has(place)] == [
+        RowRef(uid, row - base)
+        for _, row in expected
+        for uid, base in segment.groups
+        if base <= row < base + view.groups[uid].group.count
+    ]
+    assert view.sequences(segment).later(sequence) == BitMap(
+        row for row, place in lies.items() if place >= place_of(max(0, sequence), 0)
+    )
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encrypted_records.index.candidates import Candidates, Places
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.coded import Codes
 from encrypted_records.index.columns import Keys, run_starts
 from encrypted_records.index.long_texts import Texts, classes, inner_ranks, mixed
+from encrypted_records.index.view import Places
 
 
 class Encoded:

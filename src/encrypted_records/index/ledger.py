@@ -18,6 +18,7 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.errors import ErsError, LogBroken
+from encrypted_records.index.view import GroupState, View
 from encrypted_records.model import ids, wire
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import (
@@ -42,58 +43,6 @@ class Head:
 
     version: int
     digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    group: Group
-    #: place among all groups of the schema, in the order in which they arrived
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A schema's data at one version. Immutable: one query works on one view."""
-
-    version: int
-    segments: tuple[Segment, ...]
-    groups: Mapping[bytes, GroupState]
-    dead: Mapping[bytes, BitMap]
-    #: per group, when rows died: milliseconds since 1970 and how many, of each commit in turn
-    deaths: Mapping[bytes, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-
-    def dead_rows(self, segment: Segment) -> BitMap:
-        """Local ordinals of the segment's rows that are no longer live."""
-        return BitMap.union(
-            BitMap(),
-            *(self.dead[uid].shift(base) for uid, base in segment.groups if uid in self.dead),
-        )
-
-    def dying_since(self, segment: Segment) -> int | None:
-        """When the first of those rows died that are dead and still in the segment; in
-        milliseconds since 1970. None where there is none."""
-        left = len(self.dead_rows(segment)) - segment.purged
-        since: int | None = None
-        # A merge leaves out all that is dead by then, so what is left died last.
-        deaths = (death for uid, _ in segment.groups for death in self.deaths.get(uid, ()))
-        for moment, rows in sorted(deaths, reverse=True):
-            if left <= 0:
-                break
-            since = moment
-            left -= rows
-        return since
-
-    def is_live(self, group: bytes, ordinal: int) -> bool:
-        state = self.groups.get(group)
-        if state is None or ordinal >= state.group.count:
-            return False
-        return ordinal not in self.dead.get(group, ())
-
-    @property
-    def count(self) -> int:
-        """Live records."""
-        indexed = sum(segment.count + segment.purged for segment in self.segments)
-        return indexed - sum(len(rows) for rows in self.dead.values())
 
 
 @dataclass(slots=True)
@@ -125,6 +74,8 @@ class Ledger:
     #: uids of every segment there ever was; a replaced one must not come back
     _indexed: set[bytes] = field(default_factory=set)
     _commits: set[bytes] = field(default_factory=set)
+    #: of the version that it was last asked for at
+    _view: View | None = None
 
     @property
     def key(self) -> SchemaKey:
@@ -153,13 +104,15 @@ class Ledger:
         return commit_id in self._commits
 
     def view(self) -> View:
-        return View(
-            self.version,
-            tuple(self._segments.values()),
-            dict(self._groups),
-            dict(self._dead),
-            dict(self._deaths),
-        )
+        if self._view is None or self._view.version != self.version:
+            self._view = View(
+                self.version,
+                tuple(self._segments.values()),
+                dict(self._groups),
+                dict(self._dead),
+                dict(self._deaths),
+            )
+        return self._view
 
     def knows(self, head: Head) -> bool:
         """Whether this log contains what ``head`` names."""

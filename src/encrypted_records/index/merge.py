@@ -20,9 +20,9 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import bitmaps, columns
 from encrypted_records.index.building import STANDARD, Builder, Limits, Shell
 from encrypted_records.index.columns import Column
-from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.segments import Built
+from encrypted_records.index.view import View
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment
 

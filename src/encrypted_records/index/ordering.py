@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.candidates import Candidates, Places
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.long_texts import Texts, classes, inner_ranks
+from encrypted_records.index.view import Places
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.questions import Order
 from encrypted_records.model.records import PlainRecord

@@ -17,11 +17,11 @@ import numpy as np
 from pyroaring import BitMap
 
 from encrypted_records.index.bitmaps import bitmap, ordinals
-from encrypted_records.index.candidates import Sequences
 from encrypted_records.index.coded import Few, few
 from encrypted_records.index.columns import Block, Keys, Lookup, Ordinals
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.spans import Span, alike
+from encrypted_records.index.view import Sequences
 from encrypted_records.model.questions import Order
 
 #: Entries looked at first; twice as many follow each time.

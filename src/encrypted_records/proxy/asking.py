@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from encrypted_records.client.api import Api, Known, Moved
 from encrypted_records.errors import Conflict, DoesNotOpen, InvalidQuery, LogBroken, NotFound
-from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened
+from encrypted_records.index.view import View
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.access import Caller

@@ -22,7 +22,6 @@ from encrypted_records.errors import (
     PreconditionFailed,
     TooLarge,
 )
-from encrypted_records.index.candidates import Groups
 from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.conditions import Conditions
@@ -148,9 +147,9 @@ class Changer:
         async def question(asking: Asking) -> tuple[SchemaState, list[RowRef]]:
             refuse_unknown(body, {"schema", "where", "filters"})
             where = Conditions(asking.definition).read(body)
-            groups = Groups(asking.view)
             found = await matching(asking, where)
-            return asking.state, [groups.ref(at) for part in found for at in part.places.tolist()]
+            places = (place for part in found for place in part.places.tolist())
+            return asking.state, [asking.view.ref(place) for place in places]
 
         async def attempt() -> int | None:
             state, rows = await self._asker.ask(caller, schema, question)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.ledger import View
 from encrypted_records.index.merge import merge
+from encrypted_records.index.view import View
 from encrypted_records.model import wire
 from encrypted_records.model.records import (
     MAX_MINI_RECORDS,

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS, Api, Known
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
-from encrypted_records.index.ledger import View
 from encrypted_records.index.paged import Opened, PagedSegment
 from encrypted_records.index.rows import open_row
 from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.view import View
 from encrypted_records.model.records import Page, PageRef, PlainRecord, RowRef, Segment, StoredRow
 from encrypted_records.proxy.access import Caller
 from encrypted_records.proxy.cache import SegmentCache

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.candidates import Candidates, Groups, within
-from encrypted_records.index.ledger import View
+from encrypted_records.index.candidates import Candidates, within
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.resolve import Matches, count, missing, missing_to_count, resolve
+from encrypted_records.index.view import View
 from encrypted_records.model.predicates import And, Or, Predicate, matches
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.asking import Asking
@@ -118,11 +118,10 @@ async def count_unsure(asking: Asking, where: Predicate, unsure: Sequence[RowRef
 
 async def learn_texts(asking: Asking, texts: Texts) -> None:
     """Open one record for every long string that is wanted."""
-    groups = Groups(asking.view)
     wanted = list(texts.wanted.items())
     for at in range(0, len(wanted), BATCH):
         some = wanted[at : at + BATCH]
-        records = await opened(asking, [groups.ref(place) for _, place in some])
+        records = await opened(asking, [asking.view.ref(place) for _, place in some])
         for ((field, key), _), record in zip(some, records, strict=True):
             spec = asking.definition.fields[field]
             tail = asking.state.ledger.tails.field(spec).tail
@@ -147,16 +146,13 @@ async def _certain(asking: Asking, where: Predicate, part: Candidates) -> Candid
     unsure = np.flatnonzero(~part.certain)
     if not len(unsure):
         return part
-    groups = Groups(asking.view)
     kept = part.certain.copy()
     for at in range(0, len(unsure), BATCH):
         some = unsure[at : at + BATCH]
-        kept[some] = await _decided(asking, where, groups, part.places[some].tolist())
+        kept[some] = await _decided(asking, where, part.places[some].tolist())
     return part.only(kept)
 
 
-async def _decided(
-    asking: Asking, where: Predicate, groups: Groups, places: Sequence[int]
-) -> NDArray[np.bool_]:
-    records = await opened(asking, [groups.ref(place) for place in places])
+async def _decided(asking: Asking, where: Predicate, places: Sequence[int]) -> NDArray[np.bool_]:
+    records = await opened(asking, [asking.view.ref(place) for place in places])
     return np.array([matches(where, record.data, asking.definition) for record in records])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,17 +21,11 @@ import msgspec
 from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery
-from encrypted_records.index.candidates import (
-    Candidates,
-    Groups,
-    by_age,
-    place_of,
-    place_parts,
-)
-from encrypted_records.index.ledger import View
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.long_texts import Texts
 from encrypted_records.index.ordering import Ordered, Position, first, position_of
 from encrypted_records.index.resolve import Matches
+from encrypted_records.index.view import View, place_of, place_parts
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Everything, Predicate, matches
 from encrypted_records.model.questions import Query, parse_query
@@ -155,18 +150,14 @@ async def answer(asking: Asking, query: Query) -> Answer:
 def stored(found: Sequence[Resolved], view: View, after: _Cursor | None) -> Iterator[Found]:
     """Candidates in the order in which they were stored, from behind the cursor's row on."""
     last = after.place if after else -1
-    groups = sorted(
-        (view.groups[uid].sequence, uid, base, at)
-        for at, one in enumerate(found)
-        for uid, base in one.segment.segment.groups
-    )
-    for sequence, uid, base, at in groups:
-        answer, begin = found[at].answer, place_of(sequence, 0)
-        first = base + max(0, last + 1 - begin)
-        own = answer.possible & BitMap(range(first, base + view.groups[uid].group.count))
-        for row in own:
-            place = begin + row - base
-            yield Found(place, RowRef(uid, row - base), row in answer.certain)
+    every = (_of_segment(one, view, last) for one in found)
+    return heapq.merge(*every, key=lambda one: one.place)
+
+
+def _of_segment(one: Resolved, view: View, last: int) -> Iterator[Found]:
+    sequences = view.sequences(one.segment.segment)
+    for place, row in sequences.in_order(one.answer.possible, behind=last):
+        yield Found(place, view.ref(place), row in one.answer.certain)
 
 
 async def _take_oldest(
@@ -176,7 +167,7 @@ async def _take_oldest(
     before them have enough."""
     given: list[tuple[Found, PlainRecord]] = []
     behind = start.sequence if start else 0
-    for segments in by_age(asking.view, behind=behind, rows=FIRST_ROWS):
+    for segments in asking.view.by_age(behind=behind, rows=FIRST_ROWS):
         if segments and len(given) < wanted:
             answers = await resolved(asking, where, segments)
             found = [one.within(asking.view, groups) for one in answers]
@@ -186,12 +177,11 @@ async def _take_oldest(
 
 
 async def _count(asking: Asking, where: Predicate, found: Sequence[Resolved]) -> int:
-    groups = Groups(asking.view)
     unsure = []
     for one in found:
         undecided = Matches(BitMap(), one.answer.possible - one.answer.certain)
         part = Candidates.of(one.segment, undecided, asking.view)
-        unsure += [groups.ref(place) for place in part.places.tolist()]
+        unsure += [asking.view.ref(place) for place in part.places.tolist()]
     certain = sum(len(one.answer.certain) for one in found)
     return certain + await count_unsure(asking, where, unsure)
 
@@ -272,13 +262,12 @@ async def sort(
 
 
 def found_in(asking: Asking, ordered: Ordered) -> Iterator[Found]:
-    groups = Groups(asking.view)
     for place, certain in zip(ordered.places.tolist(), ordered.certain.tolist(), strict=True):
-        yield Found(place, groups.ref(place), certain)
+        yield Found(place, asking.view.ref(place), certain)
 
 
 async def _position(asking: Asking, query: Query, start: _Cursor, texts: Texts) -> Position:
-    (record,) = await opened(asking, [Groups(asking.view).ref(start.place)])
+    (record,) = await opened(asking, [asking.view.ref(start.place)])
     return position_of(
         record, start.place, query.order, asking.state.ledger.tails, asking.definition, texts
     )
@@ -295,7 +284,7 @@ def _decode_cursor(text: str, view: View) -> _Cursor:
     detail = "expected the next_cursor of an earlier answer"
     try:
         cursor = msgspec.msgpack.decode(base64.urlsafe_b64decode(text.encode()), type=_Cursor)
-        if cursor.ordinal >= 0 and Groups(view).has(cursor.place):
+        if cursor.ordinal >= 0 and view.has(cursor.place):
             return cursor
     except (binascii.Error, msgspec.DecodeError, ValueError):
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from encrypted_records.index.candidates import Candidates, Sequences
+from encrypted_records.index.candidates import Candidates
 from encrypted_records.index.ordering import Position
 from encrypted_records.index.paged import Opened
 from encrypted_records.index.resolve import Matches, stretch
@@ -40,7 +40,7 @@ async def walked(
             start=start,
             stretch=span,
             alone=not others,
-            sequences=Sequences.of(one.segment.segment, asking.view),
+            sequences=asking.view.sequences(one.segment.segment),
         )
         for one in found
     }

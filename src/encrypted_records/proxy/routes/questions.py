@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from encrypted_records.index.aggregate import Group
-from encrypted_records.index.ledger import View
+from encrypted_records.index.view import View
 from encrypted_records.model.aggregations import (
     Aggregation,
     Distinct,
