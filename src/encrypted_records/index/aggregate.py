@@ -104,7 +104,14 @@ class _Work:
 
     def grouped(self, asked: Aggregation) -> Aggregated | None:
         keys = [self.fields[name] for name in asked.group_by]
-        members, group_of = _combined(keys)
+        only_counted = all(measure.field is None for measure in asked.measures)
+        if only_counted and len(keys) == 1:
+            # How often each code is there tells all, and takes no look at any row.
+            present = np.flatnonzero(keys[0].counts)
+            members, counts = present[:, None], keys[0].counts[present]
+        else:
+            members, group_of = _combined(keys)
+            counts = np.bincount(group_of, minlength=len(members))
         if len(members) > MAX_GROUPS:
             raise InvalidQuery(
                 f"the records fall into more than {MAX_GROUPS} groups",
@@ -113,26 +120,17 @@ class _Work:
             )
         levels = []
         for at, one in enumerate(keys):
-            ranks = one.ranks(one.codes, self.texts)
+            ranks = one.ranks(members[:, at], self.texts)
             if ranks is None:
                 return None
             levels.append(ranks[members[:, at]])
-        counts = np.bincount(group_of, minlength=len(members))
         by_value = np.empty(len(members), np.int64)
         by_value[np.lexsort(tuple(reversed(levels)))] = np.arange(len(members))
         chosen = _listed(by_value, counts, asked.order, asked.limit)
-        # The rows of groups that are shown, numbered as these are.
-        number = np.full(len(members), -1)
-        number[chosen] = np.arange(len(chosen))
-        rows = number[group_of]
-        work = self
-        if len(chosen) < len(members):
-            kept = rows >= 0
-            rows = rows[kept]
-            shown = {name: field.only(kept) for name, field in self.fields.items()}
-            work = _Work(self.definition, self.texts, shown)
-        shares = counts[chosen].tolist()
-        results = [work.measure(measure, rows, shares) for measure in asked.measures]
+        if only_counted:
+            results: list[list[Any]] = [counts[chosen].tolist()] * len(asked.measures)
+        else:
+            results = self._of_groups(asked.measures, chosen, counts, group_of)
         groups = [
             Group(
                 tuple(self._value(one, int(code)) for one, code in zip(keys, codes, strict=True)),
@@ -141,6 +139,22 @@ class _Work:
             for at, codes in enumerate(members[chosen])
         ]
         return Aggregated(groups, len(members))
+
+    def _of_groups(
+        self, measures: Sequence[Measure], chosen: Codes, counts: Codes, group_of: Codes
+    ) -> list[list[Any]]:
+        """Each measure of each of the groups that are shown."""
+        number = np.full(len(counts), -1)
+        number[chosen] = np.arange(len(chosen))
+        rows = number[group_of]
+        work = self
+        if len(chosen) < len(counts):
+            kept = rows >= 0
+            rows = rows[kept]
+            shown = {name: field.only(kept) for name, field in self.fields.items()}
+            work = _Work(self.definition, self.texts, shown)
+        shares = counts[chosen].tolist()
+        return [work.measure(measure, rows, shares) for measure in measures]
 
     def measure(self, measure: Measure, rows: Codes | None, counts: list[int]) -> list[Any]:
         """The measure of each group.
