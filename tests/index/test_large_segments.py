@@ -142,6 +142,22 @@ def test_a_question_about_one_value_takes_one_page_and_a_range_its_own(
     assert reader.ask({"field": "city", "op": "between", "value": ["c01a", "c01b"]})[1] == 0
 
 
+def test_a_range_that_all_rows_are_in_takes_no_page(reader: Reader, data: Data) -> None:
+    everything = set(range(COUNT))
+    lowest, highest = int(data["age"].min()), int(data["age"].max())
+    span = {"field": "age", "op": "between", "value": [lowest, highest]}
+    assert reader.ask(span) == (everything, 0)
+    assert reader.ask({"field": "id", "op": "ge", "value": "0"}) == (everything, 0)
+    # One value less, and the page that has it must be read.
+    found, fetched = reader.ask(span | {"value": [lowest + 1, highest]})
+    assert found == rows(data["age"] > lowest)
+    assert fetched > 0
+    # Some rows have no city: they are in no range.
+    found, _ = reader.ask({"field": "city", "op": "ge", "value": ""})
+    assert found == rows(data["city"] != b"")
+    assert found != everything
+
+
 def test_merging_large_and_small_segments_keeps_every_living_row(data: Data) -> None:
     parts = [data, made(4500, 2), made(5500, 3)]
     readers = [Reader(built(part)) for part in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -61,16 +61,17 @@ def sequences(view: View, segments: list[Segment]) -> list[int]:
 
 
 @given(views(), st.integers(0, 12), st.integers(1, 60))
-def test_the_first_part_has_enough_rows_and_the_second_only_later_ones(
-    view: View, behind: int, rows: int
-) -> None:
-    first, others = view.by_age(behind=behind, rows=rows)
-    needed = {at for at in range(len(view.groups)) if at >= behind}
-    assert needed <= {*sequences(view, first), *sequences(view, others)}
-    assert all(max(sequences(view, [one])) >= behind for one in [*first, *others])
-    if others:
-        assert sum(one.count for one in first) >= rows
-        assert max(sequences(view, first)) < min(sequences(view, others))
+def test_parts_follow_one_another_and_grow(view: View, behind: int, rows: int) -> None:
+    parts = list(view.by_age(behind=behind, rows=rows))
+    reached = [at for part in parts for at in sequences(view, part)]
+    assert {at for at in range(len(view.groups)) if at >= behind} <= set(reached)
+    assert all(max(sequences(view, [one])) >= behind for part in parts for one in part)
+    before = 0
+    for part, following in pairwise(parts):
+        assert max(sequences(view, part)) < min(sequences(view, following))
+        held = sum(one.count for one in part)
+        assert held >= max(rows, before)
+        before += held
 
 
 @given(views(), st.data(), st.integers(-1, 12), st.sampled_from([0, 1 << 14]))

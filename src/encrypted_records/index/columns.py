@@ -102,6 +102,9 @@ class Lookup(Protocol):
 
     def absent_rows(self) -> Ordinals: ...
 
+    def all_within(self, span: Span) -> bool:
+        """Whether every row has a value in ``span``, where that is known without any page."""
+
     def missing_entries(self, first: int, last: int) -> set[int]:
         """For the present entries first..last-1."""
 
@@ -154,6 +157,9 @@ class Column:
 
     def absent_rows(self) -> Ordinals:
         return self.ordinals[: self.absent]
+
+    def all_within(self, span: Span) -> bool:
+        return not self.absent and self.at(span.first) == 0 and self.at(span.last) == self.present
 
     # A column in memory lacks nothing.
 

@@ -109,6 +109,11 @@ class PagedColumn:
         numbers = {int(self.directory.numbers[position]) for position in positions}
         return numbers - self._blocks.keys()
 
+    def all_within(self, span: Span) -> bool:
+        if self.absent or self.directory.exact(span.first) != 0:
+            return False
+        return self.directory.exact(span.last) == self.present
+
     def missing_entries(self, first: int, last: int) -> set[int]:
         return self.missing(self.directory.holding(first, last))
 

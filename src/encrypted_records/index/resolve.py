@@ -62,8 +62,12 @@ def missing(
         if isinstance(leaf, Absent):
             found |= column.missing_absent()
         else:
-            for span in _spans(leaf, tails, definition).possible:
-                found |= column.missing_for(span)
+            wanted = _spans(leaf, tails, definition)
+            # Where the two differ, what is certain lies within what is possible, in some page.
+            exact = wanted.certain == wanted.possible
+            for span in wanted.possible:
+                if not (exact and column.all_within(span)):
+                    found |= column.missing_for(span)
     return found
 
 
@@ -72,8 +76,8 @@ def resolve(
 ) -> Matches:
     """The rows of ``segment`` that match, as local ordinals.
 
-    Where a merge left dead rows out, a negation has them all the same: whoever asks takes the
-    dead rows off.
+    Where a merge left dead rows out, a negation has them all the same, and so has a range that all
+    other rows are in: whoever asks takes the dead rows off.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -84,10 +88,10 @@ def resolve(
         if isinstance(part, Absent):
             return Matches.exactly(bitmap(column.absent_rows()))
         found = _spans(part, tails, definition)
-        certain = _rows(column, found.certain)
+        certain = _rows(column, found.certain, segment.everything)
         if found.certain == found.possible:
             return Matches.exactly(certain)
-        return Matches(certain, _rows(column, found.possible))
+        return Matches(certain, _rows(column, found.possible, segment.everything))
 
     return _combine(predicate, segment.everything, leaf)
 
@@ -177,7 +181,10 @@ def _positions(column: Lookup, found: Sequence[Span]) -> Iterator[tuple[int, int
         yield column.at(span.first), column.at(span.last)
 
 
-def _rows(column: Lookup, found: Sequence[Span]) -> BitMap:
+def _rows(column: Lookup, found: Sequence[Span], everything: BitMap) -> BitMap:
+    # Dates and running numbers grow with the order of storing: most segments are in or out.
+    if any(column.all_within(span) for span in found):
+        return everything
     held = [column.pieces(first, last) for first, last in _positions(column, found)]
     return bitmap(*chain.from_iterable(held))
 

@@ -6,7 +6,7 @@ ordinal there. It survives merges, in which local ordinals change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -180,19 +180,26 @@ class View:
         group = self._by_sequence.get(sequence)
         return group is not None and ordinal < group.count
 
-    def by_age(self, *, behind: int, rows: int) -> tuple[Sequence[Segment], Sequence[Segment]]:
-        """Live segments with groups from sequence ``behind`` on: those that hold the oldest
-        ``rows`` of these rows or more, and the others, all of whose rows were stored later."""
+    def by_age(self, *, behind: int, rows: int) -> Iterator[list[Segment]]:
+        """Live segments with groups from sequence ``behind`` on, in parts: all rows of a part
+        were stored later than those of the parts before it.
+
+        The first has ``rows`` rows or more, the second as many again, each one after that twice as
+        many: so few parts are too many for whoever needs them all.
+        """
         every = [(self.sequences(segment), segment) for segment in self.segments]
         some = [(own.lowest, own.highest, one) for own, one in every if own.highest >= behind]
         some.sort(key=lambda span: span[:2])
-        held, newest, count = 0, -1, 0
+        part: list[Segment] = []
+        before, held, newest = 0, 0, -1
         for lowest, highest, segment in some:
-            if held >= rows and lowest > newest:
-                break
-            held, newest, count = held + segment.count, max(newest, highest), count + 1
-        segments = [segment for _, _, segment in some]
-        return segments[:count], segments[count:]
+            if held >= max(rows, before) and lowest > newest:
+                yield part
+                part, before, held = [], before + held, 0
+            part.append(segment)
+            held, newest = held + segment.count, max(newest, highest)
+        if part:
+            yield part
 
     @property
     def count(self) -> int:

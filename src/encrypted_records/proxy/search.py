@@ -168,11 +168,12 @@ async def _take_oldest(
     given: list[tuple[Found, PlainRecord]] = []
     behind = start.sequence if start else 0
     for segments in asking.view.by_age(behind=behind, rows=FIRST_ROWS):
-        if segments and len(given) < wanted:
-            answers = await resolved(asking, where, segments)
-            found = [one.within(asking.view, groups) for one in answers]
-            candidates = stored(found, asking.view, start)
-            given += await _take(asking, where, candidates, wanted - len(given))
+        if len(given) == wanted:
+            break
+        answers = await resolved(asking, where, segments)
+        found = [one.within(asking.view, groups) for one in answers]
+        candidates = stored(found, asking.view, start)
+        given += await _take(asking, where, candidates, wanted - len(given))
     return given
 
 
