@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.merge import Tier
 from encrypted_records.proxy.heads import Heads
-from tests.support.second_proxy import Proxy, second_proxy
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Account, Service, clean_environment, gone, running_service
 from tests.support.store import Store, new_store
 
@@ -90,10 +89,7 @@ def filled(service: Service, folder: Path) -> Store:
     """Two segments worth merging, and one record beside; ``folder`` has the keys."""
     store = new_store(service, DEFINITION)
     store.ingest([{"age": 15}])
-    (folder / "proxy").mkdir(parents=True)
-    own = service.data_dir / "proxy"
-    shutil.copytree(own / "keyrings", folder / "proxy" / "keyrings")
-    shutil.copy(own / "machine.key", folder / "proxy" / "machine.key")
+    with_keyrings(service, folder)
 
     async def fill() -> None:
         async with second_proxy(store, folder) as proxy:

@@ -15,7 +15,7 @@ import pytest
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.merge import Tier
-from tests.support.second_proxy import Proxy, second_proxy
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service, gone
 from tests.support.store import Store, new_store
 
@@ -50,12 +50,7 @@ Run = Callable[[Callable[[Proxy], Awaitable[None]]], None]
 
 @pytest.fixture
 def folder(store: Store, tmp_path: Path) -> Path:
-    """A data folder with the service's keyrings, and nothing else of it."""
-    proxy = store.service.data_dir / "proxy"
-    (tmp_path / "proxy").mkdir()
-    shutil.copytree(proxy / "keyrings", tmp_path / "proxy" / "keyrings")
-    shutil.copy(proxy / "machine.key", tmp_path / "proxy" / "machine.key")
-    return tmp_path
+    return with_keyrings(store.service, tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from encrypted_records.index.merge import Tier
 from encrypted_records.index.view import GroupState, View, place_of
 from encrypted_records.model.records import Group, RowRef, Segment
 from encrypted_records.proxy import explaining, search
-from tests.support.second_proxy import Proxy, second_proxy
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -110,11 +109,7 @@ def store(service: Service) -> Store:
 
 @pytest.fixture
 def folder(store: Store, tmp_path: Path) -> Path:
-    proxy = store.service.data_dir / "proxy"
-    (tmp_path / "proxy").mkdir()
-    shutil.copytree(proxy / "keyrings", tmp_path / "proxy" / "keyrings")
-    shutil.copy(proxy / "machine.key", tmp_path / "proxy" / "machine.key")
-    return tmp_path
+    return with_keyrings(store.service, tmp_path)
 
 
 async def names(proxy: Proxy, limit: int) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from encrypted_records.proxy.merge_builds import PAGES_AT_ONCE, MergeBuilds
 from encrypted_records.proxy.merger import Merger
 from encrypted_records.proxy.parts import Parts
 from encrypted_records.proxy.schemas import SchemaState
+from tests.support.service import Service
 from tests.support.store import Store
 
 
@@ -65,6 +67,15 @@ class Proxy:
         workers = parts.merger._builds._workers
         builds = MergeBuilds(parts.api, reader, reader._pager, workers, pages_at_once)
         return Merger(builds, reader._pager, committer, tiers)
+
+
+def with_keyrings(service: Service, data_dir: Path) -> Path:
+    """A data folder with the service's keyrings, and nothing else of it."""
+    own = service.data_dir / "proxy"
+    (data_dir / "proxy").mkdir(parents=True)
+    shutil.copytree(own / "keyrings", data_dir / "proxy" / "keyrings")
+    shutil.copy(own / "machine.key", data_dir / "proxy" / "machine.key")
+    return data_dir
 
 
 @asynccontextmanager

@@ -91,11 +91,8 @@ class Lookup(Protocol):
     def at(self, edge: Edge) -> int:
         """How many keys lie before ``edge``."""
 
-    def rows(self, first: int, last: int) -> Ordinals:
-        """The rows of the present entries first..last-1."""
-
     def pieces(self, first: int, last: int) -> list[Ordinals]:
-        """The same rows as they lie in pages, for whoever need not have them in one piece."""
+        """The rows of the present entries first..last-1, as they lie in pages."""
 
     def entries(self, first: int, last: int) -> list[Block]:
         """The present entries first..last-1, at least one."""

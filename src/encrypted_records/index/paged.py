@@ -118,7 +118,7 @@ class PagedColumn:
         return self.missing(self.directory.holding(first, last))
 
     def missing_for(self, span: Span) -> set[int]:
-        """Pages without which :meth:`rows` cannot tell the rows of ``span``."""
+        """Pages without which :meth:`pieces` cannot tell the rows of ``span``."""
         return self.missing(self.directory.pages(span))
 
     def missing_to_count(self, span: Span) -> set[int]:
@@ -140,11 +140,8 @@ class PagedColumn:
         within = int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
         return self.directory.start(page) - self.absent + within
 
-    def rows(self, first: int, last: int) -> Ordinals:
-        """The rows of the present entries first..last-1."""
-        return np.concatenate([np.zeros(0, np.uint32), *self.pieces(first, last)])
-
     def pieces(self, first: int, last: int) -> list[Ordinals]:
+        """The rows of the present entries first..last-1, as they lie in pages."""
         found = []
         for page in self.directory.holding(first, last):
             begin = self.directory.start(page) - self.absent

@@ -54,7 +54,8 @@ class Block:
         return len(self.records)
 
     def part(self, first: int, last: int) -> Block:
-        """Those of its records that are numbered ``first`` to ``last``."""
+        """Those of its records that are numbered ``first`` to ``last``; a parser that is to find
+        them begins where this block does."""
         begin = max(0, first - self.place.row)
         end = max(0, last + 1 - self.place.row)
         row = self.place.row + begin
@@ -87,7 +88,7 @@ class Table:
         ]
 
     def part(self, first: int, last: int) -> Table:
-        """Those of its rows that are numbered ``first`` to ``last``; its place stays a block's."""
+        """As :meth:`Block.part`."""
         begin = max(0, first - self.place.row)
         end = max(begin, min(self.count, last + 1 - self.place.row))
         columns = {name: cells[begin:end] for name, cells in self.columns.items()}

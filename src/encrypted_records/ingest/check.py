@@ -68,9 +68,8 @@ class Schemas:
         self._own_hosts = own_hosts
         self._known: dict[object, tuple[bytes, SchemaDefinition] | Flaw] = {}
 
-    def of(self, record: RawRecord) -> tuple[bytes, SchemaDefinition] | Flaw:
-        """The record's schema, or what is wrong with its name; the flaw has no row yet."""
-        name = record.schema
+    def of(self, name: object) -> tuple[bytes, SchemaDefinition] | Flaw:
+        """The schema that a record names, or what is wrong with that; the flaw has no row yet."""
         if name is None and self._named is not None:
             name = self._named
         known = self._known.get(name) if isinstance(name, str | bytes) else None
@@ -118,7 +117,7 @@ def accept(
     """
     if isinstance(record, BadRow):
         return (record.flaw,)
-    found = schemas.of(record)
+    found = schemas.of(record.schema)
     if isinstance(found, Flaw):
         return (Flaw(found.code, found.detail, row=record.row, field=found.field),)
     schema, definition = found
@@ -142,7 +141,7 @@ def accept_table(schemas: Schemas, block: Block | Table) -> AcceptedTable | None
     may not fit, which :func:`accept` of each then says."""
     if not isinstance(block, Table):
         return None
-    found = schemas.of(RawRecord(block.place.row, block.schema, {}))
+    found = schemas.of(block.schema)
     if isinstance(found, Flaw):
         return None
     schema, definition = found

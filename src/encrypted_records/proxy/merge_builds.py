@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import DoesNotOpen
@@ -34,15 +34,15 @@ from encrypted_records.proxy.workers import Workers
 PAGES_AT_ONCE = 1024
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Prepared:
-    """A merged segment. Its pages are here, or stored under ``staging`` in parts of these digests;
-    then ``staged`` has one at least."""
+    """A merged segment. Its pages are here, or stored ahead under ``staging``, in parts of the
+    digests ``staged``."""
 
     segment: Segment
-    staging: bytes
     pages: tuple[Page, ...] = ()
-    staged: list[bytes] = field(default_factory=list)
+    staging: bytes | None = None
+    staged: Sequence[bytes] = ()
 
 
 class MergeBuilds:
@@ -88,7 +88,7 @@ class MergeBuilds:
         )
         key = state.ledger.key
         built = await asyncio.to_thread(merge, key, state.definition, opened, view)
-        return Prepared(built.segment, _staging(state, inputs), built.pages)
+        return Prepared(built.segment, built.pages)
 
     async def _apart(
         self, caller: Caller, state: SchemaState, view: View, inputs: Sequence[Segment]
@@ -115,7 +115,9 @@ class MergeBuilds:
 
         merged = await self._workers.run(self._task(state, view, inputs), listen)
         assert isinstance(merged, tasks.Merged)
-        return Prepared(merged.segment, staging, pages, staged)
+        if not staged:
+            return Prepared(merged.segment, pages)
+        return Prepared(merged.segment, staging=staging, staged=staged)
 
     def _task(self, state: SchemaState, view: View, inputs: Sequence[Segment]) -> tasks.Merge:
         key = state.ledger.key

@@ -114,7 +114,6 @@ class Merger:
         definition = state.definition.digest
         new = await self._builds.prepared(caller, state, view, inputs)
         replaced = [segment.uid for segment in inputs]
-        ahead = new.staging if new.staged else None
         async with state.lock:
             await self._committer.ready(caller, [state])
             live = {segment.uid for segment in state.ledger.view().segments}
@@ -128,10 +127,10 @@ class Merger:
                 staged=new.staged,
             )
             try:
-                await self._committer.store(caller, [(state, upload)], staging=ahead)
+                await self._committer.store(caller, [(state, upload)], staging=new.staging)
             except (BadInput, NotFound) as error:
                 # Another proxy at the same merge has put its parts in the place of ours.
-                if ahead is None or error.reason not in ("invalid_commit", "staging_gone"):
+                if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                     raise
                 raise Conflict("another merge came first", code="segment_not_live") from None
         await asyncio.to_thread(self._pager.drop, replaced)
