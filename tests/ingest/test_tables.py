@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import Malformed
 from encrypted_records.ingest import check, parse_csv
 from encrypted_records.ingest.blocks import Block, Place, Table
-from encrypted_records.ingest.check import Accepted, Checker, Findings, Schemas, accept
+from encrypted_records.ingest.check import Checker, Findings, Schemas
 from encrypted_records.ingest.parse_csv import CsvParser, Header
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model.definition_parser import parse_definition
@@ -84,17 +84,8 @@ def findings(blocks: list[Block | Table]) -> Findings:
 
 def gathered(blocks: list[Block | Table], first: int, last: int) -> tuple[int, object]:
     """What is stored of the rows ``first`` to ``last``."""
-    found, known = Columns(DEFINITION), schemas()
-    for block in blocks:
-        part = block.part(first, last)
-        table = check.accept_table(known, part)
-        if table is not None:
-            found.extend(table.columns, table.count)
-            continue
-        for record in part.records:
-            row = accept(known, record, text=True)
-            if isinstance(row, Accepted):
-                found.add(row.data)
+    parts = [block.part(first, last) for block in blocks]
+    found = check.gather(schemas(), parts, text=True).get(SCHEMA, Columns(DEFINITION))
     return found.count, found.values
 
 

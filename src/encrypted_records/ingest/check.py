@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from encrypted_records.errors import BadInput, Flaw, NotFound
 from encrypted_records.ingest.blocks import BadRow, Block, Place, RawRecord, Table
 from encrypted_records.ingest.parse_csv import typed
-from encrypted_records.ingest.tables import Values, accepted_columns
+from encrypted_records.ingest.tables import Columns, Values, accepted_columns
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition, Value
@@ -147,6 +147,33 @@ def accept_table(schemas: Schemas, block: Block | Table) -> AcceptedTable | None
     schema, definition = found
     columns = accepted_columns(definition, block)
     return None if columns is None else AcceptedTable(schema, definition, columns, block.count)
+
+
+def gather(
+    schemas: Schemas, blocks: Iterable[Block | Table], *, text: bool
+) -> dict[bytes, Columns]:
+    """The sound records of these blocks, by schema, in their order; others are left out.
+
+    Args:
+        text: as for :func:`accept`.
+    """
+    gathered: dict[bytes, Columns] = {}
+
+    def of(found: Accepted | AcceptedTable) -> Columns:
+        if found.schema not in gathered:
+            gathered[found.schema] = Columns(found.definition)
+        return gathered[found.schema]
+
+    for block in blocks:
+        table = accept_table(schemas, block)
+        if table is not None:
+            of(table).extend(table.columns, table.count)
+            continue
+        for record in block.records:
+            row = accept(schemas, record, text=text)
+            if isinstance(row, Accepted):
+                of(row).add(row.data)
+    return gathered
 
 
 class Checker:

@@ -18,14 +18,7 @@ from encrypted_records import logs
 from encrypted_records.crypto.keys import SchemaKey, SpoolKey
 from encrypted_records.errors import ErsError, KeyMissing, NotFound
 from encrypted_records.ingest.blocks import Block, Place, Table
-from encrypted_records.ingest.check import (
-    Accepted,
-    AcceptedTable,
-    Checker,
-    Schemas,
-    accept,
-    accept_table,
-)
+from encrypted_records.ingest.check import Checker, Schemas, gather
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.ingest.parse_csv import Header, check_columns
 from encrypted_records.ingest.seal import seal_columns
@@ -170,22 +163,8 @@ def seal(request: tasks.Seal) -> tasks.Sealed:
     keys = {one.schema: one for one in request.schemas}
     definitions = {one.schema: parse_definition(one.definition) for one in request.schemas}
     schemas = Schemas(definitions.__getitem__, named=request.source.named)
-    gathered: dict[bytes, Columns] = {}
-
-    def of(found: Accepted | AcceptedTable) -> Columns:
-        if found.schema not in gathered:
-            gathered[found.schema] = Columns(found.definition)
-        return gathered[found.schema]
-
-    for block in _blocks(request.source, request.chunk):
-        table = accept_table(schemas, block)
-        if table is not None:
-            of(table).extend(table.columns, table.count)
-            continue
-        for record in block.records:
-            row = accept(schemas, record, text=request.source.csv)
-            if isinstance(row, Accepted):
-                of(row).add(row.data)
+    blocks = _blocks(request.source, request.chunk)
+    gathered = gather(schemas, blocks, text=request.source.csv)
     return tasks.Sealed([_part(request, keys[schema], some) for schema, some in gathered.items()])
 
 
