@@ -17,7 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.server.api import PASSWORD, basic, running_api
-from tests.server.test_accounts import session_of
+from tests.server.sessions import session_of
 
 WORKERS = 4
 ROUNDS = 5

@@ -24,25 +24,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from bench.support.libmongocrypt import records_per_second as libmongocrypt
 from bench.support.people import DEFINITION as PEOPLE
 from bench.support.people import record
+from bench.support.processes import memory_mib
 from bench.support.table import Row, show
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.index import columns
-from encrypted_records.index.building import Builder, Shell
-from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.merge import Merge
-from encrypted_records.index.paged import PagedSegment
-from encrypted_records.index.resolve import count, missing, resolve
-from encrypted_records.index.segments import Built
-from encrypted_records.index.view import View
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.builder import Builder, Shell
+from encrypted_records.index.segments.merge import SegmentMerger
+from encrypted_records.index.segments.mini import Built
+from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.questions import parse_query
+from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import PAGE_BYTES, PlainRecord
 
 DEFINITION = parse_definition(json.dumps(PEOPLE))
@@ -89,17 +90,11 @@ def built(rows: Sequence[dict[str, Any]]) -> Built:
     return builder.finish()
 
 
-def memory(what: str) -> float:
-    """MiB that this process has (``VmRSS``) or had at most (``VmHWM``), as Linux tells."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines[what].split()[0]) / 1024
-
-
 class Opened:
     """A segment and its sealed pages."""
 
     def __init__(self, made: Built) -> None:
-        self.segment = PagedSegment(KEY, DEFINITION, made.segment)
+        self.segment = PagedSegment(KEY, DEFINITION, made.segment, made.header)
         self.pages = {page.number: page.data for page in made.pages}
 
     def put(self, wanted: Callable[[], set[int]]) -> int:
@@ -119,15 +114,17 @@ def merging(total: int) -> tuple[Opened, list[Row]]:
         Opened(built([record(chance, number) for number in range(first, min(first + step, total))]))
         for first in range(0, total, step)
     ]
-    view = View(1, tuple(one.segment.segment for one in inputs), {}, {})
-    before = memory("VmRSS")
+    snapshot = Snapshot(1, tuple(one.segment.segment for one in inputs), {}, {})
+    before = memory_mib("self", "VmRSS")
     # Linux forgets the peak so far.
     Path("/proc/self/clear_refs").write_text("5")
     made: list[Built] = []
 
     def work() -> None:
-        dead = [view.dead_rows(one.segment.segment) for one in inputs]
-        merge = Merge(KEY, DEFINITION, [one.segment for one in inputs], dead)
+        dead = [snapshot.dead_rows(one.segment.segment) for one in inputs]
+        opened = [one.segment for one in inputs]
+        groups = [one.segment.groups for one in opened]
+        merge = SegmentMerger(KEY, DEFINITION, opened, groups, dead)
         for name in merge.fields:
             for one in inputs:
                 one.put(lambda: one.segment.missing_columns([name]))  # noqa: B023
@@ -137,7 +134,7 @@ def merging(total: int) -> tuple[Opened, list[Row]]:
         made.append(merge.finish())
 
     seconds = cpu(work)
-    more = memory("VmHWM") - before
+    more = memory_mib("self", "VmHWM") - before
     size = made[0].segment.pages * PAGE_BYTES / total
     return Opened(made[0]), [
         Row(f"merge {parts} segments", f"{total / seconds:,.0f} records/s", f"{seconds:.1f} s"),
@@ -161,18 +158,18 @@ def asking(opened: Opened, total: int) -> list[Row]:
     found = []
     for name, where in questions.items():
         asked = parse_query({"where": where}, DEFINITION).where
-        opened.segment = opened.segment.over({})
-        place = (asked, opened.segment, KEY, DEFINITION)
+        opened.segment = opened.segment.share()
+        plan = Plan.of(asked, KEY, DEFINITION)
         pages = 0
 
         def cold() -> None:
             nonlocal pages
-            pages = opened.put(lambda: missing(*place))  # noqa: B023
+            pages = opened.put(lambda: plan.missing(opened.segment))  # noqa: B023
 
         seconds = cpu(cold)
-        warm = cpu(lambda: (missing(*place), resolve(*place)), 9)  # noqa: B023
-        matches = len(resolve(*place).certain)
-        counted = count(*place)
+        warm = cpu(lambda: (plan.missing(opened.segment), plan.match(opened.segment)), 9)  # noqa: B023
+        matches = len(plan.match(opened.segment).certain)
+        counted = plan.count(opened.segment)
         assert counted in (None, matches)
         found.append(
             Row(

@@ -22,19 +22,31 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from bench.jobs import Meter, send
-from bench.support import people, plain, stack
+
+from bench.jobs import send
+from bench.support import people, plain, results, stack
+from bench.support.processes import Meter
 from bench.support.table import Row, show
 from tests.support import jobs
 from tests.support.postgres import running_server
 from tests.support.store import new_store
 
 _PLAIN_TABLE = "SELECT pg_table_size('people'), pg_total_relation_size('people')"
-#: Bytes of the sealed fields, and of the pages of live segments.
+#: Bytes of rows and of the pages of live segments, in tables and in objects.
 _SEALED = (
-    "SELECT (SELECT SUM(LENGTH(sealed)) FROM record_row),"
-    " (SELECT SUM(LENGTH(data)) FROM index_page WHERE segment_id IN"
+    "SELECT (SELECT COALESCE(SUM(LENGTH(sealed)), 0) FROM record_row)"
+    "   + (SELECT COALESCE(SUM(size), 0) FROM bulk_object"
+    "     WHERE id IN (SELECT object_id FROM row_part)),"
+    " (SELECT COALESCE(SUM(LENGTH(data)), 0) FROM index_page WHERE segment_id IN"
     "   (SELECT id FROM index_segment WHERE superseded_at IS NULL))"
+    "   + (SELECT COALESCE(SUM(count * page_bytes), 0) FROM page_part WHERE segment_id IN"
+    "     (SELECT id FROM index_segment WHERE superseded_at IS NULL))"
+)
+#: Bytes that wait to be deleted, of objects and of pages in tables that merging replaced.
+_WAITING = (
+    "SELECT (SELECT COALESCE(SUM(size), 0) FROM bulk_object WHERE state = 'doomed')"
+    " + (SELECT COALESCE(SUM(LENGTH(data)), 0) FROM index_page WHERE segment_id IN"
+    "   (SELECT id FROM index_segment WHERE superseded_at IS NOT NULL))"
 )
 
 
@@ -58,6 +70,7 @@ class Sealed:
     rows: int
     index: int
     total: int
+    waiting: int
 
 
 def plain_postgresql(url: str, file: Path) -> Plain:
@@ -113,14 +126,19 @@ def sealed(folder: Path, url: str | None, file: Path) -> Sealed:
         merging = timed(lambda: stack.merge(store))
     rows, index = ask(folder, url, _SEALED)
     total = size_on_disk(folder, url) - empty
-    return Sealed(seconds, merging, proxy, own, rows, index, total)
+    (waiting,) = ask(folder, url, _WAITING)
+    return Sealed(seconds, merging, proxy, own, rows, index, total, int(waiting))
 
 
 def size_on_disk(folder: Path, url: str | None) -> int:
+    """Of the database and its objects, those that wait to be deleted too."""
+    own = folder / "api" / "api"
+    objects = sum(one.stat().st_size for one in (own / "objects").rglob("*") if one.is_file())
     if url is not None:
-        return int(ask(folder, url, "SELECT pg_database_size(current_database())")[0])
+        question = "SELECT pg_database_size(current_database())"
+        return objects + int(ask(folder, url, question)[0])
     ask(folder, url, "PRAGMA wal_checkpoint(TRUNCATE)")
-    return (folder / "api" / "api" / "db.sqlite3").stat().st_size
+    return objects + (own / "db.sqlite3").stat().st_size
 
 
 def ask(folder: Path, url: str | None, question: str) -> tuple[Any, ...]:
@@ -153,20 +171,41 @@ def rows_of(count: int, ours: Sealed, theirs: Plain) -> list[Row]:
         Row("  merging after that", f"{ours.merging:.1f} s"),
         Row("plaintext", f"{theirs.table / count:.0f} bytes/record"),
         Row("plaintext with indexes", f"{theirs.total / count:.0f} bytes/record"),
-        Row("sealed fields", f"{ours.rows / count:.0f} bytes/record"),
+        Row("sealed rows", f"{ours.rows / count:.0f} bytes/record"),
         Row("live index pages", f"{ours.index / count:.0f} bytes/record"),
         Row(
-            "database on disk",
+            "database and objects on disk",
             f"{ours.total / count:.0f} bytes/record",
             f"{ours.total / theirs.total:.2f} of plaintext with indexes",
         ),
+        Row(
+            "  without what waits to be deleted",
+            f"{(ours.total - ours.waiting) / count:.0f} bytes/record",
+        ),
     ]
+
+
+def keep(kind: str, count: int, ours: Sealed, theirs: Plain) -> None:
+    """For docs/performance.md."""
+    figures = {
+        "records_per_second": round(count / ours.seconds),
+        "plaintext_records_per_second": round(count / theirs.seconds),
+        "processor_microseconds": round(1e6 * (ours.proxy + ours.api) / count),
+        "merging_seconds": round(ours.merging),
+        "sealed_bytes": round(ours.rows / count),
+        "index_bytes": round(ours.index / count),
+        "disk_bytes": round(ours.total / count),
+        "waiting_bytes": round(ours.waiting / count),
+        "plaintext_bytes": round(theirs.total / count),
+    }
+    results.keep(f"ingest-{count}-{kind}", figures, machine=stack.describe_machine())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--databases", nargs="+", default=["postgresql", "sqlite"])
+    parser.add_argument("--keep", action="store_true", help="in bench/results.json")
     chosen = parser.parse_args()
     with stack.kept(None) as folder:
         file = people.csv_file(folder, chosen.records)
@@ -176,10 +215,14 @@ def main() -> None:
                 theirs = plain_postgresql(stack.database(server, "plain"), file)
                 ours = sealed(folder / "a", stack.database(server, "sealed"), file)
             show(f"{chosen.records:,} records, PostgreSQL", rows_of(chosen.records, ours, theirs))
+            if chosen.keep:
+                keep("postgresql", chosen.records, ours, theirs)
         if "sqlite" in chosen.databases:
             theirs = plain_sqlite(folder / "plain.sqlite3", file)
             ours = sealed(folder / "b", None, file)
             show(f"{chosen.records:,} records, SQLite", rows_of(chosen.records, ours, theirs))
+            if chosen.keep:
+                keep("sqlite", chosen.records, ours, theirs)
 
 
 if __name__ == "__main__":

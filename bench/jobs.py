@@ -16,17 +16,15 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.support.processes import Meter
 from tests.support import jobs
-from tests.support.service import Service, descendants
 from tests.support.sides import running_sides
 from tests.support.store import Store, new_store
 
@@ -40,7 +38,6 @@ DEFINITION = {
     },
     "required": ["number"],
 }
-_TICK = os.sysconf("SC_CLK_TCK")
 _PIECE = 1 << 20
 
 
@@ -74,13 +71,16 @@ def _pieces(size: int, line) -> Iterator[bytes]:  # type: ignore[no-untyped-def]
         yield b"".join(lines)
 
 
-def send(store: Store, pieces: Iterator[bytes], kind: str, batch: int) -> str:
-    """Upload as a stream of unknown length; the job's path."""
+def send(
+    store: Store, pieces: Iterator[bytes], kind: str, batch: int, more: dict[str, str] | None = None
+) -> str:
+    """Upload as a stream of unknown length; the job's path. ``more`` are further headers."""
     connection = http.client.HTTPConnection(urlsplit(store.service.proxy_url).netloc, timeout=3600)
     headers = {
         "Content-Type": kind,
         "Authorization": store.account.auth,
         "X-Batch-Size": str(batch),
+        **(more or {}),
     }
     connection.request(
         "POST", "/api/jobs/upload/", pieces, {**headers, "Transfer-Encoding": "chunked"},
@@ -90,61 +90,6 @@ def send(store: Store, pieces: Iterator[bytes], kind: str, batch: int) -> str:
     body = answer.read()
     assert answer.status == 201, body
     return f"/api/jobs/{json.loads(body)['job_id']}/"
-
-
-class Meter:
-    """Processor seconds and peak memory of processes, from Linux's process table."""
-
-    def __init__(self, service: Service, api: int) -> None:
-        self.proxy = service.process.pid
-        self.api = api
-
-    def seconds(self, root: int) -> float:
-        total = 0
-        for pid in [root, *descendants(root)]:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except FileNotFoundError:
-                continue
-            # With the time of children that have ended; of those that run, their own entry tells.
-            total += sum(map(int, fields[11:15]))
-        return total / _TICK
-
-    @property
-    def both(self) -> float:
-        return self.seconds(self.proxy) + self.seconds(self.api)
-
-    def rest(self) -> float:
-        """Wait until neither side works any more; the most memory that a worker had meanwhile."""
-        before, now = 0.0, self.both
-        most = 0.0
-        while now - before > 0.05:
-            for _ in range(10):
-                time.sleep(0.1)
-                most = max([most, *self.workers_mib()])
-            before, now = now, self.both
-        return most
-
-    def peak_mib(self) -> float:
-        """The most memory that the proxy has had since :meth:`forget_peak`."""
-        return _peak_mib(self.proxy)
-
-    def forget_peak(self) -> None:
-        """Let the next peak count from here (Linux's proc(5), clear_refs)."""
-        Path(f"/proc/{self.proxy}/clear_refs").write_text("5")
-
-    def workers_mib(self) -> list[float]:
-        """The most memory that each of the proxy's workers has had."""
-        found = []
-        for pid in descendants(self.proxy):
-            with suppress(FileNotFoundError, ProcessLookupError, StopIteration):  # it has ended
-                found.append(_peak_mib(pid))
-        return sorted(found)
-
-
-def _peak_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def run(

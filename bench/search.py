@@ -1,7 +1,8 @@
 """Searching over HTTP: client, proxy, API, PostgreSQL, with ten rows decrypted.
 
 Every question is also put to the same records in plaintext (``bench.support.plain``), on the same
-PostgreSQL, in turn with ours; both must answer alike. Warm is a question that was asked before;
+PostgreSQL, in turn with ours; both must answer alike. Warm is a question that was asked before, new
+one that was not, though others were;
 cold is the first one put to a proxy that has just started and has no page on disk. Figures are
 milliseconds as the client sees them, p50 / p95; those of the processor, of proxy and API together,
 are the ones that a busy machine disturbs least.
@@ -25,18 +26,23 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from bench.jobs import Meter
-from bench.support import people, plain, stack
+
+from bench.support import people, plain, results, stack
+from bench.support.processes import Meter
 from bench.support.table import Row, show
 from tests.support.postgres import running_server
 from tests.support.store import Store
 
 LIMIT = 10
+#: The slug of the only schema of its dataset.
+SCHEMA = "rows"
 #: Different questions of each kind.
 KINDS_OF_VALUES = 20
 #: p50 and p95 of a search, p50 of counts and aggregates; milliseconds at a million records, warm.
 SEARCH_GOAL = (10, 30)
 AGGREGATE_GOAL = 50
+#: p50 of a semi-join of all rows with all.
+JOIN_GOAL = 2000
 Body = dict[str, Any]
 
 
@@ -88,6 +94,18 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
     def prefix(chance: random.Random) -> Body:
         return {"field": "email", "op": "prefix", "value": one_of("email", chance)[:9]}
 
+    def contains(field: str) -> Callable[[random.Random], Body]:
+        return lambda chance: {
+            "field": field,
+            "op": "contains",
+            "value": one_of(field, chance)[1:9],
+        }
+
+    def among(field: str) -> Callable[[random.Random], Body]:
+        """In all of the column itself: as many values as there are rows."""
+        of = {"schema": SCHEMA, "field": field, "where": None}
+        return lambda _: {"field": field, "op": "in", "of": of}
+
     numbers = [
         {"op": "count"},
         *({"op": op, "field": "salary"} for op in ("min", "max", "sum")),
@@ -98,9 +116,13 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
         search("equality, common", equal("status")),
         *(search(f"range of {share:g}", between(share)) for share in (1e-5, 1e-3, 0.1, 0.5)),
         search("prefix", prefix),
+        search("part of a text, unique", contains("email")),
+        search("part of a text, common", contains("status")),
         search("two ranges", two_ranges),
         search("a tenth, by salary", between(0.1), order_by=["-salary"]),
         search("common, by age and number", equal("status"), order_by=["age", "-number"]),
+        measured("semi-join of all, numbers", among("number")),
+        measured("semi-join of all, texts", among("email")),
         measured("count of a half", between(0.5)),
         measured("count of two ranges", two_ranges),
         measured("group by status of a half", between(0.5), group_by=["status"]),
@@ -143,9 +165,13 @@ def _values(body: Body, ours: Any) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds of each time it was asked; ``processor`` of proxy and API for one warm time."""
+    """Milliseconds of each time it was asked; ``processor`` of proxy and API for one warm time.
+
+    ``first`` are those of questions that were not asked before, by a proxy that was asked others.
+    """
 
     warm: list[float]
+    first: list[float]
     plain: list[float]
     processor: float
     cold: list[float]
@@ -168,12 +194,13 @@ def measure(
     theirs: stack.Asking,
     rounds: int,
     meter: Meter,
-) -> tuple[list[float], list[float], float]:
-    """Warm milliseconds of both sides, asked in turn, once their answers were found alike."""
+) -> tuple[list[float], list[float], list[float], float]:
+    """Milliseconds of ours, warm and the first time, and of the other side, asked in turn; once the
+    answers were found alike."""
     busy = 0.0
     chance = random.Random(question.name)
     bodies = [question.make(chance) for _ in range(KINDS_OF_VALUES)]
-    own, plain_ones = [], []
+    own, firsts, plain_ones = [], [], []
     for at in range(rounds + 1):
         if at == 1:
             busy = meter.both
@@ -182,10 +209,11 @@ def measure(
             other, reference = timed(lambda: theirs.post(question.path, body))  # noqa: B023
             if at == 0:
                 compare(question, body, answer, reference)
+                firsts.append(mine)
             else:
                 own.append(mine)
                 plain_ones.append(other)
-    return own, plain_ones, 1000 * (meter.both - busy) / len(own)
+    return own, firsts, plain_ones, 1000 * (meter.both - busy) / len(own)
 
 
 def first_time(question: Question, folder: Path, base_url: str, store: Store, at: int) -> float:
@@ -210,7 +238,7 @@ def of_size(folder: Path, server: str, total: int, rounds: int, colds: int) -> d
         plain.load(plain_url, file)
         with psycopg.connect(plain_url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE people")
-    found: dict[str, tuple[list[float], list[float], float]] = {}
+    found: dict[str, tuple[list[float], list[float], list[float], float]] = {}
     with (
         stack.running_api(folder, stack.database(server, f"sealed{total}")) as (base_url, api),
         stack.running_plain(plain_url) as view,
@@ -244,11 +272,14 @@ def rows_of(
     for name, figures in found.items():
         p50, p95 = (percentile(figures.warm, share) for share in (0.5, 0.95))
         plain50, plain95 = (percentile(figures.plain, share) for share in (0.5, 0.95))
-        if name in aggregates:
+        if name.startswith("semi-join"):
+            goal, met = f"{JOIN_GOAL}", p50 <= JOIN_GOAL
+        elif name in aggregates:
             goal, met = f"{AGGREGATE_GOAL}", p50 <= AGGREGATE_GOAL
         else:
             goal, met = "{} / {}".format(*SEARCH_GOAL), (p50, p95) <= SEARCH_GOAL
         beside = [f"processor {figures.processor:5.1f}"]
+        beside.append(f"new {percentile(figures.first, 0.5):6.1f}")
         beside += [f"cold {statistics.median(figures.cold):6.1f}"] if figures.cold else []
         beside.append(f"plaintext {plain50:6.1f} /{plain95:6.1f}  ratio {p50 / plain50:5.2f}")
         if name in before:
@@ -259,12 +290,30 @@ def rows_of(
     return rows
 
 
+def keep(total: int, found: dict[str, Figures]) -> None:
+    """For docs/performance.md."""
+
+    def both(times: Sequence[float]) -> list[float]:
+        return [round(percentile(times, share), 1) for share in (0.5, 0.95)]
+
+    figures = {
+        name: {
+            "p50_p95": both(one.warm),
+            "processor": round(one.processor, 1),
+            "plaintext_p50_p95": both(one.plain),
+        }
+        for name, one in found.items()
+    }
+    results.keep(f"search-{total}", figures, machine=stack.describe_machine())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--folder", type=Path, help="keeps what was loaded; temporary if none")
     parser.add_argument("--rounds", type=int, default=5, help="of 20 questions of each kind")
     parser.add_argument("--cold", type=int, default=3, help="starts of the proxy for each kind")
+    parser.add_argument("--keep", action="store_true", help="in bench/results.json")
     chosen = parser.parse_args()
     aggregates = {one.name for one in questions(1, []) if one.aggregates}
     with stack.kept(chosen.folder) as folder:
@@ -275,6 +324,8 @@ def main() -> None:
                 found = of_size(folder / f"{total}", server, total, chosen.rounds, chosen.cold)
                 title = "warm p50 / p95, ten rows decrypted; growth over the fewest records"
                 show(title, rows_of(found, aggregates, fewest))
+                if chosen.keep:
+                    keep(total, found)
                 fewest = fewest or found
 
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
+from bench.support.processes import memory_mib, processor_seconds
 from tests.support.service import Service, running_service
 
 NODE = Path(__file__).with_name("node")
 PIECE = os.urandom(1 << 20)
-_TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def upload(server: Server, mib: int) -> Figures:
     assert answer.status == 201, answer.read()
     answer.read()
     path = urlsplit(answer.headers["Location"]).path
-    busy, started = _processor(server.pid), time.perf_counter()
+    busy, started = processor_seconds(server.pid), time.perf_counter()
     connection.putrequest("PATCH", path)
     sent = {
         "Upload-Offset": "0",
@@ -73,26 +73,13 @@ def upload(server: Server, mib: int) -> Figures:
     answer = connection.getresponse()
     assert answer.status == 204, answer.read()
     seconds = time.perf_counter() - started
-    busy = _processor(server.pid) - busy
+    busy = processor_seconds(server.pid) - busy
     os.sync()
     sync = time.perf_counter() - started - seconds
     connection.close()
     for file in server.folder.iterdir():
         file.unlink()
     return Figures(seconds, busy, sync)
-
-
-def _processor(pid: int) -> float:
-    """Seconds of processor time that the process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
-
-
-def _peak_mib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) >> 10
-    raise AssertionError("the process is gone")
 
 
 @contextmanager
@@ -144,7 +131,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name, ours(Path(name)) as own:
         if chosen.memory:
             figures = upload(own, 5 << 10)
-            print(f"5 GiB in {figures.seconds:.1f} s, at most {_peak_mib(own.pid)} MiB of memory")
+            peak = memory_mib(own.pid, "VmHWM")
+            print(f"5 GiB in {figures.seconds:.1f} s, at most {peak:.0f} MiB of memory")
             return
         with theirs(Path(name)) as other:
             compare(own, other, chosen.mib, chosen.rounds)

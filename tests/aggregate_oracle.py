@@ -78,7 +78,7 @@ def histogram(values: Sequence[Fraction], asked: Mapping[str, Any], field: Field
             return {"below": 0, "above": 0, "bins": []}
         points = (values[-1] - values[0]) / step + 1
         width = -(-points // asked["bins"]) * step
-        starts = []
+        starts: list[Fraction] = []
         while not starts or starts[-1] + width <= values[-1]:
             starts.append(values[0] + width * len(starts))
         bins = [(start, min(start + width - step, values[-1])) for start in starts]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,17 +13,59 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import weights
+from tests.reference import profiles
 from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
 
-__all__ = ["postgresql", "postgresql_url"]
+__all__ = ["postgresql", "postgresql_url", "profiles"]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Whoever runs the tests in the background has them ignore Ctrl-C, and what is ignored is
     inherited: the commands that tests interrupt would not notice."""
+    # Files come in our order, instead of those with the most tests first.
+    config.option.loadscopereorder = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: Bytes of memory that one more process with its services and a browser may take.
+WORKER_BYTES = 4 << 30
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are processors, where memory allows: tests wait for services and pages
+    for a fifth of their time. None leaves it to xdist, as a number in its own variable does."""
+    processors = os.cpu_count()
+    if processors is None or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return processors + 1 if free > (processors + 1) * WORKER_BYTES else None
+
+
+#: Fixtures behind which a whole service is started.
+STARTED = {"services", "service", "running", "strict"}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a started service; ``make test-fast`` leaves it out. Where several processes
+    share the files, the ones that take longest come first."""
+    for item in items:
+        if isinstance(item, pytest.Function) and STARTED & set(item.fixturenames):
+            item.add_marker(pytest.mark.service)
+    if hasattr(config, "workerinput"):
+        seconds = weights.read()
+        items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
+
+
+def pytest_collection_finish() -> None:
+    """A test file that sets Django up has logging write to the stderr of that moment, which pytest
+    closes at the end: servers in this process that still end would write to what is closed."""
+    for handler in list(logging.root.handlers):
+        if type(handler) is logging.StreamHandler:
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import esbuild from "esbuild";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const target = path.join(here, "../src/encrypted_records/proxy/web/static/built");
+const target = path.join(here, "../src/encrypted_records/proxy/pages/static/built");
 
 /** The packages whose files went into the bundles, by folder. */
 function packagesOf(inputs) {
@@ -33,14 +33,13 @@ await rm(target, { recursive: true, force: true });
 await mkdir(target, { recursive: true });
 const done = await esbuild.build({
   absWorkingDir: here,
-  entryPoints: ["src/pages.js", "src/upload.js", "src/upload.css"],
+  entryPoints: ["src/pages.js", "src/upload.js"],
   outdir: target,
   bundle: true,
   minify: true,
   metafile: true,
   format: "iife",
   target: ["es2022"],
-  loader: { ".svg": "dataurl" },
   legalComments: "none",
   logLevel: "warning",
 });

@@ -36,7 +36,8 @@ def records_per_second(rows: Sequence[Mapping[str, Any]]) -> float | None:
             return bson.decode(key)["_id"]
 
         def bson_encode(self, document: Any) -> bytes:
-            return bson.encode(document)
+            encoded: bytes = bson.encode(document)
+            return encoded
 
         def collection_info(self, *_: Any) -> Any: ...
         def mark_command(self, *_: Any) -> Any: ...

@@ -13,9 +13,16 @@ STRINGS = ("uuid", "email", "first", "last", "city", "country", "status")
 #: name -> maximum; the minimum is 0
 INTEGERS = {"age": 120, "salary": 10**6, "number": 10**9}
 FIELDS = (*STRINGS, *INTEGERS)
+_PADDED = {"uuid": 36, "first": 31, "last": 31, "city": 31}
+_CHOICES = {
+    "country": [f"C{number:03}" for number in range(200)],
+    "status": ["active", "closed", "new", "pending"],
+}
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in STRINGS}
+    | {name: {"type": "string", "padTo": size} for name, size in _PADDED.items()}
+    | {name: {"type": "string", "enum": values} for name, values in _CHOICES.items()}
     | {name: {"type": "integer", "minimum": 0, "maximum": most} for name, most in INTEGERS.items()},
 }
 _SYLLABLES = ["ka", "ri", "mo", "ta", "sen", "lu", "bo", "ny", "el", "an", "do", "mi", "fra", "gus"]
@@ -34,7 +41,7 @@ def record(chance: random.Random, number: int) -> dict[str, Any]:
         "last": last,
         "city": _LAST[int(2000 * chance.random() ** 3)].title(),
         "country": f"C{int(200 * chance.random() ** 4):03}",
-        "status": chance.choice(["active", "closed", "new", "pending"]),
+        "status": chance.choice(_CHOICES["status"]),
         "age": chance.randrange(18, 95),
         "salary": chance.randrange(10_000) * 100,
         "number": number,

@@ -1,4 +1,4 @@
-"""The same records in plaintext behind the API's own stack: Django on granian, psycopg, PostgreSQL.
+"""The same records in plaintext behind the API's own stack: Django, psycopg, PostgreSQL.
 
 One table with a B-tree index on every column, and one view that takes the questions of
 ``POST /api/records/search/`` and ``.../aggregate/`` as far as benchmarks ask them. It checks no
@@ -12,20 +12,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import django
 import psycopg
-from bench.support.people import FIELDS, INTEGERS
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
-from granian.constants import Interfaces
-from granian.server import Server
 from psycopg import sql
+
+from bench.support.people import FIELDS, INTEGERS
+from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.serving import Server, listen
 
 _URL = "PLAIN_DATABASE_URL"
 _COMPARE = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -67,7 +69,8 @@ def _connection() -> psycopg.Connection[Any]:
         _local.connection = psycopg.connect(
             os.environ[_URL], autocommit=True, cursor_factory=psycopg.ClientCursor
         )
-    return _local.connection
+    connection: psycopg.Connection[Any] = _local.connection
+    return connection
 
 
 def search(request: HttpRequest) -> JsonResponse:
@@ -116,12 +119,21 @@ def _where(condition: Any) -> tuple[sql.Composable, list[Any]]:
         parts = [_where(one) for one in condition["and"]]
         joined = sql.SQL(" AND ").join([part for part, _ in parts])
         return joined, [value for _, values in parts for value in values]
-    field, op, value = sql.Identifier(condition["field"]), condition["op"], condition["value"]
+    field, op = sql.Identifier(condition["field"]), condition["op"]
+    if "of" in condition:
+        inner, values = _where(condition["of"]["where"])
+        selected = sql.SQL("SELECT {} FROM people WHERE {}").format(
+            sql.Identifier(condition["of"]["field"]), inner
+        )
+        return sql.SQL("{} IN ({})").format(field, selected), values
+    value = condition["value"]
     if op == "between":
         return sql.SQL("{} BETWEEN %s AND %s").format(field), value
     if op == "prefix":
         assert not set("%_\\") & set(value)
         return sql.SQL("{} LIKE %s").format(field), [f"{value}%"]
+    if op == "contains":
+        return sql.SQL("strpos({}, %s) > 0").format(field), [value]
     return sql.SQL(f"{{}} {_COMPARE[op]} %s").format(field), [value]
 
 
@@ -135,18 +147,19 @@ urlpatterns = [
     path("api/records/aggregate/", aggregate),
 ]
 
-if __name__ == "bench.support.plain" and _URL in os.environ:
+
+def _serve(port: int) -> None:
+    from encrypted_records.server.gateway.admission import Places
+    from encrypted_records.server.gateway.gateway import Gateway
+    from encrypted_records.server.gateway.held_bodies import Room
+
     settings.configure(ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="bench.support.plain")
     django.setup()
-    application = get_wsgi_application()
+    room = Room(Path(tempfile.gettempdir()))
+    gateway = Gateway(get_wsgi_application(), room, Places(8), lambda *_: None)
+    with listen("127.0.0.1", port, "PORT") as listening:
+        Server(gateway, Limits(), stop_seconds=1, ws="none", lifespan="off").run([listening])
+
 
 if __name__ == "__main__":
-    Server(
-        "bench.support.plain:application",
-        address="127.0.0.1",
-        port=int(sys.argv[1]),
-        interface=Interfaces.WSGI,
-        workers=1,
-        blocking_threads=8,
-        log_enabled=False,
-    ).serve()
+    _serve(int(sys.argv[1]))

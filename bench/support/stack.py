@@ -18,11 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
+
 from bench.jobs import send
 from bench.support import people
-from psycopg import sql
 from tests.support import jobs
-from tests.support.service import Account, Service, call, free_ports
+from tests.support.service import Account, Service, call, free_ports, state_of
 from tests.support.sides import running_side
 from tests.support.store import Store, new_store
 
@@ -63,13 +64,16 @@ def running_api(folder: Path, database_url: str | None) -> Iterator[tuple[str, i
 
 
 @contextmanager
-def running_proxy(folder: Path, base_url: str) -> Iterator[Service]:
+def running_proxy(folder: Path, base_url: str, name: str = "proxy") -> Iterator[Service]:
+    """A proxy with a data folder of its own beside the API's."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     settings = {
-        "ERS_DATA_DIR": str(folder / "proxy"),
+        "ERS_DATA_DIR": str(folder / name),
         "ERS_PROXY_PORT": str(port),
         "ERS_BASE_URL": base_url,
+        "ERS_ACCESS": "api",
+        "XDG_STATE_HOME": str(state_of(folder / "api")),
     }
     with running_side("proxy", settings, url, folder / "sides.log") as process:
         yield Service(process, base_url, url, folder / "api", folder / "sides.log")
@@ -161,3 +165,8 @@ def logged_in(store: Store) -> Asking:
     asking = Asking(store.service.proxy_url, {"Authorization": f"Bearer {answer.json()['access']}"})
     asking.get("/api/users/self/")
     return asking
+
+
+def describe_machine() -> str:
+    """What figures were measured on, as far as it matters for reading them."""
+    return f"{os.cpu_count()} cores, durable writes"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encrypted_records.client.objects import AsyncClient as AsyncClient
-    from encrypted_records.client.synchronous import Client as Client
+    from encrypted_records.client.proxy.devices import Proof as Proof
+    from encrypted_records.client.proxy.transport import new_device as new_device
+    from encrypted_records.client.sdk.async_client import AsyncClient as AsyncClient
+    from encrypted_records.client.sdk.sync_client import Client as Client
 
-__version__ = "0.1.0"
+#: What a program imports from here, and where it is.
+_CLIENTS = {
+    "AsyncClient": "sdk.async_client",
+    "Client": "sdk.sync_client",
+    "Proof": "proxy.devices",
+    "new_device": "proxy.transport",
+}
+
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
     """The clients, which most of what imports this package has no use for."""
-    if name == "Client":
-        from encrypted_records.client.synchronous import Client  # noqa: PLC0415
-
-        return Client
-    if name == "AsyncClient":
-        from encrypted_records.client.objects import AsyncClient  # noqa: PLC0415
-
-        return AsyncClient
-    raise AttributeError(name)
+    if name not in _CLIENTS:
+        raise AttributeError(name)
+    return getattr(importlib.import_module(f"{__name__}.client.{_CLIENTS[name]}"), name)

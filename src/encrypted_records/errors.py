@@ -9,6 +9,8 @@
     │   ├── InvalidRecords          rows that do not fit their schema
     │   ├── InvalidQuery            a search that cannot be asked
     │   ├── InvalidSetting          a flag, variable or file of the command line
+    │   ├── ClientClosed            a call of a client that its program has closed
+    │   ├── InvitationWords         words that are not those of an invitation
     │   ├── ChecksumMismatch        bytes that are not those their sender hashed
     │   └── TooLarge                over a documented limit
     ├── Refused                     understood, and not done
@@ -19,28 +21,43 @@
     │   │   └── Gone                was here, and is no longer
     │   ├── Conflict                the state has moved on or forbids it
     │   │   ├── StaleDefinition     the definition changed since the caller read it
-    │   │   ├── MergeFirst          too many live segments
+    │   │   ├── MergeFirst          too many segments that merging makes fewer
+    │   │   ├── InvitationOver      it was used, withdrawn, declined, or has expired
     │   │   └── Locked              somebody else is at it just now
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
+    │   ├── NotThisProxy            what answers does not know the device of its client
     │   ├── PreconditionFailed      a record has another version than the caller named
     │   ├── Unsupported             a format this side does not speak
     │   ├── VersionRefused          a protocol version this side does not speak
     │   └── Closed                  what cannot be proven right is not answered
     │       ├── KeyMissing          no key here for these records
     │       ├── DoesNotOpen         ciphertext altered, swapped or of another key
-    │       └── LogBroken           the commit log was altered, withheld or rolled back
+    │       │   └── Altered         it opens, and its commit names another
+    │       ├── LogBroken           the commit log was altered, withheld or rolled back
+    │       ├── CheckpointBroken    a checkpoint of a log that is not to be taken
+    │       ├── RosterBroken        an organization's roster was altered
+    │       ├── RosterOlder         a roster lacks what was seen of it
+    │       ├── RosterUnknown       nothing shows that a roster is this user's own
+    │       ├── IdentityReplaced    the roster has other keys of this user
+    │       ├── KeysRefused         public keys that nobody may have
+    │       ├── GrantBroken         a grant is not what an owner made for this member
+    │       └── SchemaUnsigned      nobody has signed what the API says of a schema
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
     │   │   └── ProxyUnreachable    the same, between a client and its proxy
     │   ├── ApiTimeout              connected, and no answer in time
+    │   ├── TooSlow                 a request did not come in the time that there is for it
+    │   ├── Overloaded              more is asked than can be answered; comes with a time to wait
     │   ├── ApiFailed               the API answered with a failure of its own
-    │   └── OutOfSpace              no room on this machine's disk
+    │   ├── OutOfSpace              no room on this machine's disk
+    │   ├── DatabaseFull            no room on the disk under the API's database
+    │   └── DatabaseDamaged         what the API's database holds cannot be read any more
     └── Startup                     the service cannot start here
 
 Each class has a stable ``code`` that docs/errors.md explains; an instance may narrow it.
 Messages are lower case and say what happened; hints say how to go on. Neither ever carries a
 value of a record, a key, a token or a password. How an error becomes an HTTP answer is decided
-in :mod:`encrypted_records.model.problem`, not here.
+in :mod:`encrypted_records.http.problem`, not here.
 """
 
 from __future__ import annotations
@@ -53,8 +70,9 @@ from typing import ClassVar
 class Flaw:
     """One thing wrong with one place of an input.
 
-    ``pointer`` is an RFC 6901 JSON pointer into the request. ``row`` counts records from 1.
-    ``detail`` never repeats the value: it may be somebody's diagnosis.
+    ``pointer`` is an RFC 6901 JSON pointer into the request's body; ``parameter`` is the name of a
+    query parameter, ``header`` that of a header. ``row`` counts records from 1. ``detail`` never
+    repeats the value: it may be somebody's diagnosis.
     """
 
     code: str
@@ -62,6 +80,8 @@ class Flaw:
     pointer: str | None = None
     row: int | None = None
     field: str | None = None
+    parameter: str | None = None
+    header: str | None = None
 
 
 class ErsError(Exception):
@@ -98,21 +118,34 @@ class Malformed(BadInput):
 
 class InvalidDefinition(BadInput):
     code = "invalid_definition"
-    default_hint = "correct the places listed under errors; the rules are in docs/http-api.md"
+    default_hint = "correct what is named; the rules are in docs/http-api.md"
 
 
 class InvalidRecords(BadInput):
     code = "invalid_records"
-    default_hint = "nothing was stored; correct the rows listed under errors and send all again"
+    default_hint = "nothing was stored; correct the rows that are named and send all again"
 
 
 class InvalidQuery(BadInput):
     code = "invalid_query"
-    default_hint = "correct the places listed under errors; the grammar is in docs/http-api.md"
+    default_hint = "correct what is named; the grammar is in docs/http-api.md"
 
 
 class InvalidSetting(BadInput):
     code = "invalid_setting"
+
+
+class ClientClosed(BadInput):
+    code = "client_closed"
+    default_hint = "nothing was sent; make a new client, or close it later"
+
+
+class InvitationWords(BadInput):
+    code = "invitation_words"
+    default_hint = (
+        "nothing was sent; compare the words with those that the inviter has told, and that the"
+        " invitation is the one they are for"
+    )
 
 
 class ChecksumMismatch(BadInput):
@@ -162,9 +195,14 @@ class StaleDefinition(Conflict):
 class MergeFirst(Conflict):
     code = "merge_first"
     default_hint = (
-        "merge the schema's index segments: ers proxy merge --once; if this goes on, the schema is"
-        " as large as this version can index: divide the records among several schemas"
+        "merge the schema's index segments: ers proxy merge --once; if this goes on, no proxy gets"
+        " its merges through: the log of the proxy says why"
     )
+
+
+class InvitationOver(Conflict):
+    code = "invitation_over"
+    default_hint = "ask an owner of the organization for a new invitation"
 
 
 class Locked(Conflict):
@@ -177,6 +215,14 @@ class NoProxy(Refused):
     default_hint = (
         "nothing was sent: name a proxy with ERS_PROXY_URL or --proxy-url; the API itself must"
         " never see plaintext"
+    )
+
+
+class NotThisProxy(Refused):
+    code = "not_this_proxy"
+    default_hint = (
+        "nothing was sent: another program listens there, or the proxy is another one or has lost"
+        " its devices; if that is meant, have a new one taken in: ers device add --new"
     )
 
 
@@ -209,11 +255,65 @@ class DoesNotOpen(Closed):
     default_hint = "the stored data was altered or belongs elsewhere; restore it from a backup"
 
 
+class Altered(DoesNotOpen):
+    code = "altered"
+
+
 class LogBroken(Closed):
     code = "log_broken"
     default_hint = (
-        "the API's answer contradicts what this proxy has seen; restore the API's newest backup"
+        "restore the API's newest backup; ers schema status says how far the log holds, ers schema"
+        " accept-log takes one that is only older, and ers salvage exports what opens"
     )
+
+
+class CheckpointBroken(Closed):
+    code = "checkpoint_broken"
+    default_hint = "nothing is lost: the log itself is read instead, which takes longer"
+
+
+class RosterBroken(Closed):
+    code = "roster_broken"
+    default_hint = "the API's copy of the roster was altered: restore the API's newest backup"
+
+
+class RosterOlder(Closed):
+    code = "roster_older"
+    default_hint = (
+        "the API shows less of the organization's roster than this proxy has seen, or another:"
+        " restore the API's newest backup; if this is the newest: ers proxy accept-rollback"
+    )
+
+
+class RosterUnknown(Closed):
+    code = "roster_unknown"
+    default_hint = (
+        "nothing was opened, sealed or signed; use a proxy that knows the organization, or the"
+        " keyring with which you joined it, or ask an owner to invite you again"
+    )
+
+
+class IdentityReplaced(Closed):
+    code = "identity_replaced"
+    default_hint = (
+        "ask the owner who is named whether the change was meant; with the keyring whose keys the"
+        " organization has now, everything opens"
+    )
+
+
+class KeysRefused(Closed):
+    code = "keys_refused"
+    default_hint = "have the member make an identity with a keyring of their own"
+
+
+class GrantBroken(Closed):
+    code = "grant_broken"
+    default_hint = "ask an owner to grant the dataset's keys again: ers share settle"
+
+
+class SchemaUnsigned(Closed):
+    code = "schema_unsigned"
+    default_hint = "nothing was opened or sealed; an owner signs the schema by storing into it"
 
 
 class Unavailable(ErsError):
@@ -238,6 +338,16 @@ class ApiTimeout(Unavailable):
     code = "api_timeout"
 
 
+class TooSlow(Unavailable):
+    code = "too_slow"
+    default_hint = "send it again, faster or in smaller pieces"
+
+
+class Overloaded(Unavailable):
+    code = "overloaded"
+    default_hint = "wait for the seconds that Retry-After names, then try again"
+
+
 class ApiFailed(Unavailable):
     code = "api_failed"
     default_hint = "look at the API's log under the same request id"
@@ -248,5 +358,42 @@ class OutOfSpace(Unavailable):
     default_hint = "make room on the disk that holds the proxy's data folder, then go on"
 
 
+class DatabaseFull(Unavailable):
+    code = "database_full"
+    default_hint = "make room on the disk that holds the API's database, then try again"
+
+
+class DatabaseDamaged(Unavailable):
+    code = "database_damaged"
+    default_hint = "stop the API and restore its database from a backup"
+
+
+class StoreFull(Unavailable):
+    code = "bulk_store_full"
+    default_hint = "make room on the disk that holds the API's bulk store, then try again"
+
+
+class StoreUnavailable(Unavailable):
+    code = "bulk_store_unavailable"
+    default_hint = "try again shortly; if it lasts, check the store of --bulk-url"
+
+
+class ObjectLost(Unavailable):
+    code = "object_lost"
+    default_hint = "restore the object from a backup of the bulk store; its name is in the message"
+
+
+class ObjectAltered(ObjectLost):
+    code = "object_altered"
+
+
 class Startup(ErsError):
     code = "cannot_start"
+
+
+def _tree(kind: type[ErsError]) -> list[type[ErsError]]:
+    return [kind, *(below for child in kind.__subclasses__() for below in _tree(child))]
+
+
+#: Every class of this module by its own ``code``.
+BY_CODE: dict[str, type[ErsError]] = {kind.code: kind for kind in _tree(ErsError)}

@@ -1,7 +1,8 @@
-"""Log lines of both sides: where they get their request id, and what never enters one.
+"""Log lines of both sides: where they get their request id, and what no line may have.
 
 A line is made of our own words, names of exceptions and places in code. An exception's message is
-left out, since those of databases and parsers quote what they were given.
+left out, since those of databases and parsers quote what they were given. Of a database's error
+there is the name that the database gives it: SQLite's, or the SQLSTATE.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class TextFormatter(logging.Formatter):
         while error is not None:
             lines += [part.rstrip() for part in traceback.format_tb(error.__traceback__)]
             said = f": {error.message}" if isinstance(error, ErsError) else ""
+            if name := database_name(error):
+                said = f" ({name})"
             lines.append(f"{type(error).__module__}.{type(error).__qualname__}{said}")
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return "\n".join(lines)
@@ -53,22 +56,28 @@ class JsonFormatter(TextFormatter):
     """One JSON object for machines, with the same content."""
 
     def format(self, record: logging.LogRecord) -> str:
-        found = {
+        line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "request_id": request_id.get(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        found |= getattr(record, "facts", {})
+        line |= getattr(record, "facts", {})
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def take_id(sent: str) -> str:
     """The request id that a caller has sent, where it is sane; else a fresh one."""
     return sent if _SANE_ID.fullmatch(sent) else uuid.uuid4().hex
+
+
+def database_name(error: BaseException) -> str:
+    """How SQLite or PostgreSQL calls an error of theirs, such as SQLITE_FULL or 53100."""
+    name = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
+    return name if isinstance(name, str) else ""
 
 
 def formatter(form: str) -> logging.Formatter:

@@ -1,4 +1,4 @@
-"""What both sides tell Prometheus of themselves: how much and how fast, never what or of whom.
+"""Prometheus metrics of both sides: counts and durations only, no names and no values.
 
 A label is a word of ours: a method, the template of a path as the code has it, a status, a state.
 What callers send stands in none, so neither does a value, an id or a name, and the number of
@@ -30,7 +30,7 @@ METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
 #: Seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _NAMES = frozenset({HOST, "localhost"})
-#: Whoever asks and then says nothing is not waited for longer than this many seconds.
+#: Anyone who asks and then says nothing is not waited for longer than this many seconds.
 _PATIENCE = 10
 
 
@@ -63,6 +63,22 @@ class Requests:
         self._seconds.labels(method, route or NONE).observe(seconds)
 
 
+class ClosedConnections:
+    """Connections that a side has ended because the other end was slow, silent, or one too many."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._count = Counter(
+            "ers_closed_connections",
+            "Connections ended for what did not come, was not taken, or was too many.",
+            ("reason",),
+            registry=registry,
+        )
+
+    def observe(self, reason: str) -> None:
+        """Count one; ``reason`` is a word of :class:`listening.watch.Watch`'s."""
+        self._count.labels(reason).inc()
+
+
 def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
     """Tell what ``registry`` has at ``/metrics`` on ``port`` of this machine, in a thread.
 
@@ -76,7 +92,7 @@ def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
 
 @contextmanager
 def serving(port: int | None, registry: CollectorRegistry) -> Iterator[None]:
-    """As :func:`serve`, as long as the block lasts; without a port nothing is told."""
+    """As :func:`serve`, as long as the block lasts; without a port nothing is served."""
     if port is None:
         yield
         return

@@ -28,6 +28,11 @@ class Census:
         ages = Counter(row["age"] for row in self.rows)
         return str(next(age for age, count in ages.items() if count == 1))
 
+    @property
+    def organization(self) -> str:
+        """The path of its page."""
+        return self.account.organization.removeprefix("/api")
+
     def page(self, name: str) -> str:
         return f"/schemas/{self.schema}/{name}/"
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.browser.census import Census, stored_census
-from tests.browser.visitor import Visitor
+from tests.browser.visitor import PATIENCE, Visitor
 from tests.support.service import Service, running_service
 
 
@@ -57,13 +57,15 @@ def visiting(chromium: Browser, site: Service, *, quiet: bool = True) -> Iterato
     context = chromium.new_context(
         base_url=site.proxy_url, viewport={"width": 1100, "height": 800}, locale="en-GB"
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     complaints: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
         # A form that is shown again with what is wrong is answered with 400 or 409.
         refused = re.search(r"status of (400|409)", message.text)
-        if message.type == "error" and not refused:
+        # A request that a later choice has made needless; of one that fails more is said.
+        given_up = re.match(r"htmx:(afterRequest|sendAbort)\b", message.text)
+        if message.type == "error" and not refused and not given_up:
             complaints.append(message.text)
 
     def listen(page: Page) -> None:

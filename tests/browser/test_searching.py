@@ -27,7 +27,7 @@ def test_filters_find_what_the_rows_say_and_leave_no_trace(
     visitor.press("Search")
     learned = [row for row in old if row["education"] in ("Bachelors", "Masters")]
     expect(page.locator(".found")).to_contain_text(f"{len(learned)} records")
-    visitor.picture("search")
+    visitor.picture("search", "png")
 
     page.get_by_label("any of these").check()
     visitor.press("Search")
@@ -41,7 +41,9 @@ def test_filters_find_what_the_rows_say_and_leave_no_trace(
     # A reload asks the same again, from memory: no address says what was searched for.
     page.reload()
     expect(page.locator(".found")).to_contain_text(f"{len(either)} records")
-    assert page.url == visitor.site.proxy_url + census.page("search")
+    address, _, name = page.url.partition("?")
+    assert address == visitor.site.proxy_url + visitor.below(census.page("search"))
+    assert re.fullmatch(r"q=[A-Za-z0-9_-]{16}", name)
     kept = page.evaluate(
         "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, history.state])"
     )
@@ -81,7 +83,7 @@ def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     visitor.go(census.page("search"))
 
-    visitor.page.get_by_role("link", name="Open record 2", exact=True).click()
+    visitor.open_record(2)
 
     terms = visitor.page.locator("dl.facts dt").all_inner_texts()
     values = visitor.page.locator("dl.facts dd").all_inner_texts()
@@ -89,14 +91,29 @@ def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:
     assert shown == {name: str(value) for name, value in census.rows[1].items()}
 
 
+def test_long_numbers_show_their_groups_and_are_copied_without_them(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(f"/schemas/{census.schema}/")
+    most = visitor.page.locator("tr", has_text="fnlwgt").locator(".digits").last
+    assert most.inner_text() == "2000000"
+    gaps = most.locator("span").evaluate_all(
+        "all => all.map(one => parseFloat(getComputedStyle(one).marginLeft))"
+    )
+    assert len(gaps) == 2
+    assert min(gaps) > 1
+
+
 def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     hostile = "<img src=x onerror=alert(1)>"
     visitor.make_dataset(hostile)
-    assert visitor.heading() == hostile
+    visitor.expect_heading(hostile)
     visitor.press("Define a schema")
     definition = {"type": "object", "properties": {hostile: {"type": "string"}}}
-    visitor.type("The same as JSON", json.dumps(definition))
+    visitor.page.get_by_text("The same as JSON").click()
+    visitor.type("Definition", json.dumps(definition))
     visitor.type("Name", hostile)
     visitor.press("Make the schema")
     visitor.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
@@ -106,7 +123,7 @@ def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Censu
     visitor.press("Search")
 
     expect(visitor.page.locator("table.records td").nth(1)).to_have_text(hostile)
-    assert visitor.page.locator("main img").count() == 0
+    expect(visitor.page.locator("main img")).to_have_count(0)
 
 
 def test_what_is_typed_while_a_choice_is_being_answered_stays(

@@ -1,4 +1,4 @@
-"""Files go through Uppy and TUS into jobs, whatever happens to page and proxy on the way."""
+"""Files go by TUS into jobs, whatever happens to page and proxy on the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import signal
 from pathlib import Path
 
-from playwright.sync_api import Browser, Request
+from playwright.sync_api import Browser, Request, Route, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
@@ -26,7 +26,6 @@ def test_a_file_becomes_records_while_its_progress_shows(visitor: Visitor, censu
 
     visitor.upload(CENSUS)
     visitor.newest_job("completed, 1,000 of 1,000 records")
-    visitor.picture("upload")
 
     visitor.go(census.page("search"))
     assert visitor.found().startswith(f"{len(census.rows) + 1000:,} records")
@@ -46,10 +45,11 @@ def test_bad_rows_are_shown_and_can_be_downloaded_and_nothing_is_stored(
 
     visitor.upload(file)
     visitor.newest_job("failed")
-    visitor.page.get_by_role("link", name=re.compile("^Details")).first.click()
+    visitor.page.get_by_role("link", name="people.csv", exact=True).click()
 
-    cells = visitor.page.locator("tbody tr").first.locator("td").all_inner_texts()
-    assert cells[:2] == ["4", "age"]
+    cells = visitor.page.get_by_role("region", name="Rows that do not fit").locator("td")
+    expect(cells.nth(0)).to_have_text("4")
+    expect(cells.nth(1)).to_have_text("age")
     with visitor.page.expect_download() as download:
         visitor.press("Download as CSV")
     assert "age" in Path(download.value.path()).read_text()
@@ -89,7 +89,7 @@ def test_an_upload_goes_on_after_the_proxy_was_killed_and_the_page_reloaded(
             _limit_sending(visitor, (UPLOAD_MIB << 20) / 6)
             visitor.upload(file)
             _pause_and_resume(visitor)
-            visitor.page.get_by_text(re.compile(r"Uploading: [4-9]\d%")).wait_for()
+            visitor.page.get_by_text(re.compile(r"uploading, ([7-9]|1\d)(\.\d)? MB of")).wait_for()
             for pid in [service.process.pid, *service.children()]:
                 os.kill(pid, signal.SIGKILL)
             with running_service(tmp_path / "data", ports=ports) as again:
@@ -106,11 +106,11 @@ def _limit_sending(visitor: Visitor, bytes_per_second: float) -> None:
 def _pause_and_resume(visitor: Visitor) -> None:
     """By the button, and what was sent before is not sent again."""
     page = visitor.page
-    page.get_by_text(re.compile(r"Uploading: [1-9]\d%")).wait_for()
-    page.get_by_role("button", name="Pause", exact=True).click()
-    page.get_by_text("Paused: ").wait_for()
+    page.get_by_text(re.compile(r"uploading, [1-9](\.\d)? MB of")).wait_for()
+    page.get_by_role("button", name="Pause notes.ndjson", exact=True).click()
+    page.get_by_text("paused, ").wait_for()
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
-        page.get_by_role("button", name="Resume", exact=True).click()
+        page.get_by_role("button", name="Resume notes.ndjson", exact=True).click()
     assert int(sent.value.headers["upload-offset"]) > 0
 
 
@@ -134,3 +134,22 @@ def _go_on(visitor: Visitor, service: Service, file: Path, rows: int) -> None:
     assert made == []
     assert offsets[0] > 0
     assert visitor.site.proxy_url == service.proxy_url
+
+
+def test_a_file_that_was_chosen_before_the_script_came_is_taken(
+    visitor: Visitor, census: Census
+) -> None:
+    page = visitor.page
+    visitor.log_in(census.account)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/built/*.js", hold)
+    page.goto(visitor.below("/import/"), wait_until="commit")
+    page.locator("#chosen").set_input_files(CENSUS)
+    expect(page.locator(".drop.scripted")).to_have_count(0)
+    for route in held:
+        route.continue_()
+    expect(page.locator(".preview tbody tr")).to_have_count(20)

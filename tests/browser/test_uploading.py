@@ -1,4 +1,4 @@
-"""Uppy and tus-js-client bring a file over from a page in Chromium, also across a reload."""
+"""tus-js-client brings a file over from a page in Chromium, also across a reload."""
 
 from __future__ import annotations
 
@@ -75,12 +75,10 @@ def run(page: Page, function: str, store: Store, people: People, **options: Any)
 @pytest.mark.parametrize(
     ("client", "options"),
     [
-        ("byUppy", {"chunkSize": CHUNK}),
-        ("byUppy", {}),
         ("byTusJs", {"chunkSize": CHUNK, "parallelUploads": 2}),
         ("byTusJs", {}),
     ],
-    ids=["Uppy in chunks, paused", "Uppy", "tus-js-client in parallel", "tus-js-client"],
+    ids=["in parallel", "in one piece"],
 )
 def test_a_page_uploads_a_file(
     page: Page, store: Store, tmp_path: Path, client: str, options: dict[str, Any]

@@ -1,7 +1,5 @@
-// What the tests of uploads run in a page: Uppy and tus-js-client, as a page of ours or of our users
-// would use them. Each returns the URL of the upload.
-import Uppy from '@uppy/core'
-import Tus from '@uppy/tus'
+// What the tests of uploads run in a page: tus-js-client, as a page of ours or of our users would
+// use it. Each returns the URL of the upload.
 import * as tus from 'tus-js-client'
 
 const ENDPOINT = '/api/files/'
@@ -45,16 +43,3 @@ window.leaveAfterOneChunk = (text, authorization, options) =>
     })
     upload.start()
   })
-
-window.byUppy = async (text, authorization, options) => {
-  const uppy = new Uppy({ autoProceed: false })
-  uppy.use(Tus, { endpoint: ENDPOINT, headers: { Authorization: authorization }, ...options })
-  const id = uppy.addFile({ name: 'people.csv', type: 'text/csv', data: fileOf(text) })
-  uppy.once('upload-progress', () => {
-    uppy.pauseResume(id)
-    setTimeout(() => uppy.pauseResume(id), 0)
-  })
-  const result = await uppy.upload()
-  if (result.failed.length) throw new Error(String(result.failed[0].error))
-  return result.successful[0].uploadURL
-}

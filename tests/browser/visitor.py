@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.service import Account, Service
 
@@ -18,6 +20,42 @@ CENSUS = ROOT / "examples" / "census.csv"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 #: Where screenshots for the documents go when they are asked for.
 PICTURES = ROOT / "docs" / "images"
+#: How long anything may take, in milliseconds, also on a machine that has much else to do: waiting
+#: costs nothing where it passes.
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
+#: Nothing that the page shows is still on its way: htmx marks what it has asked for, and pictures
+#: come into their places; beside records, into those that are in view.
+SETTLED = """() => {
+  const places = [...document.querySelectorAll('[data-facet]')];
+  const awaited = places.filter((one) => {
+    const beside = one.closest('.facets')?.getBoundingClientRect();
+    const { top, bottom } = one.getBoundingClientRect();
+    return !beside
+      || (top < Math.min(innerHeight, beside.bottom) && bottom > Math.max(0, beside.top));
+  });
+  return document.readyState === 'complete' && !document.querySelector('.htmx-request')
+    && awaited.every((one) => !one.checkVisibility() || one.querySelector('.part'));
+}"""
+
+
+def expect_after_reloads(place: Locator, text: str) -> None:
+    """Wait for a text on a page that does not change by itself, as without scripts."""
+    for _ in range(PATIENCE // 500):
+        if text in place.inner_text():
+            return
+        place.page.wait_for_timeout(500)
+        place.page.reload()
+    expect(place).to_contain_text(text)
+
+
+def wait_until(page: Page, came: Callable[[], bool]) -> None:
+    """Wait for what the browser tells a test, such as a request that is held."""
+    for _ in range(PATIENCE // 20):
+        if came():
+            return
+        page.wait_for_timeout(20)  # what was told is heard in here
+    assert came()
 
 
 @dataclass
@@ -27,9 +65,17 @@ class Visitor:
     site: Service
     page: Page
     complaints: list[str]
+    #: the secret path that the browser's pages lay below last
+    at: str = ""
 
     def go(self, path: str) -> None:
-        self.page.goto(path)
+        self.page.goto(self.below(path))
+
+    def below(self, path: str) -> str:
+        """The path as this browser has it: below the secret one, where there is one."""
+        found = re.match(r"[a-z]+://[^/]+(/~[a-z2-7]{16})/", self.page.url)
+        self.at = found[1] if found else self.at
+        return self.at + path
 
     def press(self, name: str) -> None:
         """The button of this name in the page's own part, or else the link."""
@@ -42,6 +88,10 @@ class Visitor:
     def type(self, label: str, text: str) -> None:
         self.page.get_by_label(label, exact=True).fill(text)
 
+    def expect_heading(self, text: str) -> None:
+        """Wait for the page of this heading: a click returns before the next page is there."""
+        expect(self.page.locator("h1")).to_have_text(text)
+
     def heading(self) -> str:
         return self.page.locator("h1").inner_text()
 
@@ -50,7 +100,38 @@ class Visitor:
         self.type("E-mail address", account.email)
         self.type("Password", account.password)
         self.press("Log in")
-        self.page.wait_for_url("/")
+        self.page.wait_for_url(re.compile(r"/~[a-z2-7]{16}/$"))
+
+    def be_let_in(self, account: Account) -> None:
+        """Type a code that was made on the machine of the proxy."""
+        self.go("/device/")
+        self.type("A code, or the 24 words of your keyring", self.site.code_for(account))
+        self.press("Let this browser in")
+        self.page.wait_for_url(re.compile(r"/~[a-z2-7]{16}/$"))
+
+    def prove(self, form: str, account: Account) -> None:
+        """Type the account's password into a form that gives keys out or changes them."""
+        self.page.locator(f"#{form}-proof").fill(account.password)
+
+    def shown_words(self) -> list[str]:
+        """The words of the keyring, of the page that has them hidden."""
+        words = self.page.locator(".phrase li")
+        words.first.wait_for(state="attached")
+        assert "".join(words.all_inner_texts()) == ""
+        self.page.get_by_label("Keep them shown").check()
+        expect(words.first).to_be_visible()
+        return words.all_inner_texts()
+
+    def type_words(self, words: list[str], *, wrong: int = 0) -> int:
+        """Those of the 24 that are asked for; how many. The last ``wrong`` of them mistyped."""
+        fields = self.page.locator("main input[id^=word-]")
+        fields.first.wait_for()
+        count = fields.count()
+        for at in range(count):
+            place = int((fields.nth(at).get_attribute("id") or "").removeprefix("word-"))
+            fields.nth(at).fill("abandon" * 2 if at >= count - wrong else words[place - 1])
+        self.press("Confirm")
+        return count
 
     def signed_link(self, page: str, email: str) -> str:
         """The path of the link in the newest message to ``email``."""
@@ -79,13 +160,20 @@ class Visitor:
 
     def upload(self, path: Path) -> None:
         """On the page for it: one file."""
-        self.page.locator(".uppy-Dashboard-input").first.set_input_files(path)
+        self.page.locator("[data-uploads] input[type=file]").set_input_files(path)
         self.page.get_by_role("button", name="Upload 1 file").click()
 
     def newest_job(self, state: str) -> None:
-        """Wait until the first of the page's jobs is in a state."""
+        """Wait until the first of the page's jobs is in a state, as long as it gets on: on a busy
+        machine nobody knows how long that takes."""
         line = self.page.locator("#job-list [data-job-line], #job-list strong").first
-        expect(line).to_have_text(re.compile(state), timeout=60_000)
+        said, unchanged = "", 0
+        while not re.search(state, said):
+            assert unchanged < 120, f"the job stays where it is: {said!r}"
+            self.page.wait_for_timeout(500)
+            now = line.inner_text() if line.count() else ""
+            unchanged = unchanged + 1 if now == said else 0
+            said = now
 
     def found(self) -> str:
         return self.page.locator(".found").inner_text()
@@ -105,6 +193,11 @@ class Visitor:
                 expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
         page.locator(f"#value-{number}").fill(value)
 
+    def open_record(self, number: int) -> None:
+        """The record of this number, which opens beside the table."""
+        self.page.get_by_role("link", name=f"Open record {number}", exact=True).click()
+        self.page.locator("#panel #record").wait_for()
+
     def numbers(self, column: str) -> list[int]:
         """What the results show in a column."""
         headers = self.page.locator("table.records thead th").all_inner_texts()
@@ -117,16 +210,16 @@ class Visitor:
         self.page.evaluate(AXE.read_text())
         found = self._flaws("{}")
         self.page.emulate_media(color_scheme="dark")
-        if self.page.locator("[data-uppy-theme]").count():
-            # The uploader follows by a script of its own, colour after colour.
-            self.page.reload()
-            self.page.locator("[data-uppy-theme=dark]").first.wait_for()
-            self.page.evaluate(AXE.read_text())
         found += self._flaws("{runOnly: ['color-contrast']}")
         self.page.emulate_media(color_scheme="light")
         return found
 
     def _flaws(self, options: str) -> list[str]:
+        # Colours in the middle of a transition are of no page.
+        self.page.wait_for_function(
+            "() => !document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling')"
+            " && document.getAnimations().every((one) => one.playState !== 'running')"
+        )
         found: dict[str, Any] = self.page.evaluate(f"axe.run({options})")
         return [
             f"{self.page.url}: {flaw['id']}: {flaw['help']}: {node['html'][:160]}"
@@ -135,9 +228,16 @@ class Visitor:
             for node in flaw["nodes"]
         ]
 
-    def picture(self, name: str) -> None:
-        """For the documents, when ``SCREENSHOTS`` is set."""
+    def picture(self, name: str, kind: str = "webp", part: str = "") -> None:
+        """For the documents, when ``SCREENSHOTS`` is set; of ``part`` alone, a selector."""
         if os.environ.get("SCREENSHOTS"):
             PICTURES.mkdir(exist_ok=True)
-            # The usual way of hiding the caret is an inline style.
-            self.page.screenshot(path=PICTURES / f"{name}.png", caret="initial", scale="css")
+            self.page.wait_for_function(SETTLED)
+            self.page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished))")
+            session = self.page.context.new_cdp_session(self.page)
+            wanted = {"format": kind, "quality": 80}
+            if part and (box := self.page.locator(part).first.bounding_box()):
+                wanted["clip"] = {**box, "scale": 1}
+            taken = session.send("Page.captureScreenshot", wanted)
+            session.detach()
+            (PICTURES / f"{name}.{kind}").write_bytes(b64decode(taken["data"]))

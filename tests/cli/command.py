@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.cli import main
+from encrypted_records.cli.limits import STANDARD, CommandLimits
 from tests.support.service import Account, Service
 
 
@@ -56,8 +58,7 @@ class Ers:
         # A keychain of the machine's own is no place for the logins of tests.
         self.set(
             PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring",
-            ERS_CONFIG=os.devnull,
-            **environment,
+            **{"ERS_CONFIG": os.devnull, "ERS_OUTPUT": "ndjson"} | environment,
         )
 
     def set(self, **environment: str) -> None:
@@ -68,19 +69,41 @@ class Ers:
         for name in names:
             self._monkeypatch.delenv(name)
 
-    def __call__(self, *arguments: str | Path, typed: str = "") -> Said:
+    def __call__(
+        self, *arguments: str | Path, typed: str = "", limits: CommandLimits = STANDARD
+    ) -> Said:
         stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
-        with self._monkeypatch.context() as patch:
+        with self._monkeypatch.context() as patch, logging_of_its_own():
             patch.setattr(sys, "stdin", stdin)
-            code = main.run([str(one) for one in arguments])
+            code = main.run([str(one) for one in arguments], limits)
         captured = self._capsys.readouterr()
         return Said(code, captured.out, captured.err)
 
-    def done(self, *arguments: str | Path, typed: str = "") -> Said:
+    def done(
+        self, *arguments: str | Path, typed: str = "", limits: CommandLimits = STANDARD
+    ) -> Said:
         """What a command says that must succeed."""
-        said = self(*arguments, typed=typed)
+        said = self(*arguments, typed=typed, limits=limits)
         assert said.code == 0, said.err
         return said
+
+
+@contextlib.contextmanager
+def logging_of_its_own() -> Iterator[None]:
+    """What a command does to logging ends with it, as where it has a process of its own: a proxy in
+    this process would go on writing into the stderr of the command."""
+    kept = {one: (list(one.handlers), one.level, one.disabled) for one in _loggers()}
+    try:
+        yield
+    finally:
+        for one in _loggers():
+            one.handlers, level, one.disabled = kept.get(one, ([], logging.NOTSET, False))
+            one.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    named = list(logging.root.manager.loggerDict.values())
+    return [logging.root, *(one for one in named if isinstance(one, logging.Logger))]
 
 
 def run_here(
@@ -93,6 +116,7 @@ def run_here(
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
+        logging_of_its_own(),
     ):
         patch.setattr(os, "environ", dict(told))
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8"))
@@ -101,7 +125,7 @@ def run_here(
         code = main.run(list(arguments))
         for stream in (out, err):
             stream.flush()
-    return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def environment(service: Service, account: Account) -> dict[str, str]:
@@ -109,4 +133,6 @@ def environment(service: Service, account: Account) -> dict[str, str]:
         "ERS_PROXY_URL": service.proxy_url,
         "ERS_EMAIL": account.email,
         "ERS_PASSWORD": account.password,
+        "ERS_OUTPUT": "ndjson",
+        "XDG_STATE_HOME": str(service.state_dir),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Ers, environment
-from tests.support.service import Account, Service
+from tests.support.service import Account, Service, state_beside
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +33,6 @@ def ers(
     return Ers(
         monkeypatch,
         capsys,
-        XDG_STATE_HOME=str(tmp_path / "state"),
-        **environment(running, account),
+        **environment(running, account)
+        | {"XDG_STATE_HOME": state_beside(running, tmp_path / "state")},
     )

@@ -15,7 +15,10 @@ from keyring.errors import KeyringLocked
 
 
 class FileKeychain(KeyringBackend):
-    priority = 1
+    priority: float = 1
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # it has no types
 
     def _read(self) -> tuple[Path, dict[str, str]]:
         file = Path(os.environ["ERS_TEST_KEYCHAIN"])

@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 def test_the_first_run_makes_it_for_its_owner_alone(folder: Path) -> None:
     data_folder.prepare(folder)
     assert mode(folder) == 0o700
-    assert (folder / "format").read_text() == "1\n"
+    assert (folder / "format").read_text() == "api 2\nproxy 2\n"
 
 
 def test_every_other_run_leaves_it_as_it_is(folder: Path) -> None:
@@ -42,7 +42,8 @@ def test_an_empty_folder_that_is_there_is_taken_and_closed(folder: Path) -> None
 
 
 def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path) -> None:
-    folder.mkdir(parents=True, mode=0o755)
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
     (folder / "thesis.tex").touch()
     with pytest.raises(Startup, match="no data folder of this service"):
         data_folder.prepare(folder)
@@ -52,15 +53,39 @@ def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path)
 
 def test_a_folder_of_a_newer_version_is_refused_by_name(folder: Path) -> None:
     data_folder.prepare(folder)
-    (folder / "format").write_text("2\n")
-    with pytest.raises(Startup, match="newer version: format 2, and this version knows up to 1"):
+    (folder / "format").write_text("api 2\nproxy 3\n")
+    newer = "newer version: form 3 of the proxy, and this one knows 2"
+    with pytest.raises(Startup, match=newer):
         data_folder.prepare(folder)
+    with pytest.raises(Startup, match=newer):
+        data_folder.prepare(folder, ["proxy"])
+    # What the other side keeps there is nothing to this one.
+    data_folder.prepare(folder, ["api"])
 
 
-def test_a_format_that_is_no_number_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize("text", ["1\n", "1", "api 1\nproxy 2\n", "proxy 2\napi 1\n"])
+def test_a_folder_of_an_older_version_is_refused_by_name_and_untouched(
+    folder: Path, text: str
+) -> None:
     data_folder.prepare(folder)
-    (folder / "format").write_text("garbage")
-    with pytest.raises(Startup, match="should hold a number"):
+    (folder / "format").write_text(text)
+    older = "older version: form 1 of the api, and this one needs 2"
+    with pytest.raises(Startup, match=older) as refused:
+        data_folder.prepare(folder)
+    assert "export the records" in refused.value.hint
+    assert (folder / "format").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "garbage", "api 2", "api 2\nproxy", "api 2\nproxy two", "9" * 5000,
+     "api 2\nproxy 2\nproxy 2",
+     "api 2\nproxy 2\nmore words here\n", "\0" * 100],
+)  # fmt: skip
+def test_a_format_that_names_no_form_of_each_side_is_refused(folder: Path, text: str) -> None:
+    data_folder.prepare(folder)
+    (folder / "format").write_text(text)
+    with pytest.raises(Startup, match="should hold a number for each side"):
         data_folder.prepare(folder)
 
 
@@ -74,10 +99,10 @@ def test_a_folder_that_cannot_be_made_is_refused_with_a_way_out(tmp_path: Path) 
 def test_two_of_a_kind_cannot_hold_one_folder(folder: Path) -> None:
     data_folder.prepare(folder)
     with (
-        data_folder.held(folder, "up"),
-        data_folder.held(folder, "api"),
+        data_folder.hold(folder, "up"),
+        data_folder.hold(folder, "api"),
         pytest.raises(Startup, match=r"another ers up \(process \d+\)"),
-        data_folder.held(folder, "up"),
+        data_folder.hold(folder, "up"),
     ):
         pass
 
@@ -86,9 +111,9 @@ def test_a_holder_that_was_killed_holds_nothing(folder: Path) -> None:
     data_folder.prepare(folder)
     script = (
         "import os, sys, pathlib; from encrypted_records.cli import data_folder\n"
-        "with data_folder.held(pathlib.Path(sys.argv[1]), 'up'): os.kill(os.getpid(), 9)"
+        "with data_folder.hold(pathlib.Path(sys.argv[1]), 'up'): os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
     assert killed.returncode == -9
-    with data_folder.held(folder, "up"):
+    with data_folder.hold(folder, "up"):
         pass

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.demo import Example
+from encrypted_records.cli.supervise.demo import Example
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.definition_parser import parse_definition
-from tests.support.service import Service, running_service
+from tests.support.demo import finish
+from tests.support.service import Account, call, running_service
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def finish(service: Service) -> str:
-    """What this run of the demo has said once it is through."""
-    deadline = time.monotonic() + 120
-    while "goes on running" not in (said := service.log.rpartition("is ready")[2]):
-        assert service.process.poll() is None, service.log
-        assert time.monotonic() < deadline, service.log
-        time.sleep(0.1)
-    return said
-
-
 def test_it_stores_searches_and_can_be_repeated(tmp_path: Path) -> None:
     accounts = set()
-    for _ in range(2):
-        with running_service(
-            tmp_path / "data", f"--examples={EXAMPLES}", command="demo"
-        ) as service:
+    for told in ([], [f"--examples={EXAMPLES}"]):
+        with running_service(tmp_path / "data", *told, command="demo") as service:
             shown = finish(service)
         assert "store 1000 records" in shown
         # grep of census.csv says the same
@@ -42,6 +30,18 @@ def test_it_stores_searches_and_can_be_repeated(tmp_path: Path) -> None:
     assert len(accounts) == 2
 
 
+def test_at_level_device_it_says_which_device_its_account_has(tmp_path: Path) -> None:
+    told = {"ERS_ACCESS": "device"}
+    with running_service(tmp_path / "data", command="demo", environment=told) as service:
+        shown = finish(service)
+        said = dict(re.findall(r"^  (account|password|device) +(\S+)", shown, re.MULTILINE))
+        auth = Account(said["account"], said["password"], "").auth
+        url = f"{service.proxy_url}/api/keyring/"
+        assert call("GET", url, auth=auth).status == 401
+        device = {"X-ERS-Device": said["device"]}
+        assert call("GET", url, auth=auth, headers=device).status == 200
+
+
 def test_the_example_records_fit_their_schema() -> None:
     example = Example.load(EXAMPLES)
     definition = parse_definition((EXAMPLES / "census.schema.json").read_text())
@@ -50,6 +50,10 @@ def test_the_example_records_fit_their_schema() -> None:
         assert definition.required <= record.keys()
         for name, value in record.items():
             assert definition.fields[name].accept(value) == value
+
+
+def test_the_package_has_the_records_of_the_checkout() -> None:
+    assert Example.of_the_package() == Example.load(EXAMPLES)
 
 
 def test_missing_examples_are_an_error_with_a_way_out(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.cli import checks
-from encrypted_records.index.merge import Tier
+from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model.records import MAX_MINI_RECORDS
 from tests.cli.command import Ers, Said, environment
 from tests.support.proxies import running_proxy
@@ -49,8 +49,11 @@ def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema:
     said = ers.done("doctor", "--schema", schema)
 
     found = by_check(said)
-    checks_of_the_service = ["version", "disk", "service", "clock", "account", "keyring"]
-    assert list(found) == [*checks_of_the_service, f"schema {schema}", f"index {schema}"]
+    checks_of_the_service = [
+        *("version", "disk", "service", "clock", "account", "access", "keyring")
+    ]
+    of_schema = [f"{what} {schema}" for what in ("schema", "index", "erasure")]
+    assert list(found) == [*checks_of_the_service, *of_schema]
     assert found[f"index {schema}"]["found"] == "1 segment, 1 of them small; none to merge"
     assert found[f"schema {schema}"]["found"].startswith("1 records, counted in ")
     assert {one["state"] for one in said.lines} <= {"ok", "warning"}
@@ -90,21 +93,17 @@ def test_a_schema_that_is_not_there_is_found(ers: Ers) -> None:
     assert by_check(said)["schema"]["state"] == "failed"
 
 
-def test_clocks_that_differ_are_found(
-    ers: Ers, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "_CLOCKS_DIFFER", -1.0)
-    found = by_check(ers.done("doctor", "--schema", schema))["clock"]
+def test_clocks_that_differ_are_found(ers: Ers, schema: str) -> None:
+    strict = CommandLimits(clocks_differ=-1.0)
+    found = by_check(ers.done("doctor", "--schema", schema, limits=strict))["clock"]
     assert found["state"] == "warning"
     assert "NTP" in found["hint"]
 
 
-def test_a_disk_that_is_nearly_full_is_found(
-    ers: Ers, running: Service, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_nearly_full_is_found(ers: Ers, running: Service, schema: str) -> None:
     ers.set(ERS_DATA_DIR=str(running.data_dir))
-    monkeypatch.setattr(checks, "_LITTLE_SPACE", shutil.disk_usage(running.data_dir).total + 1)
-    found = by_check(ers.done("doctor", "--schema", schema))["disk"]
+    all_of_it = CommandLimits(little_space=shutil.disk_usage(running.data_dir).total + 1)
+    found = by_check(ers.done("doctor", "--schema", schema, limits=all_of_it))["disk"]
     assert found["state"] == "warning"
     assert str(running.data_dir) in found["found"]
 
@@ -118,7 +117,7 @@ def test_segments_that_could_be_merged_are_found_and_the_hint_merges_them(
         slug = new_schema(ers)
         for name in ("Alan", "Grace"):
             ers.done(*STORE, slug, typed=json.dumps({"name": name}))
-        proxy.parts.merger._tiers = (Tier(MAX_MINI_RECORDS, 2),)
+        proxy.services.merger.tiers = (Tier(MAX_MINI_RECORDS, 2),)
 
         found = by_check(ers.done("doctor", "--schema", slug))[f"index {slug}"]
 
@@ -149,5 +148,18 @@ def test_a_key_that_the_keyring_has_not_is_found(
 
     assert said.code in (1, 4)
     failed = [one for one in said.lines if one["state"] == "failed"]
-    assert [one["check"] for one in failed] == ["keyring", f"schema {schema}"]
-    assert "ers keyring restore" in failed[0]["hint"]
+    # The roster has the keys of the other keyring, too.
+    assert [one["check"] for one in failed] == ["people", "keyring", f"schema {schema}"]
+    assert "ers keyring restore" in failed[1]["hint"]
+
+
+def test_a_condition_that_finds_nothing_is_explained_by_its_comparisons(
+    ers: Ers, schema: str
+) -> None:
+    asked = 'name = "ADA" and name contains "Ad"'
+    said = ers.done("doctor", "--schema", schema, "--why", asked)
+    spelled, part, whole = said.lines
+    assert (spelled["comparison"], spelled["count"], spelled["folded"]) == ("name eq", 0, 1)
+    assert (part["comparison"], part["count"]) == ("name contains", 1)
+    assert (whole["comparison"], whole["count"]) == ("all of it", 0)
+    assert ers("doctor", "--why", asked).code != 0

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from encrypted_records.cli import uploading
-from encrypted_records.client import uploads
-from encrypted_records.client.transport import Response, Transport
+from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.client.limits import ClientLimits
+from encrypted_records.client.messages import Response
+from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ProxyUnreachable
 from tests.cli.command import Ers, environment
 from tests.support.service import Account, Service, clean_environment
@@ -66,6 +68,34 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
             path.write_text("\n".join(map(json.dumps, rows)))
         case _:
             parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("job", "a.csv"), ("job", "a.parquet"), ("file", "a.json")]
+)
+def test_a_file_of_corrections_is_one_command(
+    ers: Ers, tmp_path: Path, name: str, command: str
+) -> None:
+    """Also by a resumable upload."""
+    unique = json.dumps(json.loads(DEFINITION) | {"unique": [["name"]]})
+    slug = f"people-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    make = ("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-")
+    ers.done(*make, typed=unique)
+    file = tmp_path / name
+    write(file, PEOPLE[:3])
+    upload = (command, "upload", file, "--schema", slug)
+    ers.done(*upload)
+    again = ers(*upload)
+    assert (again.code, "row 1, name: /api/records/" in again.err) == (6, True)
+    write(file, [{"name": "person 1", "age": 77}, {"name": "new", "age": 1}])
+    ers.done(*upload, "--on-conflict", "replace", "--by", "name")
+    assert count(ers, slug) == 4
+    found = ers.done("record", "search", "age = 77", "--schema", slug, "--count").out
+    assert int(found) == 1
+    write(file, [{"name": "person 1", "age": 5}, {"name": "newer", "age": 1}])
+    left_out = ers(*upload, "--on-conflict", "skip")
+    assert (left_out.code, count(ers, slug)) == (6, 5)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.ndjson", "a.parquet"])
@@ -121,10 +151,9 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
     code: int,
 ) -> None:
     write(tmp_path / "a.csv", PEOPLE)
+    limits = CommandLimits(client=ClientLimits(request_bytes=1000, upload_pauses=()))
     if group == "job":  # which sends large files alone so that they can go on
-        monkeypatch.setattr(uploading, "RESUMABLE_BYTES", 3000)
-    monkeypatch.setattr(uploads, "_REQUEST_BYTES", 1000)
-    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", ())
+        limits = replace(limits, resumable_bytes=3000)
     real, sent = Transport.request, []
 
     async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
@@ -137,16 +166,16 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
     monkeypatch.setattr(Transport, "request", request)
     command = (group, "upload", tmp_path / "a.csv", "--schema", schema)
 
-    broken = ers(*command)
+    broken = ers(*command, limits=limits)
     assert (broken.code, broken.out) == (code, "")
     assert "the same command goes on where it stopped" in broken.err
-    again = ers.done(*command)
+    again = ers.done(*command, limits=limits)
 
     assert "going on with an upload of which " in again.err
     assert again.one["status"] == "completed"
     assert sent[:4] == [0, 1000, 2000, 2000]
     assert count(ers, schema) == 250
-    assert "going on" not in ers.done(*command).err
+    assert "going on" not in ers.done(*command, limits=limits).err
 
 
 def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:
@@ -238,7 +267,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
         job = next((one["job_id"] for one in new if one["total"]), None)
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (130, "")
     assert err.strip() == f"the job goes on; watch it with: ers job watch {job}"

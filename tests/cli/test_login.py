@@ -14,10 +14,10 @@ from pathlib import Path
 import keyring
 import pytest
 
-from encrypted_records.cli import logins as room
-from encrypted_records.cli.logins import Login, Logins
-from encrypted_records.client.proxy import ProxyClient, Tokens
+from encrypted_records.cli.login.token_store import Login, Logins
+from encrypted_records.client.proxy.client import ProxyClient, Tokens
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
+from encrypted_records.model import jwt
 from tests.cli.command import Ers
 from tests.cli.keychain import FileKeychain
 from tests.support.service import Account, Service, call
@@ -47,7 +47,7 @@ def state(tmp_path: Path) -> Path:
 def test_a_login_serves_the_commands_that_follow_until_logout(
     nobody: Ers, account: Account, tmp_path: Path
 ) -> None:
-    assert nobody("user", "get").code == 2
+    assert nobody("user", "get").code == 4
     said = log_in(nobody, account)
     assert str(state(tmp_path)) in said
     assert account.password not in said
@@ -58,7 +58,7 @@ def test_a_login_serves_the_commands_that_follow_until_logout(
 
     nobody.done("logout")
     assert not state(tmp_path).exists()
-    assert nobody("user", "get").code == 2
+    assert nobody("user", "get").code == 4
     assert nobody("logout").code == 3
 
 
@@ -248,7 +248,7 @@ def test_real_tokens_say_when_they_expire(running: Service, account: Account) ->
 
     import time
 
-    left = room.expiry(asyncio.run(tokens()).access) - time.time()
+    left = jwt.expiry(asyncio.run(tokens()).access) - time.time()
     assert 0 < left <= 15 * 60 + 5
 
 

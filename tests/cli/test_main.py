@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -40,12 +43,21 @@ def test_an_error_has_the_exit_code_of_its_kind(error: type[ErsError], code: int
     assert exit_code(error("what happened")) == code
 
 
+def test_what_the_other_side_says_is_wrong_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.report(ErsError("one\x1b[2J\ntwo\x9b", hint="three\u202e"))
+    assert capsys.readouterr().err == "error: one\\x1b[2J\ntwo\\x9b\nhint: three\\u202e\n"
+
+
 def test_every_exit_code_is_documented() -> None:
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", DOCUMENT, re.MULTILINE)}
     ours = {code for _, code in terminal.EXIT_CODES} | {
         terminal.DONE,
         terminal.FAILED,
         terminal.INTERRUPTED,
+        terminal.DECLINED,
+        terminal.UNREAD,
     }
     assert listed == ours
 
@@ -83,3 +95,19 @@ def test_a_name_that_is_nearly_right_is_guessed(capsys: pytest.CaptureFixture[st
 def test_what_was_stored_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2Jb\r\n\u202e\x9bc") == "a\\x1b[2Jb\\r\\n\\u202e\\x9bc"
     assert printable("Zoë 東京") == "Zoë 東京"
+
+
+def test_a_ctrl_c_that_a_question_did_not_see_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prompt(*_label: object, **_options: object) -> str:
+        with contextlib.suppress(KeyboardInterrupt):  # it came just before the system waits
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(20)
+        return "nobody"
+
+    monkeypatch.setattr(click, "prompt", prompt)
+    held = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        terminal.ask("E-mail")
+    assert signal.getsignal(signal.SIGINT) is held

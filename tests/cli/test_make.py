@@ -22,7 +22,7 @@ def test_make_run_starts_the_service_in_the_folder_and_on_the_ports_asked_for(
         ["make", "run", *places], cwd=ROOT, env=clean_environment(), stdin=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not _answers(f"http://127.0.0.1:{proxy_port}/api/status/"):
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -30,7 +30,7 @@ def test_make_run_starts_the_service_in_the_folder_and_on_the_ports_asked_for(
         assert (tmp_path / "data" / "format").exists()
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(15)
+        process.wait(60)
 
 
 def _answers(url: str) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli import records
+from encrypted_records.cli.limits import CommandLimits
 from encrypted_records.cli.output import Output
+from encrypted_records.client.limits import ClientLimits
 from tests.cli.command import Ers
 from tests.support.service import Account, Service, call
 
@@ -112,18 +113,16 @@ def test_one_bad_record_is_named_and_nothing_is_stored(
     assert ers.done("record", "search", "--schema", schema, "--count").out == "0\n"
 
 
-def test_more_records_than_are_read_at_once_are_stored_as_they_come(
-    ers: Ers, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "AT_ONCE", 101)
+def test_more_records_than_are_read_at_once_are_stored_as_they_come(ers: Ers, schema: str) -> None:
+    few = CommandLimits(at_once=101)
     rows = [{"name": str(number), "age": number % 100} for number in range(303)]
     create = ("record", "create", "--schema", schema, "--file", "-")
 
-    bad = ers(*create, typed=json.dumps([*rows[:250], {"name": "x", "age": 131}, 7]))
+    bad = ers(*create, typed=json.dumps([*rows[:250], {"name": "x", "age": 131}, 7]), limits=few)
     assert (bad.code, "row 252: expected an object" in bad.err) == (6, True)
     assert ers.done("record", "list", "--schema", schema).out == ""
 
-    assert ers.done(*create, typed=json.dumps(rows)).one["status"] == "completed"
+    assert ers.done(*create, typed=json.dumps(rows), limits=few).one["status"] == "completed"
     found = ers.done("record", "list", "--schema", schema, "--all")
     assert [one["data"] for one in found.lines] == rows
 
@@ -143,7 +142,7 @@ def test_records_are_listed_opened_or_sealed_as_they_were_stored(ers: Ers, peopl
         "3 records\n",
         opened.lines[0]["id"],
     )
-    assert "Ada" not in sealed.out
+    assert '"Ada"' not in sealed.out
     assert ers.done("record", "decrypt", "-", typed=sealed.out).lines == opened.lines
     assert ers(*listing, "--all", "--limit", "3").code == 2
 
@@ -178,15 +177,13 @@ def test_a_limit_that_cuts_says_so_and_all_does_not(ers: Ers, people: str) -> No
     assert ers(*search, "--all", "--limit", "3").code == 2
 
 
-def test_pages_are_followed_until_the_last(
-    ers: Ers, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_are_followed_until_the_last(ers: Ers, schema: str) -> None:
     records = json.dumps([{"name": str(number)} for number in range(7)])
     ers.done("record", "create", "--schema", schema, "--file", "-", typed=records)
-    monkeypatch.setattr("encrypted_records.client.proxy.MAX_LIMIT", 3)
+    few = CommandLimits(client=ClientLimits(page=3))
 
     for more, count in ((["--all"], 7), (["--limit", "5"], 5), (["--limit", "6"], 6)):
-        found = ers.done("record", "search", "--schema", schema, *more)
+        found = ers.done("record", "search", "--schema", schema, *more, limits=few)
         assert names(found.out) == [str(number) for number in range(count)]
 
 
@@ -251,7 +248,7 @@ def test_a_record_is_shown_opened_or_sealed_and_opened_again(ers: Ers, people: s
     again = ers.done("record", "decrypt", "-", typed=sealed.out).one
 
     assert opened == found == again
-    assert "Ada" not in sealed.out
+    assert '"Ada"' not in sealed.out
     assert set(sealed.one["fields"]) == set(json.loads(DEFINITION)["properties"])
     assert ers("record", "get", found["id"][::-1]).code in (2, 3)
 
@@ -271,6 +268,6 @@ def test_plaintext_is_not_sent_to_an_address_that_is_the_apis(
 def test_cells_of_a_table_are_cut_and_cannot_steer_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Output("table").one({"a": "x" * 100, "bc": "\x1b[31m", "d": None, "e": ["f"]})
+    Output("table").write_one({"a": "x" * 100, "bc": "\x1b[31m", "d": None, "e": ["f"]})
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["a   " + "x" * 59 + "\u2026", "bc  \\x1b[31m", "d   ", 'e   ["f"]']

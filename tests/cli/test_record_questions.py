@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.client.expressions import parse_measure
+from encrypted_records.client.sdk.condition_language import parse_measure
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import InvalidSetting, ProxyUnreachable
+from encrypted_records.errors import InvalidQuery, ProxyUnreachable
 from tests.cli.command import Ers
 
 DEFINITION = json.dumps(
@@ -55,6 +55,26 @@ def test_a_search_is_sorted_by_several_fields(ers: Ers, people: str) -> None:
     assert names(ers, people, "--order-by", "city,-age") == ["Edsger", "Grace", "Ada", "Alan"]
 
 
+def test_values_of_another_schema_and_a_whole_dataset_are_asked(ers: Ers, people: str) -> None:
+    cities = json.dumps({"type": "object", "properties": {"city": {"type": "string"}}})
+    made = ("schema", "create", "--dataset", people, "--name", "Cities", "--slug", "cities")
+    ers.done(*made, "--file", "-", typed=cities)
+    rows = json.dumps([{"city": "Rome"}, {"city": "Bern"}])
+    named = ("--schema", f"{people}/cities")
+    ers.done("record", "create", *named, "--file", "-", typed=rows)
+
+    assert names(ers, people, "city in (select city from cities)") == ["Alan"]
+    both = "city not in (select city from cities where city != 'Bern') and age > 40"
+    assert names(ers, people, both) == ["Grace"]
+
+    ask = ("dataset", "search", people)
+    table = ers.done(*ask, "city = 'Rome' or age < 40", "-o", "csv").out.splitlines()
+    assert table == ["slug,name,count,note", f'{people},{people},2,""', "cities,Cities,,has no age"]
+    own, other = ers.done(*ask, 'city = "Rome"', "--limit", "1").lines
+    assert (own["count"], other["count"]) == (1, 1)
+    assert other["results"][0]["data"] == {"city": "Rome"}
+
+
 def test_measures_of_all_and_of_groups(ers: Ers, people: str) -> None:
     ask = ("record", "aggregate", "--schema", people)
 
@@ -89,7 +109,7 @@ def test_a_measure_is_read(text: str, measure: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["", "(age)", "avg(", "avg(age", "avg()", "avg(age, 3)", "avg x"])
 def test_what_is_no_measure_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(InvalidSetting, match="at character"):
+    with pytest.raises(InvalidQuery, match="at character"):
         parse_measure(text)
 
 
@@ -101,6 +121,18 @@ def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) 
 
     ers.done("job", "upload", file)
     assert len(names(ers, people, "name = 'Ada'")) == 2
+
+
+def test_an_export_for_a_spreadsheet_has_no_formula_and_is_csv(
+    ers: Ers, people: str, tmp_path: Path
+) -> None:
+    ers.done("record", "create", "--schema", people, "--file", "-", typed='{"name": "=1+1"}')
+    where = ("--schema", people, "name = '=1+1'")
+    plain = ers.done("record", "export", *where, "--format", "csv")
+    safe = ers.done("record", "export", *where, "--format", "csv", "--safe-cells")
+    assert plain.out.splitlines()[1].startswith("=1+1,")
+    assert safe.out.splitlines()[1].startswith('"\'=1+1",')
+    assert ers("record", "export", *where, "--safe-cells").code == 2
 
 
 def test_an_export_that_breaks_off_leaves_no_file(

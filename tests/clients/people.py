@@ -53,7 +53,7 @@ def job_of(upload: str) -> str:
     return str(uuid.UUID(bytes=from_text(upload.rstrip("/").rpartition("/")[2])))
 
 
-def ended(store: Store, job: str, *, within: float = 60) -> dict[str, Any]:
+def ended(store: Store, job: str, *, within: float = 120) -> dict[str, Any]:
     """The last payload of a job, waited for."""
     deadline = time.monotonic() + within
     while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import random
 import subprocess
@@ -11,25 +13,28 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiotus
 import pytest
 from requests import ConnectionError as Broken
 from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError
 
-from tests.clients.people import DEFINITION, People, assert_stored, ended, job_of, written
+from tests.clients.people import DEFINITION, People, assert_stored, job_of, written
 from tests.support.cutting import Way, breaking_way
 from tests.support.service import Service, running_service
 from tests.support.store import Store, new_schema
 
 HERE = Path(__file__).parent
 CHUNK = 256 << 10
+#: Of a file that takes a while: rows, and bytes of a row.
+ROWS, ROW_BYTES = 400, 40_000
 
 
 @pytest.fixture(scope="module")
 def uploading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Also under the name, with any port, of the ways that lead to it."""
     folder = tmp_path_factory.mktemp("clients") / "data"
-    names = {"ERS_ALLOWED_HOSTS": "127.0.0.1"}
+    names = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
     with running_service(folder, environment=names) as service:
         yield service
 
@@ -63,6 +68,23 @@ def people(tmp_path: Path, store: Store) -> People:
     return written(tmp_path, store, kind="csv", count=600, size=4_000)
 
 
+@pytest.fixture
+def long_way(uploading: Service) -> Iterator[Way]:
+    """The same for a large file: three cuts, each within the next 4 MiB, so before its end."""
+    seed = random.randrange(2**32)
+    sys.stdout.write(f"seed {seed}\n")
+    there = urlsplit(uploading.proxy_url)
+    assert there.hostname and there.port
+    with breaking_way(there.hostname, there.port, seed=seed, cuts=3, bytes_before=4 << 20) as found:
+        yield found
+
+
+@pytest.fixture
+def many(tmp_path: Path, store: Store) -> People:
+    """16 MB of records."""
+    return written(tmp_path, store, kind="csv", count=ROWS, size=ROW_BYTES)
+
+
 def by_tuspy(store: Store, url: str, people: People, **options: Any) -> str:
     """Upload the file; the job's id."""
     client = TusClient(f"{url}/api/files/", headers={"Authorization": store.account.auth})
@@ -80,6 +102,13 @@ def by_tuspy(store: Store, url: str, people: People, **options: Any) -> str:
 
 def by_tus_js(store: Store, url: str, people: People, **options: Any) -> dict[str, Any]:
     """Upload the file; what the client says of it."""
+    found = told_by_tus_js(store, url, people, **options)
+    assert "error" not in found, found
+    return found
+
+
+def told_by_tus_js(store: Store, url: str, people: People, **options: Any) -> dict[str, Any]:
+    """The same, of an upload that may be refused."""
     asked = {
         "file": str(people.file),
         "endpoint": f"{url}/api/files/",
@@ -98,7 +127,6 @@ def by_tus_js(store: Store, url: str, people: People, **options: Any) -> dict[st
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert "error" not in found, found
     return found
 
 
@@ -186,13 +214,115 @@ def test_a_json_file_is_known_by_its_name(uploading: Service, store: Store, tmp_
     assert_stored(store, job_of(found["url"]), people)
 
 
-def test_a_file_of_another_kind_fails_its_job_in_words_that_help(
+def test_a_file_of_another_kind_is_refused_in_words_that_help(
     uploading: Service, store: Store, tmp_path: Path
 ) -> None:
     file = tmp_path / "people.csv"
     file.write_bytes(b"PK\x03\x04" + bytes(2000))
-    found = by_tus_js(store, uploading.proxy_url, People(file, []))
-    payload = ended(store, job_of(found["url"]))
-    assert payload["status"] == "failed"
-    assert "Excel" in payload["error"]
-    assert "CSV" in payload["error"]
+    told = told_by_tus_js(store, uploading.proxy_url, People(file, []))
+    newest = store.proxy("GET", "/api/jobs/?limit=1").json()["results"][0]
+    assert newest["status"] == "failed"
+    for error in (told["error"], newest["error"]):
+        assert "Excel" in error
+        assert "CSV" in error
+
+
+def test_tuspy_stops_in_the_middle_and_another_one_goes_on(
+    uploading: Service, store: Store, many: People
+) -> None:
+    client = TusClient(
+        f"{uploading.proxy_url}/api/files/", headers={"Authorization": store.account.auth}
+    )
+    metadata = {"filename": many.file.name, "filetype": "text/csv"}
+    first = client.uploader(str(many.file), chunk_size=2 << 20, metadata=metadata)
+    first.upload(stop_at=6 << 20)
+    assert first.offset < many.file.stat().st_size
+    second = client.uploader(str(many.file), chunk_size=5 << 20, url=first.url)
+    assert second.offset == first.offset
+    second.upload()
+    assert second.url is not None
+    assert_stored(store, job_of(second.url), many)
+
+
+def test_aiotus_gets_a_large_file_through_a_breaking_network(
+    store: Store, long_way: Way, many: People
+) -> None:
+    with many.file.open("rb") as file:
+        url = asyncio.run(
+            aiotus.upload(
+                f"{long_way.url}/api/files/",
+                file,
+                metadata={"filename": many.file.name.encode(), "filetype": b"text/csv"},
+                config=aiotus.RetryConfiguration(retry_attempts=20, max_retry_period_seconds=0.2),
+                headers={"Authorization": store.account.auth},
+            )
+        )
+    assert url is not None
+    assert long_way.made == 3
+    assert_stored(store, job_of(str(url)), many)
+
+
+def test_tus_js_client_is_ended_in_the_middle_and_goes_on_in_another_process(
+    uploading: Service, store: Store, many: People, tmp_path: Path
+) -> None:
+    options = {"storage": str(tmp_path / "uploads.json"), "chunkSize": 2 << 20}
+    ended_early = by_tus_js(store, uploading.proxy_url, many, abortAt=6 << 20, **options)
+    found = by_tus_js(store, uploading.proxy_url, many, **options)
+    assert found["resumed"] == found["url"] == ended_early["url"]
+    assert_stored(store, job_of(found["url"]), many)
+
+
+def test_curl_gets_a_large_file_through_a_breaking_network(
+    store: Store, long_way: Way, many: People
+) -> None:
+    content = many.file.read_bytes()
+    name = base64.b64encode(many.file.name.encode()).decode()
+    upload = ""
+    for _ in range(10):
+        code, made = by_curl(
+            *("-X", "POST", f"{long_way.url}/api/files/", "-H", f"Upload-Length: {len(content)}"),
+            *("-H", f"Upload-Metadata: filename {name}"),
+            auth=store.account.auth,
+        )
+        if code == 0:
+            upload = made["location"]
+            break
+    offset, broken = 0, 0
+    for _ in range(20):
+        # As `tail -c +OFFSET FILE | curl -T -` sends it, where the offset counts from 1.
+        code, answered = by_curl(
+            *("-X", "PATCH", "-T", "-", upload, "-H", f"Upload-Offset: {offset}"),
+            *("-H", "Content-Type: application/offset+octet-stream"),
+            auth=store.account.auth,
+            stdin=content[offset:],
+        )
+        if code == 0 and answered["status"] == "204":
+            assert answered["upload-offset"] == str(len(content))
+            break
+        broken += 1
+        code, told = by_curl("-I", upload, auth=store.account.auth)
+        if code == 0 and told["status"] == "200":
+            assert offset <= int(told["upload-offset"]) < len(content)
+            offset = int(told["upload-offset"])
+    assert long_way.made == 3
+    assert broken > 0
+    assert_stored(store, job_of(upload), many)
+
+
+def by_curl(*arguments: str, auth: str, stdin: bytes = b"") -> tuple[int, dict[str, str]]:
+    """curl's exit code, and the headers of the last answer in lower case, ``status`` among them."""
+    done = subprocess.run(
+        [
+            *("curl", "-sS", "-i", "--max-time", "60", *arguments),
+            *("-H", "Tus-Resumable: 1.0.0", "-H", f"Authorization: {auth}"),
+        ],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    *_, last = done.stdout.decode().split("HTTP/1.1 ")
+    status, *lines = last.split("\r\n\r\n")[0].splitlines() or [""]
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.lower(): value.strip() for name, _, value in pairs}
+    return done.returncode, headers | {"status": status[:3]}

@@ -122,7 +122,7 @@ def test_tracebacks_with_local_variables_show_no_key() -> None:
     field = key.field(FieldSpec("s", "string"))
     failing: list[Callable[[], object]] = [
         lambda: keys.of(9),
-        lambda: keys.named(1, bytes(8)),
+        lambda: keys.find(1, bytes(8)),
         lambda: field.seal(UID).decrypt(bytes(12), bytes(40), b""),
     ]
     secrets = [bytes(one._secret) for one in (key, field, field.seal(UID))]
@@ -203,10 +203,10 @@ def test_a_schemas_key_is_found_by_its_version_and_must_have_the_id_that_is_stat
     assert keys.newest.version == keyring.newest == 7
     for version in (1, 2, 7):
         wanted = keyring.roots[version].schema(ORGANIZATION, SCHEMA, version)
-        assert keys.named(version, wanted.id).id == wanted.id
-        assert keys.named(version, wanted.id) is keys.of(version)
+        assert keys.find(version, wanted.id).id == wanted.id
+        assert keys.find(version, wanted.id) is keys.of(version)
         with pytest.raises(KeyMissing, match=f"version {version} of this keyring is another"):
-            keys.named(version, bytes(8))
+            keys.find(version, bytes(8))
 
 
 def test_a_key_that_the_keyring_lacks_is_missing_by_name() -> None:
@@ -215,21 +215,21 @@ def test_a_key_that_the_keyring_lacks_is_missing_by_name() -> None:
     with pytest.raises(KeyMissing, match="no version 2"):
         keys.of(2)
     with pytest.raises(KeyMissing, match=f"{foreign.newest.id.hex()}.* version 2; .* is 1"):
-        keys.named(2, foreign.newest.id)
+        keys.find(2, foreign.newest.id)
     with pytest.raises(KeyMissing, match=foreign.newest.id.hex()):
-        keys.named(1, foreign.newest.id)
+        keys.find(1, foreign.newest.id)
     with pytest.raises(KeyMissing):
-        keyring.schema(ORGANIZATION, UID).named(1, keys.newest.id)
+        keyring.schema(ORGANIZATION, UID).find(1, keys.newest.id)
 
 
 def test_a_rotated_keyring_holds_the_old_keys_and_one_that_owes_them_nothing() -> None:
     keyring = Keyring.generate(created=1)
-    one, other = keyring.rotated(created=2), keyring.rotated(created=2)
+    one, other = keyring.rotate(created=2), keyring.rotate(created=2)
     assert one.newest == other.newest == 2
     assert one.roots[1] is other.roots[1] is keyring.roots[1]
     assert one.roots[2].created == 2
     assert len({keyring.fingerprint, one.fingerprint, other.fingerprint}) == 3
-    assert one.rotated().newest == 3
+    assert one.rotate().newest == 3
 
 
 def test_uids_are_fresh_and_hedged_by_the_content(monkeypatch: pytest.MonkeyPatch) -> None:

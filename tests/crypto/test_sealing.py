@@ -14,7 +14,7 @@ from encrypted_records.errors import DoesNotOpen
 
 uids = st.binary(min_size=16, max_size=16)
 u32 = st.integers(0, 2**32 - 1)
-names = st.binary(max_size=8)
+fields = st.binary(max_size=8)
 PLACES = st.fixed_dictionaries(
     {
         "key": st.binary(min_size=32, max_size=32),
@@ -23,7 +23,7 @@ PLACES = st.fixed_dictionaries(
         "record": uids,
         "version": u32,
         "ordinal": u32,
-        "name": names,
+        "field": fields,
     }
 )
 SECRET = b"a diagnosis, say"
@@ -35,18 +35,18 @@ def schema(place: dict[str, Any]) -> SchemaKey:
 
 
 def context(place: dict[str, Any]) -> bytes:
-    where = sealing.place(schema(place))
+    where = sealing.context_of(schema(place))
     return sealing.record_context(where, place["record"], place["version"])
 
 
 def seal(place: dict[str, Any]) -> bytes:
     key = SealKey(place["key"])
-    return sealing.seal_field(key, place["ordinal"], context(place), place["name"], SECRET)
+    return sealing.seal_field(key, place["ordinal"], context(place), place["field"], SECRET)
 
 
 def open_at(place: dict[str, Any], sealed: bytes) -> bytes:
     key = SealKey(place["key"])
-    return sealing.open_field(key, place["ordinal"], context(place), place["name"], sealed)
+    return sealing.open_field(key, place["ordinal"], context(place), place["field"], sealed)
 
 
 @given(PLACES)
@@ -68,7 +68,7 @@ def test_a_field_opens_at_no_place_that_differs_in_anything(
 
 
 def test_no_part_of_the_context_can_pass_for_another() -> None:
-    """Everything before the name has a fixed length, so bytes cannot wander between the parts."""
+    """Everything before the field has a fixed length, so bytes cannot wander between the parts."""
     one = sealing.record_context(bytes(33), bytes(16), 1) + b"ab"
     other = sealing.record_context(bytes(33), bytes(16), 1) + b"a"
     assert len(one) == 33 + 16 + 4 + 2
@@ -102,7 +102,7 @@ def test_another_format_version_is_refused_by_name() -> None:
         "record": bytes(16),
         "version": 1,
         "ordinal": 0,
-        "name": b"f",
+        "field": b"f",
     }
     with pytest.raises(DoesNotOpen, match="format"):
         open_at(place, b"\x02" + seal(place)[1:])
@@ -111,9 +111,9 @@ def test_another_format_version_is_refused_by_name() -> None:
 PAGE: dict[str, Any] = {
     "kind": 1,
     "number": 0,
-    "schema_place": bytes(33),
+    "schema_context": bytes(33),
     "segment": bytes(16),
-    "name": b"f",
+    "field": b"f",
 }
 
 
@@ -122,10 +122,10 @@ PAGE: dict[str, Any] = {
     [
         ("kind", 2),
         ("number", 1),
-        ("schema_place", bytes(32) + b"\x01"),
+        ("schema_context", bytes(32) + b"\x01"),
         ("segment", bytes(15) + b"\x01"),
-        ("name", b"g"),
-        ("name", b""),
+        ("field", b"g"),
+        ("field", b""),
     ],
 )
 def test_a_page_opens_in_its_place_and_in_no_other(part: str, other: object) -> None:
@@ -140,24 +140,24 @@ def test_a_page_opens_in_its_place_and_in_no_other(part: str, other: object) -> 
 
 def test_a_header_opens_for_its_segment_and_no_other() -> None:
     key, place, segment = MetaKey(bytes(32)), bytes(33), bytes(16)
-    sealed = sealing.seal_header(key, SECRET, schema_place=place, segment=segment)
-    assert sealing.open_header(key, sealed, schema_place=place, segment=segment) == SECRET
+    sealed = sealing.seal_header(key, SECRET, schema_context=place, segment=segment)
+    assert sealing.open_header(key, sealed, schema_context=place, segment=segment) == SECRET
     for other in (
-        {"schema_place": place, "segment": bytes([1] * 16)},
-        {"schema_place": bytes([1] * 33), "segment": segment},
+        {"schema_context": place, "segment": bytes([1] * 16)},
+        {"schema_context": bytes([1] * 33), "segment": segment},
     ):
         with pytest.raises(DoesNotOpen):
             sealing.open_header(key, sealed, **other)
 
 
 def test_a_field_a_page_and_a_header_are_never_taken_for_each_other() -> None:
-    """Even under one key and with empty names, which the tree never gives them."""
+    """Even under one key and with empty field ids, which the tree never gives them."""
     secret, place, uid = bytes(32), bytes(33), bytes(16)
-    header = sealing.seal_header(MetaKey(secret), SECRET, schema_place=place, segment=uid)
-    page = sealing.seal_page(IndexKey(secret), plain=SECRET, **PAGE | {"name": b""})
+    header = sealing.seal_header(MetaKey(secret), SECRET, schema_context=place, segment=uid)
+    page = sealing.seal_page(IndexKey(secret), plain=SECRET, **PAGE | {"field": b""})
     record = sealing.record_context(place, uid, 0)
     for sealed in (header, page):
         with pytest.raises(DoesNotOpen):
             sealing.open_field(SealKey(secret), 0, record, b"", sealed)
     with pytest.raises(DoesNotOpen):
-        sealing.open_page(IndexKey(secret), sealed=header, **PAGE | {"name": b""})
+        sealing.open_page(IndexKey(secret), sealed=header, **PAGE | {"field": b""})

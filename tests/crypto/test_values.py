@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto import values
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model.ciphertext_lengths import LeastClass, least_class
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
 from tests.index.strategies import accepted, definition_texts, texts
@@ -36,10 +37,12 @@ def test_both_implementations_encode_a_value_alike_and_read_it_back(
         field = plain.load(text).fields[name]
         sent = data.draw(st.one_of(accepted(field), st.none()))
         value = spec.accept(sent)
-        encoded = values.encode(spec, value)
+        stated = least_class(spec)
+        assert (stated.length, stated.only) == ref.class_of(field)
+        encoded = values.encode(spec, value, stated)
         assert encoded == ref.plaintext(field, sent)
-        assert values.decode(spec, encoded) == value == ref.value_of(field, encoded)
-        assert type(values.decode(spec, encoded)) is type(value)
+        assert values.decode(spec, encoded, stated) == value == ref.value_of(field, encoded)
+        assert type(values.decode(spec, encoded, stated)) is type(value)
 
 
 @given(definition_texts(), st.data())
@@ -48,7 +51,9 @@ def test_a_column_is_encoded_and_indexed_as_its_values_are(text: str, data: st.D
         field = plain.load(text).fields[name]
         sent = data.draw(st.lists(st.one_of(accepted(field), st.none()), max_size=8))
         column = [spec.accept(value) for value in sent]
-        assert values.encode_column(spec, column) == [values.encode(spec, one) for one in column]
+        stated = least_class(spec)
+        one_by_one = [values.encode(spec, one, stated) for one in column]
+        assert values.encode_column(spec, column, stated) == one_by_one
         present = [value for value in column if value is not None]
         if spec.type == "string":
             ordered = [values.order_bytes(str(one)) for one in present]
@@ -60,21 +65,29 @@ def test_a_column_is_encoded_and_indexed_as_its_values_are(text: str, data: st.D
             assert values.to_offsets(spec, present).tolist() == offsets
 
 
-@given(definition_texts(), st.binary(max_size=70), st.sampled_from([0, 1, 2, 3, 4]))
+@given(
+    definition_texts(),
+    st.binary(max_size=70),
+    st.sampled_from([0, 1, 2, 3, 4]),
+    st.sampled_from([None, (8, 1), (32, 0), (32, 1), (48, 0), (48, 1), (80, 0), (80, 1)]),
+)
 def test_any_bytes_are_a_value_or_do_not_open_for_both_alike(
-    text: str, body: bytes, kind: int
+    text: str, body: bytes, kind: int, other: ref.Class | None
 ) -> None:
     for name, spec in parse_definition(text).fields.items():
         field = plain.load(text).fields[name]
-        for plaintext in (body, bytes((kind,)) + body[:8], bytes((kind,)) + ref.pad(body)):
+        least, only = other or ref.class_of(field)
+        stated = LeastClass(least, only)  # type: ignore[arg-type] # 0 or 1
+        start = bytes((kind,))
+        for plaintext in (body, start + body[:8], start + ref.pad(body, least)):
             try:
-                found: Any = values.decode(spec, plaintext)
+                found: Any = values.decode(spec, plaintext, stated)
             except DoesNotOpen:
                 with pytest.raises(Refused):
-                    ref.value_of(field, plaintext)
+                    ref.value_of(field, plaintext, (least, only))
             else:
-                assert values.encode(spec, found) == plaintext
-                assert ref.value_of(field, plaintext) == found
+                assert values.encode(spec, found, stated) == plaintext
+                assert ref.value_of(field, plaintext, (least, only)) == found
 
 
 @given(texts, texts)
@@ -101,17 +114,19 @@ def test_a_number_of_more_than_28_digits_is_kept_to_the_last_digit() -> None:
     spec = parse_definition(text % bounds).fields["f"]
     value = spec.accept(Decimal(f"{10**30 + 500}.25"))
     assert values.to_offset(spec, value) == 50025
-    assert values.decode(spec, values.encode(spec, value)) == value
+    stated = least_class(spec)
+    assert values.decode(spec, values.encode(spec, value, stated), stated) == value
 
 
 @pytest.mark.parametrize("text", ["", "a", "\x80", "\x00", "a\x00", "\x80\x00", "x" * 15, "x" * 16])
 def test_padding_is_told_from_text(text: str) -> None:
-    assert values.decode(TEXT, values.encode(TEXT, text)) == text
+    stated = least_class(TEXT)
+    assert values.decode(TEXT, values.encode(TEXT, text, stated), stated) == text
 
 
 def test_the_refusal_of_a_plaintext_does_not_repeat_it() -> None:
-    for plaintext in (b"\x03secret" + b"\x00" * 10, b"\x03secret\xff\x80" + b"\x00" * 8):
+    for plaintext in (b"\x03secret" + b"\x00" * 26, b"\x03secret\xff\x80" + b"\x00" * 24):
         with pytest.raises(DoesNotOpen) as caught:
-            values.decode(TEXT, plaintext)
+            values.decode(TEXT, plaintext, least_class(TEXT))
         assert "secret" not in str(caught.value)
         assert caught.value.__context__ is None

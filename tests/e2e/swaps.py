@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.model.ids import from_text
+from encrypted_records.model.records import CommitBody, Segment
 from tests.e2e.database import Database, Row
 from tests.support.store import Store
 
@@ -146,7 +147,8 @@ def the_version_of_a_record_for_another(database: Database, pair: Pair) -> None:
 
 
 def the_uids_of_two_groups(database: Database, pair: Pair) -> None:
-    database.exchange("record_group", *pair.left.groups(database), "uid")
+    one, other = pair.left.groups(database)
+    database.exchange("record_group", one, other, "uid")
 
 
 def two_columns_of_one_page(database: Database, pair: Pair) -> None:
@@ -158,7 +160,8 @@ def two_columns_of_one_page(database: Database, pair: Pair) -> None:
 
 
 def the_pages_of_two_segments(database: Database, pair: Pair) -> None:
-    database.exchange("index_page", *pair.left.pages(database), "data")
+    one, other = pair.left.pages(database)
+    database.exchange("index_page", one, other, "data")
 
 
 def the_pages_of_two_schemas(database: Database, pair: Pair) -> None:
@@ -167,16 +170,26 @@ def the_pages_of_two_schemas(database: Database, pair: Pair) -> None:
 
 
 def the_uids_of_two_segments(database: Database, pair: Pair) -> None:
-    database.exchange("index_segment", *pair.left.segments(database), "uid")
+    one, other = pair.left.segments(database)
+    database.exchange("index_segment", one, other, "uid")
 
 
 def two_commits_of_one_schema(database: Database, pair: Pair) -> None:
-    database.exchange("commit_log", *pair.left.commits(database), *_COMMIT)
+    one, other = pair.left.commits(database)
+    database.exchange("commit_log", one, other, *_COMMIT)
 
 
 def two_commits_of_two_schemas(database: Database, pair: Pair) -> None:
     one, other = (side.commits(database)[0] for side in (pair.left, pair.right))
     database.exchange("commit_log", one, other, *_COMMIT)
+
+
+def _place(form: type[msgspec.Struct], member: str) -> int:
+    """Where a member stands in the array that is stored."""
+    return form.__struct_fields__.index(member)
+
+
+_SEGMENTS = _place(CommitBody, "segments")
 
 
 def _edit_first_segments(
@@ -185,24 +198,49 @@ def _edit_first_segments(
     """Edit the first segments that the two commits of a schema bring."""
     commits = pair.left.commits(database)
     bodies = [msgspec.msgpack.decode(commit["body"]) for commit in commits]
-    edit(*(body[12][0] for body in bodies))
+    edit(*(body[_SEGMENTS][0] for body in bodies))
     for commit, body in zip(commits, bodies, strict=True):
         database.change("commit_log", commit, body=msgspec.msgpack.encode(body))
 
 
 def the_groups_that_two_segments_state(database: Database, pair: Pair) -> None:
     def edit(one: list[Any], other: list[Any]) -> None:
-        one[5], other[5] = other[5], one[5]
+        at = _place(Segment, "groups")
+        one[at], other[at] = other[at], one[at]
 
     _edit_first_segments(database, pair, edit)
 
 
 def the_headers_of_two_segments(database: Database, pair: Pair) -> None:
+    one, other = pair.left.segments(database)
+    database.exchange("index_segment", one, other, "header")
+
+
+def the_salts_of_two_segments(database: Database, pair: Pair) -> None:
+    one, other = pair.left.segments(database)
+    database.exchange("index_segment", one, other, "salt")
+
+
+def two_segments_without_their_uids(database: Database, pair: Pair) -> None:
+    """Header, salt and page together: each of them fits the others."""
+    one, other = pair.left.segments(database)
+    database.exchange("index_segment", one, other, "header", "salt")
+    the_pages_of_two_segments(database, pair)
+
+
+def the_salts_of_two_groups(database: Database, pair: Pair) -> None:
+    one, other = pair.left.groups(database)
+    database.exchange("record_group", one, other, "salt")
+
+
+def the_digests_that_two_segments_state(database: Database, pair: Pair) -> None:
     def edit(one: list[Any], other: list[Any]) -> None:
-        one[7], other[7] = other[7], one[7]
+        at = _place(Segment, "digest")
+        one[at], other[at] = other[at], one[at]
 
     _edit_first_segments(database, pair, edit)
 
 
 def the_segments_that_the_api_notes_for_two_groups(database: Database, pair: Pair) -> None:
-    database.exchange("record_group", *pair.left.groups(database), "segment_id")
+    one, other = pair.left.groups(database)
+    database.exchange("record_group", one, other, "segment_id")

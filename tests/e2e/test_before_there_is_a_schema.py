@@ -59,7 +59,7 @@ def test_inferring_stores_nothing(service: Service, account: Account, ask: Any) 
 def test_a_sample_is_not_forwarded_when_the_path_lacks_its_slash(ask: Any) -> None:
     answer = ask("infer", b'[{"a": 1}]')
 
-    assert (answer.status, answer.json()["code"]) == (403, "not_forwarded")
+    assert (answer.status, answer.json()["code"]) == (404, "not_forwarded")
 
 
 def test_a_sample_of_another_kind_is_refused(ask: Any) -> None:
@@ -78,8 +78,12 @@ def test_an_estimate_comes_close_to_what_is_stored(
     assert {field["name"] for field in found["fields"]} == set(DEFINITION["properties"])
     store = Store(service, account, new_schema(service, account, DEFINITION))
     row = {"age": 1, "fnlwgt": 1, "education_num": 1, "capital_gain": 0, "capital_loss": 0}
-    texts = [name for name, field in DEFINITION["properties"].items() if field["type"] == "string"]
-    (record_id,) = store.ingest([row | {"hours_per_week": 1} | dict.fromkeys(texts, "x" * 12)])
+    choices = {
+        name: field["enum"][0]
+        for name, field in DEFINITION["properties"].items()
+        if "enum" in field
+    }
+    (record_id,) = store.ingest([row | {"hours_per_week": 1} | choices])
     sealed = store.api("GET", f"/api/records/{record_id}/").json()["fields"].values()
     # Base64 without its padding is four characters for three bytes.
     stored = sum(len(one.rstrip("=")) * 3 // 4 for one in sealed)
@@ -88,11 +92,65 @@ def test_an_estimate_comes_close_to_what_is_stored(
 
 def test_typical_lengths_of_strings_count(ask: Any) -> None:
     def sealed(length: int) -> int:
-        asked = {"schema": DEFINITION, "records": 10, "string_bytes": {"education": length}}
+        definition = {"type": "object", "properties": {"education": {"type": "string"}}}
+        asked = {"schema": definition, "records": 10, "string_bytes": {"education": length}}
         answer = ask("estimate/", json.dumps(asked).encode())
         return int(answer.json()["bytes_per_record"]["sealed"])
 
-    assert sealed(100) - sealed(10) == 104 - 16
+    assert sealed(100) - sealed(10) == 104 - 32
+
+
+def test_a_sample_is_put_to_the_attack_on_lengths(ask: Any) -> None:
+    """The whole census is more than is looked at in the proxy's own process."""
+    bare = {
+        "type": "object",
+        "properties": {
+            name: {"type": "string"} if field["type"] == "string" else field
+            for name, field in DEFINITION["properties"].items()
+        },
+    }
+    for definition, padded in ((DEFINITION, True), (bare, False)):
+        sample = {"type": "text/csv", "text": CENSUS.decode()}
+        body = {"schema": definition, "records": 1000, "sample": sample}
+        found = ask("estimate/", json.dumps(body).encode()).json()
+
+        assert (found["sample"]["rows"], found["sample"]["refused"]) == (1000, 0)
+        told = {one["name"]: one["lengths"] for one in found["fields"]}
+        assert set(told) == set(DEFINITION["properties"])
+        assert all(one["attack"] == one["guess"] and one["bits"] == 0 for one in told.values())
+        # Of the five values only one is longer than 15 bytes.
+        assert told["race"]["padding"]["bytes"] == pytest.approx(16, abs=1)
+        assert told["sex"]["padding"]["bytes"] == (0 if padded else 16)
+        assert told["age"]["padding"] == {"bytes": 0, "percent": 0}
+        total = sum(one["padding"]["bytes"] for one in told.values())
+        assert found["sample"]["padding"]["bytes"] == pytest.approx(total, abs=1)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"type": "text/csv", "text": "age\n-1\n-2\n"},
+        {"type": "text/csv", "text": ""},
+        {"type": "text/plain", "text": "age\n1\n2\n"},
+        {"type": "application/json", "text": "{"},
+        {"type": "text/csv", "text": "\ud800"},
+        {"type": "text/csv"},
+        "age",
+    ],
+    ids=str,
+)
+def test_a_sample_that_says_nothing_of_the_definition_is_refused(ask: Any, sample: Any) -> None:
+    body = {"schema": DEFINITION, "records": 9, "sample": sample}
+    assert ask("estimate/", json.dumps(body).encode()).status == 400
+
+
+def test_no_value_is_proposed_for_a_definition_where_none_is_wanted(ask: Any) -> None:
+    shown = ask("infer/", CENSUS, "text/csv").json()["schema"]["properties"]
+    hidden = ask("infer/?enum=false", CENSUS, "text/csv").json()["schema"]["properties"]
+    assert shown["sex"] == {"type": "string", "enum": ["Female", "Male"]}
+    assert hidden["sex"] == {"type": "string", "padTo": 31}
+    assert not any("enum" in field for field in hidden.values())
+    assert ask("infer/?enum=no", CENSUS, "text/csv").status == 400
 
 
 @pytest.mark.parametrize(

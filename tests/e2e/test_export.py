@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import http.client
+import io
 import json
 from decimal import Decimal
 from typing import Any
@@ -10,13 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.ingest.blocks import Place
-from encrypted_records.ingest.parse_csv import CsvParser, read_header, typed
+from encrypted_records.ingest.blocks import RawRecord, RecordStart
+from encrypted_records.ingest.parse_csv import CsvParser, read_header, read_numbers
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
-from encrypted_records.proxy.resolving import BATCH
+from encrypted_records.proxy.search.match import BATCH
+from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.e2e.database import database_of
-from tests.support.service import Service, call
+from tests.support.service import ANSWER_SECONDS, Service, call
 from tests.support.store import Store, new_store
 
 DEFINITION: dict[str, Any] = {
@@ -93,11 +96,25 @@ def test_a_csv_export_can_be_uploaded_again(store: Store, headers: dict[str, str
     header = read_header(answer.body, final=True)
     assert header is not None
     assert (header.names, header.schema) == (("text", "n", "x"), store.schema_id)
-    parser = CsvParser(header, Place(header.size, 1))
+    parser = CsvParser(header, RecordStart(header.size, 1))
     blocks = [*parser.feed(answer.body[header.size :]), *parser.finish()]
     definition = parse_definition(json.dumps(DEFINITION))
-    found = [typed(definition, record.data) for block in blocks for record in block.records]
+    records = [record for block in blocks for record in block.records]
+    good = [record for record in records if isinstance(record, RawRecord)]
+    assert good == records
+    found = [read_numbers(definition, record.data) for record in good]
     assert found == [record["data"] for record in store.everything()]
+
+
+def test_a_csv_export_for_spreadsheets_changes_formulas_and_nothing_else(store: Store) -> None:
+    plain = list(csv.reader(io.StringIO(exported(store, format="csv").body.decode(), newline="")))
+    answer = exported(store, format="csv", safe_cells=True)
+    safe = list(csv.reader(io.StringIO(answer.body.decode(), newline="")))
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    assert safe[0] == plain[0]
+    changed = {row[0]: other[0] for row, other in zip(plain, safe, strict=True) if row != other}
+    assert changed == {"=1+1": "'=1+1", "\t": "'\t"}
+    assert [row[1:] for row in safe] == [row[1:] for row in plain]
 
 
 def test_an_absent_value_alone_in_its_row_stays_a_row(service: Service) -> None:
@@ -113,7 +130,17 @@ def test_an_empty_export_is_empty_and_csv_has_its_header(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"limit": 5}, {"cursor": None}, {"count": True}, {"format": "xml"}, {"format": 1}]
+    "body",
+    [
+        {"limit": 5},
+        {"cursor": None},
+        {"count": True},
+        {"format": "xml"},
+        {"format": 1},
+        {"safe_cells": True},
+        {"format": "csv", "safe_cells": "yes"},
+        {"format": "csv", "safe_cells": None},
+    ],
 )
 def test_an_export_that_cannot_be_made_is_refused_before_it_begins(
     store: Store, body: dict[str, Any]
@@ -130,7 +157,9 @@ def test_strangers_export_nothing(store: Store) -> None:
 def raw(store: Store, body: dict[str, Any]) -> tuple[int, bytes, bool]:
     """Status, what came of the body, and whether it was whole."""
     address = urlsplit(store.service.proxy_url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection = http.client.HTTPConnection(
+        address.hostname or "", address.port, timeout=ANSWER_SECONDS
+    )
     headers = {"Authorization": store.account.auth, "Content-Type": "application/json"}
     asked = json.dumps({"schema": store.schema, **body})
     try:
@@ -149,11 +178,11 @@ def test_an_export_that_fails_on_its_way_does_not_end_like_a_whole_one(
     service: Service, form: str
 ) -> None:
     store = new_store(service, DEFINITION)
-    store.ingest([{"n": number} for number in range(BATCH + 100)])
+    store.ingest([{"n": number} for number in range(LEAST_WINDOW + 100)])
     with database_of(service) as database:
         groups = database.of_schema("record_group", from_text(store.schema_id), "id")
         (last,) = database.run(
-            "SELECT * FROM record_row WHERE group_id = %s AND ordinal = 7", groups[-1]["id"]
+            "SELECT * FROM record_row WHERE group_id = %s AND ordinal = 77", groups[-1]["id"]
         )
         sealed = bytes(last["sealed"])
         database.change("record_row", last, sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
@@ -163,9 +192,9 @@ def test_an_export_that_fails_on_its_way_does_not_end_like_a_whole_one(
     assert (status, whole) == (200, False)
     rows = body.splitlines()
     if form == "ndjson":
-        assert len(rows) == BATCH + 1
+        assert len(rows) == LEAST_WINDOW + 1
         assert json.loads(rows[-1])["error"]["code"] == "does_not_open"
     else:
-        assert len(rows) == BATCH + 1
+        assert len(rows) == LEAST_WINDOW + 1
     early = raw(store, {"format": form, "order_by": ["-n"]})
     assert (early[0], json.loads(early[1])["code"], early[2]) == (422, "does_not_open", True)

@@ -99,6 +99,6 @@ def test_a_repetition_is_known_after_a_restart(tmp_path: Path) -> None:
         store = new_store(service, DEFINITION)
         first = send(store, body(store), key)
     with running_service(tmp_path / "data") as service:
-        store = Store(service, store.account, store.schema)
+        store = Store(service, store.account, store.schema, store.device)
         assert send(store, body(store), key).body == first.body
         assert len(store.found()) == 1

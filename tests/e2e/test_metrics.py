@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.index.merge import Tier
+from encrypted_records.index.segments.merge import Tier
 from tests.support import jobs
 from tests.support.proxies import running_proxy
 from tests.support.service import call, free_ports, running_service
@@ -131,7 +131,7 @@ def test_pending_merges_are_told(place: Place, tmp_path: Path) -> None:
         for _ in range(3):
             store.ingest([{"age": 1}])
         assert (told.value("ers_live_segments"), told.value("ers_pending_merges")) == (3, 0)
-        proxy.parts.merger._tiers = (Tier(1 << 12, 2),)
+        proxy.services.merger.tiers = (Tier(1 << 12, 2),)
         assert told.value("ers_pending_merges") == 1
         assert store.proxy("POST", f"{store.schema}merge/", {}).json()["merged"] == 3
         assert (told.value("ers_live_segments"), told.value("ers_pending_merges")) == (1, 0)

@@ -1,4 +1,5 @@
-"""A keyring is rotated under a schema in use: answers stay right, and nobody takes it over."""
+"""A keyring is rotated under a schema in use, of an organization without a roster: answers stay
+right, and nobody takes it over."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import oracle
+from tests.support.older import older_store
 from tests.support.service import Answer, Service, running_service
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -23,7 +25,7 @@ LONG = ["x" * 60 + end for end in "abc"]
 
 
 def again(store: Store, service: Service) -> Store:
-    return Store(service, store.account, store.schema)
+    return Store(service, store.account, store.schema, store.device)
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
@@ -40,6 +42,13 @@ def rotate(store: Store) -> dict[str, Any]:
 def phrases_of(store: Store) -> list[str]:
     answer = store.proxy("POST", "/api/keyring/backup/", {"all": True})
     return [one["phrase"] for one in answer.json()]
+
+
+def key_state(store: Store) -> dict[str, Any]:
+    every = store.proxy("GET", "/api/keyring/schemas/").json()
+    (shown,) = (one for one in every if one["url"] == store.schema)
+    state: dict[str, Any] = shown
+    return state
 
 
 def rows(start: int, count: int) -> list[dict[str, Any]]:
@@ -67,7 +76,7 @@ def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
     database: str | None, tmp_path: Path
 ) -> None:
     with running_service(tmp_path / "data", database_url=database) as service:
-        store = new_store(service, DEFINITION)
+        store = older_store(service, DEFINITION)
         stored: list[dict[str, Any]] = []
 
         def ingest(count: int) -> list[str]:
@@ -89,11 +98,13 @@ def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
 
         assert [one["version"] for one in after["versions"]] == [1, 2, 3]
         states = [store.api("GET", f"/api/records/{one}/").json() for one in (first, last)]
-        assert [one["key_version"] for one in states] == [1, 3]
-        assert states[0] == sealed
+        # Behind the merge, the small groups may have become one, under the key of then.
+        assert states[0]["key_version"] in (1, 2)
+        assert states[1]["key_version"] == 3
+        assert (states[0]["id"], states[0]["version"]) == (first, sealed["version"])
         opened = store.proxy("POST", "/api/records/decrypt/", states).json()
         assert [one["data"] for one in opened] == [stored[0], stored[-1]]
-        (shown,) = store.proxy("GET", "/api/keyring/schemas/").json()
+        shown = key_state(store)
         assert (shown["first_key_version"], shown["key_version"], shown["held"]) == (1, 3, True)
         assert "merged" in service.log
 
@@ -107,7 +118,7 @@ def test_two_proxies_that_rotate_apart_are_told_so_and_one_can_take_over_the_oth
     """The second proxy is the first one's folder as it was before it rotated."""
     data = tmp_path / "data"
     with running_service(data) as service:
-        store = new_store(service, DEFINITION)
+        store = older_store(service, DEFINITION)
         store.ingest(rows(0, 2))
     shutil.copytree(data / "proxy", tmp_path / "second")
     with running_service(data) as service:
@@ -127,7 +138,7 @@ def test_two_proxies_that_rotate_apart_are_told_so_and_one_can_take_over_the_oth
                 assert refusal(answer) == (422, "key_missing")
                 assert "version 2" in answer.json()["detail"]
                 assert "keyring" in answer.json()["hint"]
-        (schema,) = store.proxy("GET", "/api/keyring/schemas/").json()
+        schema = key_state(store)
         assert (schema["key_version"], schema["held"]) == (2, False)
 
         body = {"phrases": phrases, "replace": True}
@@ -141,7 +152,7 @@ def test_phrases_in_another_order_give_a_keyring_that_opens_nothing_and_says_so(
 ) -> None:
     data = tmp_path / "data"
     with running_service(data) as service:
-        store = new_store(service, DEFINITION)
+        store = older_store(service, DEFINITION)
         store.ingest(rows(0, 2))
         rotate(store)
         store.ingest(rows(2, 2))

@@ -3,6 +3,9 @@
 The thief of these tests knows the exact share of every age, and tries to tell which row has which:
 by which ciphertexts are equal, by their order, by their lengths. The same attacks are tried on
 what other schemes would have stored of the same column, so that it shows that they work.
+
+A second thief knows other rows of the same kind, and guesses every field by the lengths of all
+fields of a row (``ingest/lengths.py``).
 """
 
 from __future__ import annotations
@@ -10,27 +13,46 @@ from __future__ import annotations
 import csv
 import hashlib
 import hmac
+import json
 import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
+import numpy as np
 import pytest
 
+from encrypted_records.ingest.lengths import Lengths, Told, attack, lengths_of
+from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import from_text
+from tests.support import jobs
 from tests.support.service import running_service
 from tests.support.store import new_store
 
 ROOT = Path(__file__).parents[2]
-DEFINITION = {
+DEFINITION: dict[str, Any] = {
     "type": "object",
+    "formats": "enforced",
     "properties": {
         "age": {"type": "integer", "minimum": 0, "maximum": 150},
-        "education": {"type": "string"},
+        "education": {"type": "string", "x-index": ["words"]},
+        "born": {"type": "string", "format": "date"},
+        "seen": {"type": "string", "format": "date-time"},
+        "school": {"type": "string", "format": "uuid"},
+        "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+        "serial": {"type": "integer", "minimum": 0, "maximum": 10**6},
     },
+    "unique": [["serial"]],
 }
+#: Every row has another number, of which a thief who guesses knows nothing anyway.
+ATTACKED = [name for name in DEFINITION["properties"] if name != "serial"]
 Tokens = Sequence[bytes]
 #: From what is stored of each row, and the number of rows with each value, a guess for each row.
 Attack = Callable[[Tokens, Counter[str]], list[str]]
@@ -38,7 +60,24 @@ Attack = Callable[[Tokens, Counter[str]], list[str]]
 
 def people() -> list[dict[str, str]]:
     with (ROOT / "examples" / "census.csv").open(newline="") as file:
-        return [{"age": row["age"], "education": row["education"]} for row in csv.DictReader(file)]
+        return [_person(row["age"], row["education"]) for row in csv.DictReader(file)]
+
+
+def _person(age: str, education: str) -> dict[str, str]:
+    """A date, an instant, a uuid and a boolean go with what the census says."""
+    born = f"{2026 - int(age)}-06-15"
+    return {
+        "age": age,
+        "education": education,
+        "born": born,
+        "seen": f"{born}T00:00:00Z",
+        "school": str(uuid5(NAMESPACE_URL, education)),
+        "alive": "true" if int(age) < 60 else "false",
+    }
+
+
+def _sent(person: dict[str, str]) -> dict[str, Any]:
+    return {**person, "age": int(person["age"]), "alive": person["alive"] == "true"}
 
 
 def by_frequency(tokens: Tokens, shares: Counter[str]) -> list[str]:
@@ -74,10 +113,12 @@ ATTACKS: tuple[Attack, ...] = (by_frequency, by_order, by_length)
 
 @dataclass(frozen=True)
 class Stolen:
-    """Per field, what was stored of each row, in every form that the files have."""
+    """Per field, what was stored of each row, in every form that the files have. ``lengths`` are
+    those of the rows of other schemas, by their definitions."""
 
     truth: dict[str, list[str]]
     forms: dict[str, list[Tokens]]
+    lengths: dict[str, Lengths]
 
 
 def recovered(tokens: Tokens, truth: Sequence[str]) -> float:
@@ -108,28 +149,137 @@ def order_preserving(truth: Sequence[str]) -> list[bytes]:
     return [code_of[value].to_bytes(4, "big") for value in truth]
 
 
+def _padded() -> dict[str, Any]:
+    """The census, and fields of every kind that its lengths do not tell of."""
+    census = json.loads((ROOT / "examples" / "census.schema.json").read_text())
+    number = {"type": "number", "minimum": -1000, "maximum": 10**9, "precision": 2}
+    census["properties"] |= {
+        "greek": {"type": "string", "maxLength": 40},
+        "chinese": {"type": "string", "padTo": 60},
+        "const": {"type": "string", "const": "always the same, or absent"},
+        "skewed": {"type": "integer", "minimum": 0, "maximum": 2**63},
+        "two_heaps": number,
+        "rare": {"type": "integer", "minimum": -5, "maximum": 5},
+    }
+    return dict(census)
+
+
+def _bare(definition: dict[str, Any]) -> dict[str, Any]:
+    """The same fields without the keywords that hide lengths."""
+    fields = {
+        name: {"type": "string"} if field["type"] == "string" else field
+        for name, field in definition["properties"].items()
+    }
+    return {"type": "object", "properties": fields}
+
+
+#: Definitions of the same rows: with keywords that hide lengths, and without.
+KINDS = {"padded": json.dumps(_padded()), "bare": json.dumps(_bare(_padded()))}
+_GREEK = "\u0391\u03bb\u03ad\u03be\u03b1\u03bd\u03b4\u03c1\u03bf\u03c2"
+_CHINESE = "\u6b27\u9633\u5a1c\u5a1c\u738b\u674e"
+
+
+def _made_people() -> list[dict[str, Any]]:
+    """Census rows with more fields, whose lengths and sizes go with what the census says."""
+    chance = random.Random(11)
+    types = {name: one["type"] for name, one in _padded()["properties"].items()}
+    made = []
+    with (ROOT / "examples" / "census.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            record: dict[str, Any] = {
+                name: cell if types[name] == "string" else int(cell)
+                for name, cell in row.items()
+                if cell
+            }
+            male = row["sex"] == "Male"
+            record |= {
+                "greek": _GREEK[: 3 if male else 10] * chance.choice([1, 3]),
+                "chinese": _CHINESE[: 2 if male else 6] * 3,
+                "skewed": int(min(2**62, chance.paretovariate(0.2))),
+                "two_heaps": round(chance.gauss(0 if male else 900_000_000, 10), 2),
+            }
+            if male:
+                record["const"] = "always the same, or absent"
+            if chance.random() < 0.02:
+                record["rare"] = chance.randint(-5, 5)
+            made.append(record)
+    return made
+
+
+_PEOPLE = _made_people()
+STORED, KNOWN = _PEOPLE[::2], _PEOPLE[1::2]
+
+
+def attacked(stolen: Stolen, what: str) -> tuple[SchemaDefinition, dict[str, Told]]:
+    """The attack on the lengths that are in the stolen database, with the other half known."""
+    definition = parse_definition(KINDS[what])
+
+    def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+        return {name: [row.get(name) for row in rows] for name in definition.fields}
+
+    truth, known = columns(STORED), columns(KNOWN)
+    lengths = stolen.lengths[what] - BESIDE_CLASS
+    assert lengths.shape == (len(STORED), len(definition.fields))
+    assert (lengths == lengths_of(definition.fields, truth)).all()
+    told = attack(lengths, truth, known, lengths_of(definition.fields, known))
+    return definition, {one.name: one for one in told}
+
+
 @pytest.fixture(scope="module")
 def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
     folder = tmp_path_factory.mktemp("stolen") / "data"
     rows = people()
     with running_service(folder) as service:
         store = new_store(service, DEFINITION)
-        ids = store.ingest([{**row, "age": int(row["age"])} for row in rows])
+        sent = [{**_sent(row), "serial": number} for number, row in enumerate(rows)]
+        ids = store.ingest(sent)
+        # Half of them again, found by their unique field: what is stored is the same.
+        again = jobs.as_json(store, sent[::2])
+        jobs.completed(store, jobs.started(store, again, X_On_Conflict="replace"))
+        others = {what: store.another_schema(json.loads(text)) for what, text in KINDS.items()}
+        named = {what: other.ingest(STORED) for what, other in others.items()}
     assert len(ids) == len(rows)
     with sqlite3.connect(folder / "api" / "db.sqlite3") as database:
-        sealed = [
-            msgspec.msgpack.decode(bytes(found), type=list[bytes])
-            for (found,) in database.execute("SELECT sealed FROM record_row ORDER BY record_id")
-        ]
-        pages = [bytes(data) for (data,) in database.execute("SELECT data FROM index_page")]
-    assert len(sealed) == len(rows)
+        sealed = sealed_rows(database, store.schema_id, ids)
+        pages = [bytes(data) for (data,) in database.execute(_PAGES, [from_text(store.schema_id)])]
+        lengths = {
+            what: np.array(
+                [list(map(len, one)) for one in sealed_rows(database, other.schema_id, named[what])]
+            )
+            for what, other in others.items()
+        }
     forms: dict[str, list[Tokens]] = {}
-    for position, name in enumerate(DEFINITION["properties"]):  # type: ignore[arg-type]
+    for position, name in enumerate(DEFINITION["properties"]):
+        if name not in ATTACKED:
+            continue
         column = [fields[position] for fields in sealed]
         # The whole, its ciphertext behind the version byte, its tag; and stretches of the index.
         forms[name] = [column, [one[1:9] for one in column], [one[-16:] for one in column]]
         forms[name] += list(stretches(pages, len(rows)))
-    return Stolen({name: [row[name] for row in rows] for name in ("age", "education")}, forms)
+    truth = {name: [row[name] for row in rows] for name in ATTACKED}
+    return Stolen(truth, forms, lengths)
+
+
+_ROWS = (
+    "SELECT r.record_id, r.sealed FROM record_row r JOIN record_group g ON g.id = r.group_id"
+    " WHERE g.schema_id = ? AND NOT EXISTS (SELECT 1 FROM dead_row d"
+    " WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)"
+)
+_PAGES = (
+    "SELECT p.data FROM index_page p JOIN index_segment s ON s.id = p.segment_id"
+    " WHERE s.schema_id = ?"
+)
+
+
+def sealed_rows(database: sqlite3.Connection, schema: str, ids: Sequence[str]) -> list[list[bytes]]:
+    """The ciphertexts of each of these records, which are all of a schema, in their order: their
+    ids tell nothing of it."""
+    found = database.execute(_ROWS, [from_text(schema)]).fetchall()
+    sealed = {
+        bytes(one): msgspec.msgpack.decode(bytes(row), type=list[bytes]) for one, row in found
+    }
+    assert len(found) == len(sealed) == len(ids)
+    return [sealed[from_text(one)] for one in ids]
 
 
 def stretches(pages: Sequence[bytes], count: int) -> Iterator[list[bytes]]:
@@ -146,7 +296,7 @@ def margin(share: float, rows: int) -> float:
     return 4 * deviation
 
 
-@pytest.mark.parametrize("field", ["age", "education"])
+@pytest.mark.parametrize("field", ATTACKED)
 def test_no_attack_on_the_files_tells_more_than_guessing(stolen: Stolen, field: str) -> None:
     truth = stolen.truth[field]
     alone = guessing(truth)
@@ -160,3 +310,21 @@ def test_the_attacks_work_on_what_shows_equality_or_order(stolen: Stolen) -> Non
     assert recovered(deterministic(ages), ages) > 2 * guessing(ages)
     educations = stolen.truth["education"]
     assert recovered(deterministic(educations), educations) > 0.9
+
+
+def test_no_field_is_guessed_better_by_all_lengths_of_its_row(stolen: Stolen) -> None:
+    definition, told = attacked(stolen, "padded")
+    assert set(told) == set(definition.fields)
+    for one in told.values():
+        assert one.bits == 0
+        assert abs(one.advantage) <= margin(one.guess, len(STORED)), one
+        # More than that: all rows look alike, so there is nothing to guess by.
+        assert one.attack == one.guess
+
+
+def test_the_same_attack_names_values_where_nothing_hides_the_lengths(stolen: Stolen) -> None:
+    _, told = attacked(stolen, "bare")
+    for name in ("sex", "const", "greek", "chinese"):
+        one = told[name]
+        assert one.advantage > margin(one.guess, len(STORED)), one
+    assert told["greek"].bits > 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from tests.support.service import Service, call
 from tests.support.store import Store, exact, new_store
+
+pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEFINITION = json.loads((EXAMPLES / "census.schema.json").read_text())
@@ -164,7 +167,8 @@ def test_one_bad_record_stores_none_and_says_where_and_why(store: Store) -> None
     flaws = {(flaw["row"], flaw["field"], flaw["code"]) for flaw in answer.json()["errors"]}
     assert {(2, "age", "maximum"), (3, "age", "type"), (3, "hat", "unknown_field")} <= flaws
     assert (3, "income", "required") in flaws
-    assert "121" not in answer.body.decode()
+    # As a number of its own: ids may have these digits.
+    assert not re.search(r"\b121\b", answer.body.decode())
     assert store.search(count=True, limit=0)["count"] == before
 
 
@@ -232,7 +236,8 @@ def test_strangers_and_nobody_reach_nothing(store: Store) -> None:
     url = store.search(limit=1)["results"][0]["url"]
 
     assert stranger.ask().status == 404
-    assert stranger.send(ROWS[:1]).status == 404
+    sent = stranger.send(ROWS[:1])
+    assert (sent.status, sent.json()["errors"][0]["code"]) == (400, "unknown_reference")
     assert stranger.proxy("GET", url).status == 404
     assert stranger.proxy("GET", f"/api/records/?schema={store.schema_id}").status == 404
     for path in (url, "/api/records/?schema=x", "/api/datasets/"):
@@ -276,13 +281,17 @@ def test_plaintext_sent_to_an_endpoint_the_proxy_lacks_is_not_forwarded(store: S
 
     for method, path in (
         ("POST", url),
-        ("PUT", "/api/records/"),
+        ("PATCH", "/api/records/"),
         ("POST", "/api/records/"),
         ("PUT", "/api/jobs/upload/"),
-        ("POST", "/api/records/ingest"),
+        ("POST", store.schema),
     ):
         answer = store.proxy(method, path, {"age": 50})
-        assert (answer.status, answer.json()["code"]) == (403, "not_forwarded"), path
+        assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed"), path
+        assert method not in answer.headers["Allow"]
+    for path in ("/api/records/ingest", "/api//records/ingest/", "/api/v1/records/ingest/"):
+        answer = store.proxy("POST", path, {"age": 50})
+        assert (answer.status, answer.json()["code"]) == (404, "not_forwarded"), path
 
 
 def test_many_small_ingests_are_merged_and_nothing_is_lost(service: Service) -> None:
@@ -328,7 +337,7 @@ def test_a_change_that_needs_other_keys_is_refused_while_there_are_records(
     assert store.proxy("PATCH", store.schema, {"schema": with_maximum(130)}).status == 200
     (one,) = store.ingest([{"age": 130}])
 
-    refused = store.proxy("PATCH", store.schema, {"schema": with_maximum(140)})
+    refused = store.proxy("PATCH", store.schema, {"schema": with_maximum(100)})
 
     assert (refused.status, refused.json()["code"]) == (409, "needs_reencryption")
     assert store.found({"field": "age", "op": "gt", "value": 120}) == [one]

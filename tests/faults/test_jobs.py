@@ -1,7 +1,7 @@
 """Whatever interrupts a job, it ends whole: every record once, or none of them.
 
-``JOB_FAULT_ROUNDS`` says how often each test interrupts (2 by default); each prints its seed, and
-``JOB_FAULT_SEED`` repeats one.
+``JOB_FAULT_ROUNDS`` says how often each test interrupts (once by default); each prints its seed,
+and ``JOB_FAULT_SEED`` repeats one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.service import Account, Service, gone, running_service
 from tests.support.sides import Fog, full_disk, running_sides
 from tests.support.store import Store, new_schema, new_store
 
-ROUNDS = int(os.environ.get("JOB_FAULT_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("JOB_FAULT_ROUNDS", "1"))
 DEFINITION = {
     "type": "object",
     "properties": {
@@ -38,7 +38,8 @@ DEFINITION = {
 #: Enough bytes for several chunks, of few rows: those take their time to be read back.
 COUNT = 1500
 FILLER = "x" * 12_000
-KILLS = (("both", "text/csv"), ("proxy", "application/json"), ("api", "text/csv"))
+UTF16 = "text/csv; charset=utf-16"
+KILLS = (("both", UTF16), ("proxy", "application/json"), ("api", "text/csv"))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def kill(service: Service, side: str) -> None:
     assert chosen
     for pid in chosen:
         os.kill(pid, 9)
-    assert gone(pids, within=12), "something outlived its parent"
+    assert gone(pids, within=60), "something outlived its parent"
 
 
 def test_jobs_survive_being_killed_at_any_moment(chance: random.Random, tmp_path: Path) -> None:
@@ -114,9 +115,11 @@ def test_jobs_survive_being_killed_at_any_moment(chance: random.Random, tmp_path
             schemas.append(store.schema)
             body = (
                 jobs.as_csv(store, rows(), ["name", "number"])
-                if kind == "text/csv"
+                if kind.startswith("text/csv")
                 else jobs.as_json(store, rows())
             )
+            if kind == UTF16:
+                body = body.decode().encode("utf-16")
             with uploading(store, body, kind):
                 # Bytes that are not acknowledged are their sender's to send again.
                 time.sleep(chance.uniform(0, 2.5))

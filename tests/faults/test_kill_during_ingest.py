@@ -23,7 +23,9 @@ DEFINITION = {
     },
     "required": ["batch", "name"],
 }
+UNIQUE = {"type": "object", "properties": {"key": {"type": "string"}}, "unique": [["key"]]}
 RECORDS = 40
+RACERS = 8
 #: How often each side is killed.
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 SIDES = ("both", "proxy", "api")
@@ -55,6 +57,37 @@ class Feeder:
             self.flowing.set()
 
 
+class Race:
+    """Writers who want the same unique value, of whom somebody has an answer."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.key = key
+        self.won: list[str] = []
+        self._store = store
+        self._answered = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(RACERS)]
+
+    def begin(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        assert self._answered.wait(60)
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            answer = self._store.send([{"key": self.key}])
+        except (OSError, HTTPException):
+            return
+        if answer.status in (201, 409):
+            if answer.status == 201:
+                self.won.append(answer.json()[0]["id"])
+            self._answered.set()
+
+
 def victims(service: Service, side: str) -> list[int]:
     """Process ids of the API's side, the proxy's, or of everything."""
     everything = [service.process.pid, *service.children()]
@@ -81,36 +114,51 @@ def test_each_request_is_stored_whole_or_not_at_all(database: str | None, tmp_pa
     sent: list[int] = []
     acknowledged: list[int] = []
     store: Store | None = None
+    unique: Store | None = None
+    races: list[Race] = []
 
     for side in SIDES * ROUNDS:
         with running_service(tmp_path / "data", database_url=database) as service:
             if store is None:
                 store = new_store(service, DEFINITION)
-            store = Store(service, store.account, store.schema)
+                unique = store.another_schema(UNIQUE)
+            assert unique is not None
+            store = Store(service, store.account, store.schema, store.device)
             feeder = Feeder(store, numbers)
             feeder.thread.start()
             # Starting up may take long; what is to be hit is the running ingest.
             assert feeder.flowing.wait(60)
             time.sleep(chance.uniform(0, 0.5))
+            unique = Store(service, unique.account, unique.schema, unique.device)
+            races.append(Race(unique, f"{len(races)}"))
+            races[-1].begin()
             pids = [service.process.pid, *service.children()]
             chosen = victims(service, side)
             assert chosen
             for pid in chosen:
                 os.kill(pid, signal.SIGKILL)
-            feeder.thread.join(30)
+            feeder.thread.join(60)
             assert not feeder.thread.is_alive()
-            assert gone(pids, within=12), "a side outlived the other"
+            races[-1].end()
+            assert gone(pids, within=60), "a side outlived the other"
             sent += feeder.sent
             acknowledged += feeder.acknowledged
 
     with running_service(tmp_path / "data", database_url=database) as service:
         assert store is not None
-        store = Store(service, store.account, store.schema)
+        store = Store(service, store.account, store.schema, store.device)
         stored: dict[int, list[str]] = {}
         for record in store.everything():
             stored.setdefault(record["data"]["batch"], []).append(record["data"]["name"])
         assert set(acknowledged) <= set(stored) <= set(sent)
         for number, names in stored.items():
             assert sorted(names) == sorted(f"row {row}" for row in range(RECORDS)), number
+        assert unique is not None
+        unique = Store(service, unique.account, unique.schema, unique.device)
+        held = [(record["data"]["key"], record["id"]) for record in unique.everything()]
+        assert sorted(key for key, _ in held) == sorted(race.key for race in races)
+        for race in races:
+            assert race.won in ([], [dict(held)[race.key]])
+            assert unique.send([{"key": race.key}]).status == 409
         # What was interrupted does not stand in the way of what comes after it.
         assert len(store.ingest([{"batch": 10**6, "name": "after"}])) == 1

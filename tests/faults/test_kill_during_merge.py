@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.merge import Tier
-from encrypted_records.proxy.heads import Heads
+from encrypted_records.index.segments.merge import Tier
+from encrypted_records.proxy.schemas.heads import Heads
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Account, Service, clean_environment, gone, running_service
 from tests.support.store import Store, new_store
@@ -37,7 +37,7 @@ WHERE = {"field": "age", "op": "between", "value": [10, 19]}
 
 async def merge(proxy: Proxy) -> bool:
     merger = proxy.merger(*TIERS, pages_at_once=PAGES_AT_ONCE)
-    return await merger.once(proxy.caller, proxy.state) is not None
+    return await merger.merge_next(proxy.caller, proxy.state) is not None
 
 
 def kill(victims: Sequence[int]) -> None:
@@ -45,7 +45,7 @@ def kill(victims: Sequence[int]) -> None:
         # Of a side's processes, some end with others.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert gone(victims, within=10)
+    assert gone(victims, within=60)
 
 
 def interrupt(proxy: Proxy, step: str, victims: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ def interrupt(proxy: Proxy, step: str, victims: Sequence[int]) -> None:
     if step == "remember":
         Heads.remember = lambda *_: kill(victims)  # type: ignore[method-assign]
         return
-    original = getattr(proxy.parts.api, step)
+    original = getattr(proxy.services.api, step)
     calls = 0
 
     async def killing(*arguments: Any) -> Any:
@@ -64,7 +64,7 @@ def interrupt(proxy: Proxy, step: str, victims: Sequence[int]) -> None:
             kill(victims)
         return await original(*arguments)
 
-    setattr(proxy.parts.api, step, killing)
+    setattr(proxy.services.api, step, killing)
 
 
 async def _merge_and_die(folder: Path, store: Store, step: str) -> None:
@@ -114,7 +114,7 @@ async def check(folder: Path, store: Store, times: int) -> None:
         assert await proxy.count(WHERE) == expected(times)
         while await merge(proxy):
             pass
-        view = proxy.state.ledger.view()
+        view = proxy.state.ledger.snapshot()
         assert len(view.segments) <= 3
         assert view.count == times * 2 * MANY + 1
         assert await proxy.count(WHERE) == expected(times)
@@ -156,7 +156,7 @@ def test_a_merge_that_is_killed_at_any_step_changes_no_answer(tmp_path: Path, fo
         asyncio.run(add())
         asyncio.run(interrupted("publish", _apis(service)))
     with running_service(data_dir) as service:
-        store = Store(service, store.account, store.schema)
+        store = Store(service, store.account, store.schema, store.device)
         asyncio.run(check(folder, store, 2))
         nothing_is_left_behind(service)
 

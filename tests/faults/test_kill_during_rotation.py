@@ -45,7 +45,7 @@ def test_a_kill_leaves_one_of_the_two_keyrings_and_all_records_readable(tmp_path
             store = (
                 new_store(service, DEFINITION)
                 if store is None
-                else Store(service, store.account, store.schema)
+                else Store(service, store.account, store.schema, store.device)
             )
             names.append(f"record {turn}")
             if acknowledged:
@@ -64,12 +64,12 @@ def test_a_kill_leaves_one_of_the_two_keyrings_and_all_records_readable(tmp_path
                 # Each side ends by itself once it sees that the other is gone.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            rotating.join(30)
-            assert gone(pids, within=12)
+            rotating.join(60)
+            assert gone(pids, within=60)
 
     with running_service(tmp_path / "data") as service:
         assert store is not None
-        store = Store(service, store.account, store.schema)
+        store = Store(service, store.account, store.schema, store.device)
         found = store.proxy("GET", "/api/keyring/").json()
         # What was acknowledged is there, and at most one more: what was cut short.
         assert len(found["versions"]) - acknowledged[-1] in (0, 1)

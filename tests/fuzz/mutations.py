@@ -113,7 +113,7 @@ def _alike(old: Any, others: Sequence[Any]) -> list[Any]:
         case bool() | None:
             return [not old]
         case int():
-            return [0, 1, old + 1, max(0, old - 1), 2**32 - 1]
+            return [0, 1, min(old + 1, 2**64 - 1), max(0, old - 1), 2**32 - 1]
         case str():
             return ["", "mini", "paged", _NO_TEXT, old + "x", "age"]
         case bytes():
@@ -122,6 +122,10 @@ def _alike(old: Any, others: Sequence[Any]) -> list[Any]:
         case list():
             return [[], old[::-1], old[1:], old * 2, *(one for one in others if one != old)]
     return _VALUES
+
+
+def _giving(made: list[Any]) -> Callable[[Any], list[Any]]:
+    return lambda _: made
 
 
 @st.composite
@@ -138,7 +142,7 @@ def restructured(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
             others = [_at(tree, place) for place in places]
             choice = _VALUES if how == "any" else _alike(old, others)
             made = [draw(st.sampled_from(choice))]
-        tree = _put(tree, path, lambda _, made=made: made)
+        tree = _put(tree, path, _giving(made))
     return msgspec.msgpack.encode(tree).replace(_NO_TEXT.encode(), _BROKEN)
 
 

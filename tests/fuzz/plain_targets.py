@@ -11,6 +11,7 @@ import msgspec
 from encrypted_records.crypto import values
 from encrypted_records.errors import (
     BadInput,
+    Closed,
     Conflict,
     InvalidDefinition,
     InvalidQuery,
@@ -21,18 +22,26 @@ from encrypted_records.errors import (
     TooLarge,
     Unsupported,
 )
-from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.resolve import resolve
-from encrypted_records.model import ids, problem, strict_json, wire
+from encrypted_records.http import problem
+from encrypted_records.index.log import checkpoint as taking
+from encrypted_records.index.log import checkpoint_state
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.model import checkpoints, ids, strict_json, wire
+from encrypted_records.model.checkpoints import Checkpoint
+from encrypted_records.model.ciphertext_lengths import is_class_of, least_class
+from encrypted_records.model.condition_parser import MAX_COMPARISONS
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import matches
-from encrypted_records.model.questions import parse_query
+from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
-from encrypted_records.proxy.tus import headers as tus_headers
-from encrypted_records.proxy.tus import protocol
-from encrypted_records.proxy.tus.headers import Kind
-from encrypted_records.proxy.tus.protocol import Append, Create, Standing
-from encrypted_records.proxy.uploads import kind_of
+from encrypted_records.model.roster import Grant, RosterEntry
+from encrypted_records.proxy.uploads.notes import format_of
+from encrypted_records.proxy.uploads.tus import headers as tus_headers
+from encrypted_records.proxy.uploads.tus import protocol
+from encrypted_records.proxy.uploads.tus.headers import Kind
+from encrypted_records.proxy.uploads.tus.protocol import Append, Create, UploadStatus
 from tests.fuzz import known
 from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, KEYS, SEGMENT, UPLOAD
 from tests.fuzz.mutations import json_text, msgpack, raw
@@ -77,13 +86,24 @@ def a_commit_under_the_right_key(data: bytes) -> None:
     _holds_together(ledger)
 
 
+def the_state_of_a_checkpoint(data: bytes) -> None:
+    """As a hostile holder of the key could write it; a good log goes on from what is taken."""
+    body = checkpoints.encode_body(known.replace(_SUM, state=data))
+    made = Checkpoint(body, KEY.checkpoint.compute(body), b"")
+    ledger = taking.take(made, KEYS, bytes(16), None, 1 << 62)
+    _holds_together(ledger)
+    checkpoint_state.encode(ledger.state(), requests_since=0, ends={})
+    ledger.extend(known.delta(known.signed(_LATER[0]), first=2))
+    _holds_together(ledger)
+
+
 def _holds_together(ledger: Ledger) -> None:
-    view = ledger.view()
-    groups = {uid: state.group.count for uid, state in view.groups.items()}
-    dead = {uid: len(view.dead.get(uid, ())) for uid in groups}
+    snapshot = ledger.snapshot()
+    groups = {uid: state.group.count for uid, state in snapshot.groups.items()}
+    dead = {uid: len(snapshot.dead.get(uid, ())) for uid in groups}
     assert all(dead[uid] <= count for uid, count in groups.items())
-    assert view.count == sum(groups.values()) - sum(dead.values()) >= 0
-    covered = [uid for segment in view.segments for uid, _ in segment.groups]
+    assert snapshot.count == sum(groups.values()) - sum(dead.values()) >= 0
+    covered = [uid for segment in snapshot.segments for uid, _ in segment.groups]
     assert sorted(covered) == sorted(groups)
 
 
@@ -101,10 +121,13 @@ def a_definition(data: bytes) -> None:
     assert len(found.digest) == 32
     for spec in found.fields.values():
         assert len(spec.binding) == 32
+        stated = least_class(spec)
+        assert is_class_of(spec, stated)
+        assert len(values.encode(spec, None, stated)) == 1 + stated.length
         if spec.number is not None:
             for point in (spec.number.lowest, spec.number.highest):
                 value = values.from_offset(spec, point - spec.number.lowest)
-                assert values.decode(spec, values.encode(spec, value)) == value
+                assert values.decode(spec, values.encode(spec, value, stated), stated) == value
 
 
 _OPENED, _RECORDS = known.opened(), known.records()
@@ -116,9 +139,22 @@ def a_search(data: bytes) -> None:
     if not isinstance(body, dict):
         return
     query = parse_query(body, DEFINITION)
-    found = resolve(query.where, _OPENED, KEY, DEFINITION)
+    found = Plan.of(query.where, KEY, DEFINITION).match(_OPENED)
     right = {at for at, one in enumerate(_RECORDS) if matches(query.where, one.data, DEFINITION)}
     assert set(found.certain) <= right <= set(found.possible)
+
+
+def a_search_of_other_schemas(data: bytes) -> None:
+    """What is asked of other schemas is noted, each with its place, and read no further."""
+    body = strict_json.loads(data)
+    if not isinstance(body, dict):
+        return
+    joins = Joins()
+    parse_query(body, DEFINITION, joins)
+    for one in joins.asked:
+        assert one.own.name in DEFINITION.fields
+        assert one.pointer.startswith("/where")
+    assert len(joins.asked) <= MAX_COMPARISONS
 
 
 def the_other_sides_problem(data: bytes) -> None:
@@ -150,7 +186,7 @@ def a_request_of_tus(data: bytes) -> None:
     first, *lines = data.decode("latin-1").split("\n")
     headers = {name.lower(): value for name, _, value in (line.partition(":") for line in lines)}
     headers |= {"tus-resumable": "1.0.0"}
-    upload = Standing(Kind.WHOLE, 5, 10)
+    upload = UploadStatus(Kind.WHOLE, 5, 10)
     for on_upload in (False, True):
         asked = protocol.read(protocol.method_of(first, headers), headers, on_upload=on_upload)
         if isinstance(asked, Append):
@@ -159,12 +195,12 @@ def a_request_of_tus(data: bytes) -> None:
             assert length == 10
             assert (asked.body.size or 0) <= 5
         elif isinstance(asked, Create):
-            length = asked.standing.length
+            length = asked.status.length
             assert length is None or 0 <= length <= tus_headers.MAX_SIZE
             assert len(asked.parts) <= tus_headers.MAX_PARTS
             assert length is None or asked.body is None or (asked.body.size or 0) <= length
-            kind_of(asked.metadata)
-            assert "\n" not in "".join(protocol.shown(asked.standing).values())
+            format_of(asked.metadata)
+            assert "\n" not in "".join(protocol.show(asked.status).values())
 
 
 def metadata_of_an_upload(data: bytes) -> None:
@@ -173,7 +209,7 @@ def metadata_of_an_upload(data: bytes) -> None:
     again = ",".join(f"{key} {b64encode(value).decode()}" for key, value in found.items())
     with suppress(TooLarge):  # padding that was not sent
         assert tus_headers.metadata(again) == found
-    kind_of(found)
+    format_of(found)
 
 
 # -----------------------------------------------------------------------------------------------
@@ -186,8 +222,10 @@ _ITEMS: list[msgspec.Struct] = [
     known.delta(UPLOAD.commit),
     RowRef(GROUP.uid, 3),
     PageRef(SEGMENT.uid, 0),
-    StoredRow(GROUP.uid, 3, UPLOAD.rows[0].rows[3]),
+    StoredRow(GROUP.uid, 3, UPLOAD.rows[0].present[3]),
     Receipt(COMMIT.id, KEY.schema, 1),
+    RosterEntry(b"body", bytes(64)),
+    Grant(b"body", bytes(64)),
 ]
 _MANIFEST = wire.encode([known.delta(UPLOAD.commit)])
 _LATER = [wire.encode_commit_body(body) for body in known.next_commits()]
@@ -217,6 +255,13 @@ _SEARCHES = [
         {"filters": [{"label": "age", "value": 41}, {"label": "city", "value": "Oslo"}]},
     )
 ]
+_JOINS = [
+    json.dumps({"where": {"not": {"field": "city", "op": "in", "of": of}}}).encode()
+    for of in (
+        {"schema": "visits", "field": "city"},
+        {"schema": f"/api/schemas/{'2' * 22}/", "field": "x", "where": {"and": [{"op": "eq"}]}},
+    )
+]
 _PROBLEMS = [
     b"\t" + json.dumps(body).encode()
     for body in (
@@ -234,6 +279,9 @@ _TUS = [
 ]
 _REFERENCE = ids.reference("schemas", KEY.schema).encode()
 
+_LEDGER = known.ledger()
+_SUM = checkpoints.decode_body(taking.make(_LEDGER, _LEDGER.state(), 0))
+
 TARGETS = [
     Target(a_body_of_frames, _FRAMES, [known.BODY, _MANIFEST, wire.encode(_ITEMS)], raw),
     Target(
@@ -244,11 +292,13 @@ TARGETS = [
     ),
     Target(a_body_of_commits, _FRAMES, [known.BODY], raw),
     Target(the_body_of_a_commit, (Malformed,), [UPLOAD.commit.body, *_LATER], msgpack),
-    Target(a_manifest, (*_FRAMES, LogBroken, KeyMissing), [_MANIFEST], raw),
-    Target(a_commit_under_the_right_key, (LogBroken, KeyMissing), _LATER, msgpack),
+    Target(a_manifest, (*_FRAMES, Closed, LogBroken, KeyMissing), [_MANIFEST], raw),
+    Target(a_commit_under_the_right_key, (Closed, LogBroken, KeyMissing), _LATER, msgpack),
+    Target(the_state_of_a_checkpoint, (Closed,), [_SUM.state], msgpack),
     Target(json_of_any_kind, (Malformed,), [*_DEFINITIONS, *_SEARCHES], json_text),
     Target(a_definition, (InvalidDefinition,), _DEFINITIONS, json_text),
     Target(a_search, (Malformed, InvalidQuery), _SEARCHES, json_text),
+    Target(a_search_of_other_schemas, (Malformed, InvalidQuery), _JOINS, json_text),
     Target(the_other_sides_problem, (), _PROBLEMS, json_text),
     Target(a_request_of_tus, (BadInput, Conflict, NotAllowed, Unsupported), _TUS, raw),
     Target(metadata_of_an_upload, (BadInput,), _METADATA, raw),

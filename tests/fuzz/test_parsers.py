@@ -11,10 +11,15 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz import paged_targets, plain_targets, sealed_targets
+from tests.fuzz import paged_targets, plain_targets, sealed_targets, sharing_targets
 from tests.fuzz.target import Target
 
-TARGETS = [*sealed_targets.TARGETS, *paged_targets.TARGETS, *plain_targets.TARGETS]
+TARGETS = [
+    *sealed_targets.TARGETS,
+    *paged_targets.TARGETS,
+    *plain_targets.TARGETS,
+    *sharing_targets.TARGETS,
+]
 SECONDS_EACH = float(os.environ.get("FUZZ_SECONDS", "0")) / len(TARGETS)
 
 every_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -27,9 +32,12 @@ def test_a_parser_takes_what_is_good(target: Target) -> None:
 
 @every_target
 def test_no_bytes_crash_a_parser(target: Target) -> None:
+    usual = settings.default
+    assert usual is not None
+
     # Most examples cost less than a millisecond: there can be more of them than elsewhere.
     @settings(
-        max_examples=8 * settings.default.max_examples,
+        max_examples=4 * usual.max_examples,
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(target.inputs(target.seeds))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from encrypted_records.index.candidates import Candidates
-from encrypted_records.index.long_texts import Texts
-from encrypted_records.index.resolve import resolve
-from encrypted_records.index.view import place_parts
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.predicates import Predicate
 from tests.index.world import World
 
@@ -15,25 +14,21 @@ from tests.index.world import World
 class Question:
     """The rows that a condition selects, and the records opened so far."""
 
-    def __init__(self, world: World, where: Predicate) -> None:
+    def __init__(self, world: World, where: Predicate, most_texts: int = MAX_OPENED) -> None:
         self.world = world
-        view = world.ledger.view()
+        snapshot = world.ledger.snapshot()
+        self.plan = Plan.of(where, world.ledger.tails, world.definition)
         self.parts = [
-            Candidates.of(
-                segment,
-                resolve(where, segment, world.ledger.tails, world.definition),
-                view,
-            )
-            for segment in world.opened()
+            Candidates.of(segment, self.plan.match(segment), snapshot) for segment in world.opened()
         ]
-        self.texts = Texts()
+        self.texts = Texts(most_texts)
         self.opened = 0
 
     def learn(self) -> None:
         """Open a record for every text that is wanted."""
-        for (field, key), place in list(self.texts.wanted.items()):
+        for (field, key), position in list(self.texts.wanted.items()):
             self.opened += 1
-            held = self.world.open(place_parts(place)).data.get(field)
+            held = self.world.open(self.world.row_at(position)).data.get(field)
             self.texts.answer(field, key, held, self.tail(field))
 
     def tail(self, field: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from encrypted_records.index.building import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, Limits
 from tests.reference import definitions as plain
 
 NAMES = [
@@ -29,8 +29,8 @@ NAMES = [
     "0",
 ]
 
-_INTEGERS = [(0, 0), (-3, 3), (0, 120), (-(2**63), 2**63 - 1), (0, 2**64 - 1), (2**60, 2**60 + 9)]
-_NUMBERS = [
+BOUNDS = [(0, 0), (-3, 3), (0, 120), (-(2**63), 2**63 - 1), (0, 2**64 - 1), (2**60, 2**60 + 9)]
+DECIMALS = [
     ("0", "1", 1),
     ("-2.5", "2.5", 0),
     ("-0.05", "0.05", 1),
@@ -40,14 +40,35 @@ _NUMBERS = [
     ("1e30", "1000000000000000000000000000010", 2),
     ("9999999999999999999999999999999999999000", "9999999999999999999999999999999999999500", 0),
 ]
+#: No value of ``TEXTS`` is refused by them.
+_PADDED = [{}, {"padTo": "20"}, {"padTo": "150"}, {"maxLength": "999"}]
+#: Words of TEXTS and others; some texts have more of them than rows have room for.
+PHRASES = [
+    *("a", "B a", "a b", "\u00c9", "E", "\u672c", "\u65e5\u672c", "p" * 48, "A.b;a", "c", "x y z"),
+]
 #: Long strings share 47, 48 and 49 bytes of prefix; escapes and multi-byte characters lie across
 #: the cut; some are equal only after NFC.
 _BASE = "p" * 48
 TEXTS = [
-    *("", "\x00", "\x00\x00", "\x01", "\x01\x01", "\x02", "a", "a\x00", "a\x01", "ab", "b"),
+    *(
+        "",
+        "\x00",
+        "\n",
+        "a\nb",
+        "\x00\x00",
+        "\x01",
+        "\x01\x01",
+        "\x02",
+        "a",
+        "a\x00",
+        "a\x01",
+        "ab",
+        "b",
+    ),
     *("e\u0301", "\u00e9", "e", "\u212b", "\u00c5", "\uffff", "\U00010000", "\U0010ffff", "\ue000"),
     *(_BASE[:47], _BASE, _BASE + "\x00", _BASE + "a", _BASE + "b", _BASE + "a" * 100),
     *(_BASE[:47] + "\u00e9", _BASE[:47] + "e\u0301", _BASE[:46] + "\x00\x00", _BASE[:47] + "\x01x"),
+    *("a b a \u00e9", "B, a!", "\u65e5\u672c a", "a b c d e f g h i j k l", "p" * 48 + " b a"),
     *("\x00" * 24, "\x00" * 25, "\U0001f600" * 12, "\U0001f600" * 13, "\U0001f600" * 12 + "a"),
 ]
 texts = st.one_of(
@@ -63,11 +84,14 @@ def field_bodies(draw: st.DrawFn) -> dict[str, str]:
     kind = draw(st.sampled_from(["string", "string", "integer", "number"]))
     body = {"type": json.dumps(kind)}
     if kind == "integer":
-        low, high = draw(st.sampled_from(_INTEGERS))
+        low, high = draw(st.sampled_from(BOUNDS))
         body |= {"minimum": str(low), "maximum": str(high)}
     elif kind == "number":
-        least, most, precision = draw(st.sampled_from(_NUMBERS))
+        least, most, precision = draw(st.sampled_from(DECIMALS))
         body |= {"minimum": least, "maximum": most, "precision": str(precision)}
+    else:
+        body |= draw(st.sampled_from(_PADDED))
+        body |= draw(st.sampled_from([{}, {"x-index": '["words"]'}]))
     return body
 
 
@@ -84,7 +108,8 @@ def definition_texts(draw: st.DrawFn) -> str:
 
 def accepted_numbers(field: plain.Field) -> st.SearchStrategy[Decimal]:
     """Numbers within the bounds; of a number field also ones that rounding moves."""
-    low, high = field["minimum"], field["maximum"]
+    low: Decimal = field["minimum"]
+    high: Decimal = field["maximum"]
     grid = st.integers(*plain.grid(field)).map(lambda point: plain.from_point(field, point))
     chosen = [grid, st.sampled_from([low, high])]
     if field["type"] == "number":
@@ -111,10 +136,53 @@ def bounds(field: plain.Field) -> st.SearchStrategy[Any]:
     return st.one_of(accepted_numbers(field), far)
 
 
+#: Patterns that mean the same to RE2 and to Python's engine.
+PATTERNS = [
+    "a",
+    "^a",
+    "a$",
+    "^$",
+    "",
+    "p{47}",
+    "[^p]",
+    "^[^p]+$",
+    "a|b",
+    "(a.)",
+    "A",
+    "^e",
+    "\u00e9",
+]
+#: Parts of patterns of like; no text before a backslash.
+_LIKES = ["%", "_", "a", "p" * 47, "\u00e9", "E", "\x01", "\n", "p"]
+
+
+@st.composite
+def text_comparisons(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    """Tests of a text, folded or not; of "one of" and prefixes only folded ones are."""
+    ops = ["contains", "ends_with", "like", "matches", "near", "eq", "ne", "in", "prefix"]
+    op = draw(st.sampled_from([*ops, *["has_words", "has_phrase"] * 2]))
+    if op in ("has_words", "has_phrase"):
+        return {"field": name, "op": op, "value": draw(st.sampled_from(PHRASES))}
+    asked: dict[str, Any] = {"field": name, "op": op, "value": draw(texts)}
+    if op in ("eq", "ne", "in", "prefix") or draw(st.booleans()):
+        asked["fold"] = True
+    if op == "in":
+        asked["value"] = draw(st.lists(texts, min_size=1, max_size=6))
+    elif op == "like":
+        asked["value"] = "".join(draw(st.lists(st.sampled_from(_LIKES), max_size=4)))
+    elif op == "matches":
+        asked["value"] = draw(st.sampled_from(PATTERNS))
+    elif op == "near":
+        asked["within"] = draw(st.sampled_from([1, 2]))
+    return asked
+
+
 @st.composite
 def comparisons(draw: st.DrawFn, fields: dict[str, plain.Field]) -> dict[str, Any]:
     name = draw(st.sampled_from(sorted(fields)))
     field = fields[name]
+    if field["type"] == "string" and draw(st.booleans()):
+        return draw(text_comparisons(name))
     ops = ["eq", "ne", "in", "lt", "le", "gt", "ge", "between", "is_null"]
     op = draw(st.sampled_from([*ops, "prefix", "prefix"] if field["type"] == "string" else ops))
     asked: dict[str, Any] = {"field": name, "op": op}

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
-from encrypted_records.index import aggregate as measures_module
-from encrypted_records.index.aggregate import Aggregated, aggregate
+from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.predicates import matches
 from tests import aggregate_oracle, oracle
@@ -23,20 +22,25 @@ from tests.reference import definitions as plain
 
 
 class Aggregation(Question):
-    def __init__(self, world: World, asked: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, asked: dict[str, Any], limits: AggregateLimits = STANDARD
+    ) -> None:
+        self.limits = limits
         self.asked = parse_aggregation(asked, world.definition)
         super().__init__(world, self.asked.where)
-        self.parts = [part.only(self._decided(part.places.tolist())) for part in self.parts]
+        self.parts = [part.only(self._decided(part.positions.tolist())) for part in self.parts]
 
     def _decided(self, places: list[int]) -> Any:
         world = self.world
-        records = [world.open(divmod(place, 2**20)) for place in places]
+        records = [world.open(world.row_at(place)) for place in places]
         where = self.asked.where
         return np.array([matches(where, one.data, world.definition) for one in records], bool)
 
     def answer(self) -> Aggregated:
         while True:
-            found = aggregate(self.asked, self.world.definition, self.parts, self.texts)
+            found = aggregate(
+                self.asked, self.world.definition, self.parts, self.texts, self.limits
+            )
             if found is not None:
                 return found
             self.learn()
@@ -71,7 +75,7 @@ def measures(draw: st.DrawFn, fields: dict[str, plain.Field]) -> dict[str, Any]:
 
 
 def shown(asked: dict[str, Any], found: Any) -> dict[str, Any]:
-    head = {key: asked[key] for key in ("op", "field") if key in asked}
+    head: dict[str, Any] = {key: asked[key] for key in ("op", "field") if key in asked}
     if asked["op"] == "percentile":
         shares = asked["p"] if isinstance(asked["p"], list) else [asked["p"]]
         together = zip(shares, found, strict=True)
@@ -111,7 +115,7 @@ def test_groups_and_their_measures_are_the_oracles(case: Case, data: st.DataObje
     world = World(case.text, limits=case.limits)
     for group in case.groups:
         world.ingest(group)
-    body = {
+    body: dict[str, Any] = {
         "measures": data.draw(st.lists(measures(case.fields), min_size=1, max_size=2)),
         "group_by": data.draw(
             st.lists(st.sampled_from(sorted(case.fields)), min_size=1, max_size=3, unique=True)
@@ -172,15 +176,27 @@ def test_counting_distinct_texts_opens_none() -> None:
     assert asked.opened == 0
 
 
-def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures_module, "MAX_GROUPS", 2)
+def test_too_many_groups_are_refused() -> None:
+    limits = AggregateLimits(groups=2)
     world = World(TEXT)
     world.ingest([{"f": str(n)} for n in range(3)])
     with pytest.raises(InvalidQuery) as caught:
-        Aggregation(world, {"group_by": ["f"]}).answer()
+        Aggregation(world, {"group_by": ["f"]}, limits).answer()
     assert caught.value.reason == "too_many_groups"
     where = {"field": "f", "op": "lt", "value": "2"}
-    assert Aggregation(world, {"where": where, "group_by": ["f"]}).answer().total == 2
+    assert Aggregation(world, {"where": where, "group_by": ["f"]}, limits).answer().total == 2
+
+
+def test_too_many_values_to_show_are_refused() -> None:
+    limits = AggregateLimits(shown=20)
+    world = World(TEXT)
+    world.ingest([{"f": str(n)} for n in range(3)])
+    few = {"group_by": ["f"], "measures": [{"op": "distinct", "field": "f"}] * 6}
+    assert Aggregation(world, few, limits).answer().total == 3
+    many = few | {"measures": [{"op": "distinct", "field": "f"}] * 7}
+    with pytest.raises(InvalidQuery) as caught:
+        Aggregation(world, many, limits).answer()
+    assert caught.value.reason == "too_many_values"
 
 
 DEFINITION = World(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from encrypted_records.index.bitmaps import bitmap, ordinals
+from encrypted_records.index.ordinals import bitmap, ordinals
 
 
 @pytest.mark.parametrize("count", [0, 1, 4096, 4097, 60_000, 70_000])

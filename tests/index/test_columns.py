@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index import columns
-from encrypted_records.index.columns import Column
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns.column import Column
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
 from tests.index.strategies import accepted, field_bodies
@@ -73,7 +73,7 @@ def test_joining_the_parts_of_a_column_gives_the_column(
     for base, part in ((0, sent[:cut]), (cut, sent[cut:])):
         column = built(text, part)[1]
         parts.append(Column(column.ordinals + np.uint32(base), column.keys))
-    assert same(columns.joined(parts, spec.type), whole)
+    assert same(columns.join(parts, spec.type), whole)
 
 
 def test_numbers_of_the_whole_domain_are_in_order() -> None:

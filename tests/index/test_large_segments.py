@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,18 +11,18 @@ import pytest
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index import columns
-from encrypted_records.index.bitmaps import ordinals
-from encrypted_records.index.building import Builder, Shell
-from encrypted_records.index.columns import Column, key_type
-from encrypted_records.index.merge import Merge, merge
-from encrypted_records.index.paged import PagedSegment
-from encrypted_records.index.resolve import missing, resolve
-from encrypted_records.index.segments import Built, OpenSegment
-from encrypted_records.index.view import View
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns.column import Column, key_type
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.ordinals import ordinals
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.merge import SegmentMerger, merge
+from encrypted_records.index.segments.mini import Built, MiniSegment
+from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.questions import parse_query
+from encrypted_records.model.queries import parse_query
 from tests.index.world import new_keys
 
 TEXT = """{"type": "object", "properties": {
@@ -50,7 +52,7 @@ def column(name: str, keys: NDArray[Any]) -> Column:
     kind = DEFINITION.fields[name].type
     present = keys != b"" if name == "city" else np.ones(len(keys), np.bool_)
     unsorted = Column(np.concatenate((every[~present], every[present])), keys[present])
-    return columns.joined([unsorted], kind)
+    return columns.join([unsorted], kind)
 
 
 def built(data: Data) -> Built:
@@ -63,7 +65,7 @@ def built(data: Data) -> Built:
 
 class Reader:
     def __init__(self, built: Built) -> None:
-        self.segment = PagedSegment(KEY, DEFINITION, built.segment)
+        self.segment = PagedSegment(KEY, DEFINITION, built.segment, built.header)
         self.stored = {page.number: page.data for page in built.pages}
 
     def put(self, numbers: set[int]) -> int:
@@ -74,10 +76,11 @@ class Reader:
     def ask(self, where: Any) -> tuple[set[int], int]:
         """The rows, and how many data pages it took."""
         asked = parse_query({"where": where}, DEFINITION).where
-        self.segment = self.segment.over({})
-        self.put(missing(asked, self.segment, KEY, DEFINITION))
-        fetched = self.put(missing(asked, self.segment, KEY, DEFINITION))
-        found = resolve(asked, self.segment, KEY, DEFINITION)
+        self.segment = self.segment.share()
+        plan = Plan.of(asked, KEY, DEFINITION)
+        self.put(plan.missing(self.segment))
+        fetched = self.put(plan.missing(self.segment))
+        found = plan.match(self.segment)
         assert found.certain == found.possible
         return set(ordinals(found.certain).tolist()), fetched or len(self.segment.blocks)
 
@@ -98,6 +101,25 @@ def reader(data: Data) -> Reader:
 
 def rows(chosen: NDArray[np.bool_]) -> set[int]:
     return set(np.flatnonzero(chosen).tolist())
+
+
+def test_a_reader_never_takes_a_directory_for_here_while_another_decodes_it(data: Data) -> None:
+    made = built(data)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns within microseconds
+    try:
+        with ThreadPoolExecutor(1) as other:
+            for _ in range(20):
+                reader = Reader(made)
+                numbers = reader.segment.missing_directories(["id"])
+                bringing = other.submit(reader.put, numbers)
+                # Its pages need not be brought, so it can be looked at.
+                while reader.segment.missing_directories(["id"]):
+                    pass
+                assert reader.segment.lookup("id") is not None
+                bringing.result()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_large_segment_answers_as_its_columns_do(reader: Reader, data: Data) -> None:
@@ -164,9 +186,10 @@ def test_merging_large_and_small_segments_keeps_every_living_row(data: Data) -> 
     segments = tuple(reader.segment.segment for reader in readers)
     assert [segment.form for segment in segments] == ["paged", "paged", "paged"]
     (first, _), *_ = segments[0].groups
-    view = View(1, segments, {}, {first: BitMap(range(0, COUNT, 7))})
-    dead = [view.dead_rows(segment) for segment in segments]
-    merging = Merge(KEY, DEFINITION, [reader.segment for reader in readers], dead)
+    snapshot = Snapshot(1, segments, {}, {first: BitMap(range(0, COUNT, 7))})
+    dead = [snapshot.dead_rows(segment) for segment in segments]
+    opened = [reader.segment for reader in readers]
+    merging = SegmentMerger(KEY, DEFINITION, opened, [one.segment.groups for one in opened], dead)
     for name in merging.fields:
         for reader in readers:
             reader.load(name)
@@ -190,8 +213,23 @@ def test_a_merge_of_few_living_rows_is_a_mini(data: Data) -> None:
     for name in DEFINITION.fields:
         reader.load(name)
     (group, _), *_ = reader.segment.segment.groups
-    view = View(1, (reader.segment.segment,), {}, {group: BitMap(range(3, 5000))})
-    result = merge(KEY, DEFINITION, [reader.segment], view)
+    snapshot = Snapshot(1, (reader.segment.segment,), {}, {group: BitMap(range(3, 5000))})
+    result = merge(KEY, DEFINITION, [reader.segment], snapshot)
     assert (result.segment.form, result.segment.count) == ("mini", 3)
-    opened = OpenSegment(KEY, DEFINITION, result.segment, result.pages[0])
+    opened = MiniSegment(KEY, DEFINITION, result.segment, result.header, result.pages[0])
     assert opened.rows.tolist() == [0, 1, 2]
+
+
+def test_a_packed_segment_has_as_many_pages_whenever_it_is_built_again() -> None:
+    """An API that refuses it must not get another draw of its dummies."""
+
+    def pages(origin: bytes, count: int) -> int:
+        shell = Shell([(new_id(), 0)], np.arange(count, dtype=np.uint32), origin=origin)
+        builder = Builder(KEY, DEFINITION, shell, Limits(mini=0, plain=0, entries=9))
+        for name, spec in DEFINITION.fields.items():
+            builder.add(name, columns.build(spec, KEY.field(spec), [None] * count))
+        return builder.finish().segment.pages
+
+    assert len({pages(b"one", 900) for _ in range(5)}) == 1
+    drawn = [{pages(bytes((at,)), count) for at in range(12)} for count in (900, 918, 936, 954)]
+    assert any(len(found) > 1 for found in drawn)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, KeyMissing, LogBroken, Unsupported
-from encrypted_records.index.ledger import EMPTY_DIGEST, Head, Ledger
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.writers import EMPTY_DIGEST
 from encrypted_records.model import wire
+from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
 from tests.index.world import World, new_keys
@@ -47,8 +51,8 @@ def renumbered(entries: list[LogEntry]) -> list[LogEntry]:
 def test_an_honest_log_gives_every_reader_the_same_state(world: World) -> None:
     reader = replay(world, world.log)
     assert reader.head == world.ledger.head
-    assert reader.view() == world.ledger.view()
-    assert reader.view().count == 5
+    assert reader.snapshot() == world.ledger.snapshot()
+    assert reader.snapshot().count == 5
 
 
 def test_a_log_read_in_pieces_is_the_log_read_at_once(world: World) -> None:
@@ -57,7 +61,7 @@ def test_a_log_read_in_pieces_is_the_log_read_at_once(world: World) -> None:
         reader.extend(world.delta([entry], entry.version))
     assert reader.head == world.ledger.head
     reader.extend(world.delta([], reader.version))
-    assert reader.view() == world.ledger.view()
+    assert reader.snapshot() == world.ledger.snapshot()
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -97,7 +101,7 @@ def test_a_log_of_another_schema_is_broken(world: World) -> None:
 
 def test_a_commit_authenticated_under_another_key_breaks_the_log(world: World) -> None:
     body = world.log[0].commit.body
-    foreign = Commit(body, new_keys().newest.log.compute(body))
+    foreign = Commit(body, new_keys().newest.log.compute(body), b"")
     with pytest.raises(LogBroken, match="authentic"):
         replay(world, [LogEntry(1, foreign)])
 
@@ -126,13 +130,28 @@ _SHARED.ingest([{"a": "y"}])
 
 def test_a_broken_log_leaves_the_ledger_where_the_last_good_commit_left_it(world: World) -> None:
     ledger = Ledger(world.keys, new_id())
-    altered = Commit(world.log[2].commit.body, bytes(32))
+    altered = Commit(world.log[2].commit.body, bytes(32), b"")
     entries = [*world.log[:2], LogEntry(3, altered), *world.log[3:]]
     with pytest.raises(LogBroken):
         ledger.extend(world.delta(entries, 5))
     assert ledger.head == replay(world, world.log[:2]).head
     ledger.extend(world.delta(world.log[2:], 5))
-    assert ledger.view() == world.ledger.view()
+    assert ledger.snapshot() == world.ledger.snapshot()
+
+
+@pytest.mark.parametrize("stated", [LeastClass(16, 0), LeastClass(32, 1), LeastClass(48, 0)])
+def test_the_classes_that_a_group_states_are_the_writers_word(
+    world: World, stated: LeastClass
+) -> None:
+    """An API that states others for a group would have readers take other lengths."""
+    entry = world.log[0]
+    body = wire.decode_commit_body(entry.commit)
+    (group,) = body.groups
+    assert group.classes != [stated]
+    other = msgspec.structs.replace(group, classes=[stated] * len(group.classes))
+    altered = wire.encode_commit_body(msgspec.structs.replace(body, groups=[other]))
+    with pytest.raises(LogBroken, match="authentic"):
+        replay(world, [LogEntry(1, Commit(altered, entry.commit.mac, b"")), *world.log[1:]])
 
 
 def test_a_remembered_head_is_missing_from_a_log_that_was_rolled_back(world: World) -> None:
@@ -153,9 +172,7 @@ def test_a_remembered_head_is_missing_from_a_log_that_went_another_way(world: Wo
 def test_drafting_changes_nothing_until_the_commit_is_in_the_log(world: World) -> None:
     ledger = replay(world, world.log)
     before = ledger.head
-    bodies = [
-        wire.decode_commit_body(ledger.draft(world.definition.digest).commit) for _ in range(2)
-    ]
+    bodies = [wire.decode_commit_body(ledger.draft(world.definition).commit) for _ in range(2)]
     assert ledger.head == before
     assert [body.counter for body in bodies] == [1, 1]
     assert bodies[0].id != bodies[1].id
@@ -164,7 +181,7 @@ def test_drafting_changes_nothing_until_the_commit_is_in_the_log(world: World) -
 
 def test_of_two_commits_with_one_counter_only_one_can_stand(world: World) -> None:
     ledger = replay(world, world.log)
-    first, second = (ledger.draft(world.definition.digest).commit for _ in range(2))
+    first, second = (ledger.draft(world.definition).commit for _ in range(2))
     ledger.extend(world.delta([LogEntry(6, first)], 6))
     with pytest.raises(LogBroken, match="writer"):
         ledger.extend(world.delta([LogEntry(7, second)], 7))
@@ -174,7 +191,7 @@ def test_writers_that_take_turns_each_keep_their_own_chain(world: World) -> None
     log = list(world.log)
     one, other = replay(world, log), replay(world, log)
     for turn in range(4):
-        commit = (one, other)[turn % 2].draft(world.definition.digest).commit
+        commit = (one, other)[turn % 2].draft(world.definition).commit
         log.append(LogEntry(len(log) + 1, commit))
         for reader in (one, other):
             reader.extend(world.delta(log[-1:], len(log)))
@@ -184,16 +201,16 @@ def test_writers_that_take_turns_each_keep_their_own_chain(world: World) -> None
 def test_a_view_stays_as_it_was_taken() -> None:
     world = World(TEXT)
     world.ingest([{"a": "x"}, {"a": "y"}])
-    view = world.ledger.view()
-    groups = dict(view.groups)
+    snapshot = world.ledger.snapshot()
+    groups = dict(snapshot.groups)
     world.ingest([{"a": "z"}])
     world.kill([(0, 0)])
     (uid,) = groups
-    assert view.version == 1
-    assert view.groups == groups
-    assert view.count == 2
-    assert view.is_live(uid, 0)
-    assert not world.ledger.view().is_live(uid, 0)
-    assert world.ledger.view().count == 2
-    assert not view.is_live(uid, 2)
-    assert not view.is_live(new_id(), 0)
+    assert snapshot.version == 1
+    assert snapshot.groups == groups
+    assert snapshot.count == 2
+    assert snapshot.is_live(uid, 0)
+    assert not world.ledger.snapshot().is_live(uid, 0)
+    assert world.ledger.snapshot().count == 2
+    assert not snapshot.is_live(uid, 2)
+    assert not snapshot.is_live(new_id(), 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from itertools import accumulate
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,51 +12,59 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.merge import LONGEST_DEAD, TIERS, Tier, merge, worth_merging
-from encrypted_records.index.view import View
+from encrypted_records.index.log.snapshot import GroupState, Snapshot
+from encrypted_records.index.segments.merge import LONGEST_DEAD, TIERS, Tier, merge, worth_merging
+from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.records import Segment
+from encrypted_records.model.records import Group, Segment
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"a": {"type": "string"}}}'
 
 
-def view(*counts: int, form: str = "mini") -> View:
+def snapshot(*counts: int, form: str = "mini") -> Snapshot:
+    uids = [number.to_bytes(16, "big") for number in range(len(counts))]
     segments = tuple(
-        Segment(number.to_bytes(16, "big"), form, 1, count, 0, [(bytes(16), 0)], 1, b"h")  # type: ignore[arg-type]
-        for number, count in enumerate(counts)
+        Segment(uid, form, 1, count, 0, [(uid, 0)], 1, b"h", bytes(32))  # type: ignore[arg-type]
+        for uid, count in zip(uids, counts, strict=True)
     )
-    return View(1, segments, {}, {})
+    groups = {
+        uid: GroupState(Group(uid, 1, count, [1], [NUMBER_CLASS], bytes(32), bytes(32)), at)
+        for at, (uid, count) in enumerate(zip(uids, counts, strict=True))
+    }
+    return Snapshot(1, segments, groups, {}, starts=[0, *accumulate(counts)])
 
 
 NOW = 10**12
 SMALL, MIDDLE, LARGE = 4096, 1 << 16, 1 << 20
 
 
-def chosen(view: View, few: int) -> list[int]:
+def chosen(snapshot: Snapshot, few: int) -> list[int]:
     """With up to ``few`` segments that may be live in each of the tiers."""
     tiers = [Tier(capacity, few) for capacity in (SMALL, MIDDLE, LARGE)]
-    return [int.from_bytes(segment.uid, "big") for segment in worth_merging(view, tiers, now=NOW)]
+    return [
+        int.from_bytes(segment.uid, "big") for segment in worth_merging(snapshot, tiers, now=NOW)
+    ]
 
 
 def test_few_small_segments_are_left_alone() -> None:
-    assert chosen(view(1, 1, 1), 3) == []
-    assert chosen(view(1, 1, 1, 1), 3) == [0, 1, 2, 3]
-    assert chosen(view(), 0) == []
+    assert chosen(snapshot(1, 1, 1), 3) == []
+    assert chosen(snapshot(1, 1, 1, 1), 3) == [0, 1, 2, 3]
+    assert chosen(snapshot(), 0) == []
 
 
 def test_a_segment_more_than_half_full_counts_as_one_of_the_next_tier() -> None:
     full = SMALL // 2 + 1
-    assert chosen(view(1, full, 1, full), 1) == [0, 2]
-    assert chosen(view(full - 1, full - 1, full), 1) == [0, 1]
-    assert chosen(view(1, full, full), 1) == [1, 2]
-    assert chosen(view(MIDDLE // 2, MIDDLE // 2, 1), 1) == [0, 1]
-    assert chosen(view(MIDDLE // 2 + 1, MIDDLE // 2, 1), 1) == []
+    assert chosen(snapshot(1, full, 1, full), 1) == [0, 2]
+    assert chosen(snapshot(full - 1, full - 1, full), 1) == [0, 1]
+    assert chosen(snapshot(1, full, full), 1) == [1, 2]
+    assert chosen(snapshot(MIDDLE // 2, MIDDLE // 2, 1), 1) == [0, 1]
+    assert chosen(snapshot(MIDDLE // 2 + 1, MIDDLE // 2, 1), 1) == []
 
 
 def test_segments_more_than_half_full_of_the_last_tier_are_left_alone() -> None:
-    assert chosen(view(LARGE // 2, LARGE // 2), 1) == [0, 1]
-    assert chosen(view(*[LARGE // 2 + 1] * 40), 1) == []
+    assert chosen(snapshot(LARGE // 2, LARGE // 2), 1) == [0, 1]
+    assert chosen(snapshot(*[LARGE // 2 + 1] * 40), 1) == []
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=300))
@@ -62,7 +73,7 @@ def test_merging_bounds_how_many_segments_there_are_however_records_come(sizes: 
     counts: list[int] = []
     for size in sizes:
         counts.append(size)
-        while inputs := worth_merging(view(*counts), tiers, now=NOW):
+        while inputs := worth_merging(snapshot(*counts), tiers, now=NOW):
             merged = {int.from_bytes(segment.uid, "big") for segment in inputs}
             assert len(merged) > 1
             total = sum(counts[one] for one in merged)
@@ -81,13 +92,13 @@ def test_ten_million_records_are_in_far_fewer_segments_than_may_be_live() -> Non
 
 
 def test_the_oldest_are_merged_as_far_as_they_fit_into_one() -> None:
-    assert chosen(view(2000, 2000, 96, 1, 1), 1) == [0, 1, 2]
-    assert chosen(view(2000, 2000, 97, 1, 1), 1) == [0, 1]
-    assert chosen(view(30_000, 30_000, 5000, 5000, 5000), 1) == [0, 1, 2]
+    assert chosen(snapshot(2000, 2000, 96, 1, 1), 1) == [0, 1, 2]
+    assert chosen(snapshot(2000, 2000, 97, 1, 1), 1) == [0, 1]
+    assert chosen(snapshot(30_000, 30_000, 5000, 5000, 5000), 1) == [0, 1, 2]
 
 
 def test_smaller_tiers_go_first() -> None:
-    assert chosen(view(30_000, 30_000, 7, 8), 1) == [2, 3]
+    assert chosen(snapshot(30_000, 30_000, 7, 8), 1) == [2, 3]
 
 
 def test_merging_all_that_is_worth_it_comes_to_an_end() -> None:
@@ -95,7 +106,7 @@ def test_merging_all_that_is_worth_it_comes_to_an_end() -> None:
     counts = [2048, 2048, 2048, 1, 100, 100, 4096, 30_000, 60_000, 500_000] * 8
     rows = sum(counts)
     for _ in range(len(counts)):
-        picked = chosen(view(*counts), 4)
+        picked = chosen(snapshot(*counts), 4)
         if not picked:
             break
         assert len(picked) >= 2
@@ -110,11 +121,11 @@ def test_segments_with_many_dead_rows_are_merged_by_themselves() -> None:
     """Rows that a merge left out are dead in the log for good, and count no more."""
 
     def decayed(dead: int, purged: int) -> list[int]:
-        found = view(1000, 100_000)
+        found = snapshot(1000, 100_000)
         one = msgspec.structs.replace(found.segments[1], count=100_000 - purged, purged=purged)
-        rows = {bytes(15) + b"x": BitMap(range(dead))}
-        one = msgspec.structs.replace(one, groups=[(bytes(15) + b"x", 0)])
-        return chosen(View(1, (found.segments[0], one), {}, rows), 9)
+        rows = {one.groups[0][0]: BitMap(range(dead))}
+        segments = (found.segments[0], one)
+        return chosen(dataclasses.replace(found, segments=segments, dead=rows), 9)
 
     assert decayed(5000, 0) == []
     assert decayed(5001, 0) == [1]
@@ -127,10 +138,11 @@ def test_rows_that_died_long_ago_are_merged_away_however_few() -> None:
     group = bytes(16)
 
     def decayed(purged: int, *deaths: tuple[int, int]) -> list[int]:
-        dead = BitMap(range(sum(rows for _, rows in deaths)))
-        (segment,) = view(1000 - purged).segments
-        one = msgspec.structs.replace(segment, purged=purged)
-        return chosen(View(1, (one,), {}, {group: dead}, {group: deaths}), 9)
+        dead = {group: BitMap(range(sum(rows for _, rows in deaths)))}
+        found = snapshot(1000 - purged)
+        one = (msgspec.structs.replace(found.segments[0], purged=purged),)
+        told = dataclasses.replace(found, segments=one, dead=dead, deaths={group: deaths})
+        return chosen(told, 9)
 
     assert decayed(0, (lately, 2)) == []
     assert decayed(0, (long_ago, 1), (lately, 1)) == [0]
@@ -144,14 +156,14 @@ def test_the_log_tells_when_rows_died(monkeypatch: pytest.MonkeyPatch) -> None:
     world.ingest([{"a": letter} for letter in "abcd"])
     for moment, rows in ((5000, [(0, 0)]), (7000, [(0, 1), (0, 3)])):
         made = moment.to_bytes(6, "big") + new_id()[6:]
-        monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda made=made: made)
+        monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda made=made: made)
         world.kill(rows)
     monkeypatch.undo()
-    (segment,) = world.ledger.view().segments
-    assert world.ledger.view().dying_since(segment) == 5000
+    (segment,) = world.ledger.snapshot().segments
+    assert world.ledger.snapshot().dying_since(segment) == 5000
     world.merge()
-    (segment,) = world.ledger.view().segments
-    assert world.ledger.view().dying_since(segment) is None
+    (segment,) = world.ledger.snapshot().segments
+    assert world.ledger.snapshot().dying_since(segment) is None
 
 
 def test_merging_keeps_every_row_under_its_group_and_ordinal() -> None:
@@ -176,9 +188,9 @@ def test_merging_full_minis_again_and_again_conserves_counts() -> None:
         world.ingest([{"a": "x"}] * 3)
         world.kill([(len(world.group_uids()) - 1, 1)])
         world.merge()
-    (segment,) = world.ledger.view().segments
+    (segment,) = world.ledger.snapshot().segments
     assert (segment.count, segment.purged) == (24, 12)
-    assert world.ledger.view().count == 24
+    assert world.ledger.snapshot().count == 24
     assert len(world.ask({"field": "a", "op": "eq", "value": "x"})[0]) == 24
 
 
@@ -186,8 +198,8 @@ def test_a_merge_stops_at_an_input_that_does_not_open() -> None:
     world = World(TEXT)
     world.ingest([{"a": "x"}])
     world.ingest([{"a": "y"}])
-    uid = world.ledger.view().segments[1].uid
+    uid = world.ledger.snapshot().segments[1].uid
     page = world.pages[uid, 0]
     world.pages[uid, 0] = type(page)(uid, 0, page.data[:-1] + bytes((page.data[-1] ^ 1,)))
     with pytest.raises(DoesNotOpen):
-        merge(world.key, world.definition, world.opened(), world.ledger.view())
+        merge(world.key, world.definition, world.opened(), world.ledger.snapshot())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -11,16 +10,15 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.values import is_long, order_bytes
 from encrypted_records.errors import DoesNotOpen, InvalidQuery
-from encrypted_records.index import long_texts, walking
-from encrypted_records.index.building import Limits
-from encrypted_records.index.candidates import Candidates
-from encrypted_records.index.ordering import Ordered, Position, first, position_of
-from encrypted_records.index.paged import PagedSegment
-from encrypted_records.index.resolve import Matches, missing, resolve, stretch
-from encrypted_records.index.view import place_of, place_parts
-from encrypted_records.index.walking import Start, Walk
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.plan import Matches
+from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
+from encrypted_records.index.query.sorted_scan import ScanLimits, ScanRequest, SortedScan, Start
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.predicates import Everything, matches
-from encrypted_records.model.questions import parse_query
+from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.questions import Question
 from tests.index.strategies import Case, cases
@@ -30,66 +28,73 @@ from tests.index.world import Row, World
 class Sorting(Question):
     """One question in one order."""
 
-    def __init__(self, world: World, order_by: list[str], where: Any = None) -> None:
+    def __init__(
+        self, world: World, order_by: list[str], where: Any = None, most_texts: int = MAX_OPENED
+    ) -> None:
         query = parse_query({"where": where, "order_by": order_by}, world.definition)
-        super().__init__(world, query.where)
+        super().__init__(world, query.where, most_texts)
         self.where = query.where
         self.order = query.order
-        #: fetched by walks
+        #: fetched by scans
         self.pages = 0
 
-    def first(self, want: int, after: Position | None = None) -> Ordered:
+    def first(self, want: int, after: SortPosition | None = None) -> SortedRows:
         while True:
             found = first(self.parts, self.order, self.texts, want=want, after=after)
             if found is not None:
                 return found
             self.learn()
 
-    def rows(self, want: int, after: Position | None = None) -> list[Row]:
-        return [place_parts(place) for place in self.first(want, after).places.tolist()]
+    def rows(self, want: int, after: SortPosition | None = None) -> list[Row]:
+        return [self.world.row_at(at) for at in self.first(want, after).positions.tolist()]
 
-    def behind(self, row: Row) -> Position:
-        record, place, world = self.world.open(row), place_of(*row), self.world
-        return position_of(
+    def after(self, row: Row) -> SortPosition:
+        record, place, world = self.world.open(row), self.world.place(row), self.world
+        return locate_record(
             record, place, self.order, world.ledger.tails, world.definition, self.texts
         )
 
 
-class Walking(Sorting):
-    """The same from the pages alone that a walk asks for, however small the data are."""
+#: Scans go entry by entry, always pay, and leave no equal rows to others.
+EAGER = ScanLimits(step=1, equal_rows=0, spare=-(2**60), share=1.0)
 
-    def first(self, want: int, after: Position | None = None) -> Ordered:
-        view = self.world.ledger.view()
+
+class Scanning(Sorting):
+    """The same from the pages alone that a scan asks for, however small the data are."""
+
+    def first(self, want: int, after: SortPosition | None = None) -> SortedRows:
+        snapshot = self.world.ledger.snapshot()
         outermost, *others = self.order
-        start = Start(after.keys[0], after.place) if after else None
-        place = (self.world.ledger.tails, self.world.definition)
+        start = Start(after.keys[0], after.position) if after else None
         self.parts = []
-        for segment in map(self.world.open_segment, view.segments):
-            self.world.fetch(segment, lambda: missing(self.where, segment, *place))  # noqa: B023
-            answer = resolve(self.where, segment, *place)
-            walk = Walk(
+        for segment in map(self.world.open_segment, snapshot.segments):
+            self.world.fetch(segment, lambda: self.plan.missing(segment))  # noqa: B023
+            answer = self.plan.match(segment)
+            request = ScanRequest(
                 order=outermost,
-                among=answer.possible - view.dead_rows(segment.segment),
+                among=answer.possible - snapshot.dead_rows(segment.segment),
                 want=want,
                 start=start,
-                stretch=stretch(self.where, outermost.field, *place),
+                key_range=self.plan.sort_range(outermost.field),
                 alone=not others,
-                sequences=view.sequences(segment.segment),
+                places=snapshot.places(segment.segment),
             )
-            with mock.patch.multiple(walking, _STEP=1, _FEW=0, _SPARE=-(2**60), _MOST=1.0):
-                while isinstance(end := walk.through(segment), set):
-                    assert end
-                    self.pages += len(end)
-                    for number in end:
-                        assert isinstance(segment, PagedSegment)
-                        segment.put(number, self.world.pages[segment.segment.uid, number].data)
+            scan = SortedScan(segment, request, EAGER)
+            while missing := scan.missing_pages():
+                self.pages += len(missing)
+                for number in missing:
+                    assert isinstance(segment, PagedSegment)
+                    segment.put(number, self.world.pages[segment.segment.uid, number].data)
+            end = scan.result()
             assert end is not None
             self.world.fetch(
                 segment,
                 lambda: segment.missing_columns([one.field for one in others]),  # noqa: B023
             )
             found = Matches(answer.certain & end.rows, end.rows)
-            self.parts.append(Candidates.of(segment, found, view, {outermost.field: end.coding}))
+            self.parts.append(
+                Candidates.of(segment, found, snapshot, {outermost.field: end.dictionary})
+            )
         return super().first(want, after)
 
 
@@ -135,17 +140,17 @@ def test_any_page_of_any_order_is_the_oracles(case: Case, data: st.DataObject) -
     for _ in range(2):
         start = data.draw(st.integers(0, max(0, len(expected) - 1)))
         want = data.draw(st.integers(1, len(rows)))
-        for kind in (Sorting, Walking):
+        for kind in (Sorting, Scanning):
             assert kind(world, order_by, where).rows(len(rows)) == expected
             assert kind(world, order_by, where).rows(want) == expected[:want]
             if expected:
                 page = kind(world, order_by, where)
-                assert page.rows(want, page.behind(expected[start])) == expected[start + 1 :][:want]
+                assert page.rows(want, page.after(expected[start])) == expected[start + 1 :][:want]
         world.merge()
 
 
 @given(cases(), st.data())
-def test_a_page_begins_behind_a_row_that_is_not_there_any_more(
+def test_a_page_begins_after_a_row_that_is_not_there_any_more(
     case: Case, data: st.DataObject
 ) -> None:
     world = world_of(case)
@@ -157,7 +162,7 @@ def test_a_page_begins_behind_a_row_that_is_not_there_any_more(
 
     page = Sorting(world, order_by)
 
-    assert page.rows(len(expected), page.behind(expected[start])) == expected[start + 1 :]
+    assert page.rows(len(expected), page.after(expected[start])) == expected[start + 1 :]
 
 
 @given(cases(), st.data())
@@ -167,8 +172,8 @@ def test_pages_follow_on_without_opening_their_last_row(case: Case, data: st.Dat
     found: list[Row] = []
     after = None
     while page := sorting.first(2, after):
-        found += [place_parts(place) for place in page.places.tolist()]
-        after = page.position(-1)
+        found += [sorting.world.row_at(at) for at in page.positions.tolist()]
+        after = page.sort_position(-1)
     assert found == expected_rows(case, order_by)
 
 
@@ -180,18 +185,18 @@ NUMBERS = """{"type": "object", "properties": {
 def test_the_first_of_many_rows_take_a_page_or_two(order: str) -> None:
     world = World(NUMBERS, limits=Limits(mini=0, entries=10))
     world.ingest([{"n": n} for n in range(300)])
-    walk = Walking(world, [order])
+    scan = Scanning(world, [order])
     expected = [(0, n if order == "n" else 299 - n) for n in range(5)]
-    assert walk.rows(5) == expected
+    assert scan.rows(5) == expected
     # Beside the directory.
-    assert walk.pages <= 3
-    again = Walking(world, [order])
-    assert again.rows(1, again.behind(expected[3])) == expected[4:]
+    assert scan.pages <= 3
+    again = Scanning(world, [order])
+    assert again.rows(1, again.after(expected[3])) == expected[4:]
     assert again.pages <= 3
 
 
 @pytest.mark.parametrize("order", ["n", "-n"])
-def test_equal_rows_are_walked_to_the_last_and_come_as_they_were_stored(order: str) -> None:
+def test_equal_rows_are_scanned_to_the_last_and_come_as_they_were_stored(order: str) -> None:
     world = World(NUMBERS, limits=Limits(mini=0, entries=4))
     for _ in range(3):
         world.ingest([{"n": 7}] * 9 + [{}] * 9)
@@ -201,17 +206,17 @@ def test_equal_rows_are_walked_to_the_last_and_come_as_they_were_stored(order: s
     absent = [(s, o) for s in range(3) for o in range(9, 18)]
     expected = absent + equal if order == "n" else equal + absent
     for start, want in [(0, 5), (12, 10), (25, 4), (30, 40)]:
-        walk = Walking(world, [order])
-        assert walk.rows(want) == expected[:want]
-        assert walk.rows(want, walk.behind(expected[start])) == expected[start + 1 :][:want]
+        scan = Scanning(world, [order])
+        assert scan.rows(want) == expected[:want]
+        assert scan.rows(want, scan.after(expected[start])) == expected[start + 1 :][:want]
 
 
-def test_where_the_condition_bounds_the_field_the_walk_begins_there() -> None:
+def test_where_the_condition_bounds_the_field_the_scan_begins_there() -> None:
     world = World(NUMBERS, limits=Limits(mini=0, entries=10))
     world.ingest([{"n": n} for n in range(300)])
-    walk = Walking(world, ["n"], {"field": "n", "op": "gt", "value": 250})
-    assert walk.rows(2) == [(0, 251), (0, 252)]
-    assert walk.pages <= 4
+    scan = Scanning(world, ["n"], {"field": "n", "op": "gt", "value": 250})
+    assert scan.rows(2) == [(0, 251), (0, 252)]
+    assert scan.pages <= 4
 
 
 TEXT = '{"type": "object", "properties": {"f": {"type": "string"}, "g": {"type": "string"}}}'
@@ -243,17 +248,14 @@ def test_texts_that_an_earlier_field_tells_apart_are_not_opened() -> None:
     assert sorting.opened == 0
 
 
-def test_too_many_long_strings_that_begin_alike_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(long_texts, "MAX_OPENED", 3)
+def test_too_many_long_strings_that_begin_alike_are_refused() -> None:
     world = World(TEXT)
     world.ingest([{"f": f"{'p' * 48}{n}"} for n in range(4)])
     with pytest.raises(InvalidQuery) as caught:
-        Sorting(world, ["f"]).rows(1)
+        Sorting(world, ["f"], most_texts=3).rows(1)
     assert caught.value.reason == "too_many_long"
     where = {"field": "f", "op": "eq", "value": f"{'p' * 48}1"}
-    assert Sorting(world, ["f"], where).rows(1) == [(0, 1)]
+    assert Sorting(world, ["f"], where, most_texts=3).rows(1) == [(0, 1)]
 
 
 def test_a_record_that_holds_another_text_than_the_index_says_is_refused() -> None:
@@ -263,7 +265,7 @@ def test_a_record_that_holds_another_text_than_the_index_says_is_refused() -> No
     sorting = Sorting(world, ["f"])
     assert first(sorting.parts, sorting.order, sorting.texts, want=2) is None
     ((field, key), place), *_ = sorting.texts.wanted.items()
-    held = world.open(place_parts(place)).data[field]
+    held = world.open(world.row_at(place)).data[field]
     for other in (None, "short", next(text for text in long if text != held)):
         with pytest.raises(DoesNotOpen):
             sorting.texts.answer(field, key, other, sorting.tail(field))

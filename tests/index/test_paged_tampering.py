@@ -12,12 +12,13 @@ import pytest
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY, PAGE_DUMMY
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index import directory, pages
-from encrypted_records.index.building import Limits
-from encrypted_records.index.columns import Column
-from encrypted_records.index.directory import Directory
-from encrypted_records.index.paged import PagedHeader, PagedSegment
-from encrypted_records.model.records import PAGE_BYTES, Page, Segment
+from encrypted_records.index.columns import directory, pages
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.headers import PagedHeader
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.records import PAGE_BYTES, Page, Segment, SegmentHeader
 from tests.index.test_tampering import flipped
 from tests.index.world import World
 
@@ -46,7 +47,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def segment_of(world: World, at: int = 0) -> Segment:
-    return world.ledger.view().segments[at]
+    return world.ledger.snapshot().segments[at]
 
 
 def stored(world: World, at: int = 0) -> list[bytes]:
@@ -54,8 +55,15 @@ def stored(world: World, at: int = 0) -> list[bytes]:
     return [world.pages[segment.uid, number].data for number in range(segment.pages)]
 
 
-def read_all(world: World, segment: Segment, sealed: list[bytes]) -> PagedSegment:
-    opened = PagedSegment(world.key, world.definition, segment)
+def header_of(world: World, at: int = 0) -> SegmentHeader:
+    return world.headers[segment_of(world, at).uid]
+
+
+def read_all(
+    world: World, segment: Segment, sealed: list[bytes], header: SegmentHeader | None = None
+) -> PagedSegment:
+    header = header or world.headers[segment.uid]
+    opened = PagedSegment(world.key, world.definition, segment, header)
     while missing := opened.missing_columns(NAMES):
         for number in sorted(missing):
             opened.put(number, sealed[number])
@@ -64,15 +72,22 @@ def read_all(world: World, segment: Segment, sealed: list[bytes]) -> PagedSegmen
     return opened
 
 
-def refused(world: World, segment: Segment, sealed: list[bytes], match: str | None = None) -> None:
+def refused(
+    world: World,
+    segment: Segment,
+    sealed: list[bytes],
+    match: str | None = None,
+    *,
+    header: SegmentHeader | None = None,
+) -> None:
     with pytest.raises(DoesNotOpen, match=match):
-        read_all(world, segment, sealed)
+        read_all(world, segment, sealed, header)
 
 
 def named(world: World, at: int = 0) -> dict[int, tuple[str, int]]:
     """Field and kind of every page that is no dummy."""
     opened = read_all(world, segment_of(world, at), stored(world, at))
-    return {number: (place.field, place.kind) for number, place in opened._places.items()}
+    return {number: (role.field, role.kind) for number, role in opened.directories.roles.items()}
 
 
 def test_untouched_segments_open(world: World) -> None:
@@ -115,7 +130,7 @@ def test_no_page_opens_in_the_place_of_another(world: World) -> None:
     """Of the same column or another, of another kind, a dummy, and of another segment."""
     sealed, other = stored(world), stored(world, 1)
     for number in named(world):
-        for foreign in [*(sealed[:number] + sealed[number + 1 :]), other[number]]:
+        for foreign in [*(sealed[:number] + sealed[number + 1 :]), other[number % len(other)]]:
             changed = list(sealed)
             changed[number] = foreign
             refused(world, segment_of(world), changed)
@@ -123,9 +138,11 @@ def test_no_page_opens_in_the_place_of_another(world: World) -> None:
 
 def test_a_header_of_another_segment_or_altered_does_not_open(world: World) -> None:
     segment = segment_of(world)
-    refused(world, replace(segment, header=segment_of(world, 1).header), stored(world))
+    refused(world, segment, stored(world), header=header_of(world, 1))
+    header = header_of(world)
     for at in (0, 1, 17, -17, -1):
-        refused(world, replace(segment, header=flipped(segment.header, at)), stored(world))
+        altered = replace(header, data=flipped(header.data, at))
+        refused(world, segment, stored(world), header=altered)
 
 
 def test_a_segment_that_states_other_groups_counts_or_pages_does_not_open(world: World) -> None:
@@ -148,11 +165,11 @@ def test_a_segment_that_states_other_groups_counts_or_pages_does_not_open(world:
 
 def test_a_segment_of_another_schema_does_not_open(world: World) -> None:
     with pytest.raises(DoesNotOpen):
-        PagedSegment(World(TEXT).key, world.definition, segment_of(world))
+        PagedSegment(World(TEXT).key, world.definition, segment_of(world), header_of(world))
 
 
 def test_a_page_that_no_directory_names_is_none(world: World) -> None:
-    opened = PagedSegment(world.key, world.definition, segment_of(world))
+    opened = PagedSegment(world.key, world.definition, segment_of(world), header_of(world))
     dummy = next(number for number in range(len(stored(world))) if number not in named(world))
     with pytest.raises(DoesNotOpen, match="names"):
         opened.put(dummy, stored(world)[dummy])
@@ -169,18 +186,21 @@ class Forger:
         self.segment = segment_of(world)
         self.sealed = stored(world)
         self.opened = read_all(world, self.segment, self.sealed)
-        self.packed = bool(self.opened._header.packed)
+        self.packed = bool(self.opened.directories.header.packed)
 
-    def header(self, **changes: Any) -> Segment:
-        return self.sealed_header(replace(self.opened._header, **changes))
+    def header(self, **changes: Any) -> SegmentHeader:
+        return self.sealed_header(replace(self.opened.directories.header, **changes))
 
-    def sealed_header(self, header: Any) -> Segment:
+    def sealed_header(self, header: Any) -> SegmentHeader:
         plain = msgspec.msgpack.encode(header)
         uid = self.segment.uid
         sealed = sealing.seal_header(
-            self.world.key.meta(uid), plain, schema_place=sealing.place(self.world.key), segment=uid
+            self.world.key.meta(uid),
+            plain,
+            schema_context=sealing.context_of(self.world.key),
+            segment=uid,
         )
-        return replace(self.segment, header=sealed)
+        return replace(header_of(self.world), data=sealed)
 
     def page(self, name: str, kind: int, number: int, content: bytes) -> None:
         uid = self.segment.uid
@@ -189,20 +209,20 @@ class Forger:
             kind,
             number,
             pages.frame(content),
-            schema_place=sealing.place(self.world.key),
+            schema_context=sealing.context_of(self.world.key),
             segment=uid,
-            name=name.encode(),
+            field=self.world.definition.fields[name].id_bytes,
         )
 
     def directory(self, name: str, **changes: Any) -> None:
-        found = self.opened._directories[name]
+        found = self.opened.directories[name]
         fields = {one: getattr(found, one) for one in Directory.__slots__} | changes
         kind = self.world.definition.fields[name].type
         encoded = directory.encode(Directory(**fields), kind, packed=self.packed)
         first, *rest = (
             number
-            for number, place in self.opened._places.items()
-            if (place.field, place.kind) == (name, PAGE_DIRECTORY)
+            for number, role in self.opened.directories.roles.items()
+            if (role.field, role.kind) == (name, PAGE_DIRECTORY)
         )
         self.page(name, PAGE_DIRECTORY, first, encoded)
         for number in rest:
@@ -211,7 +231,7 @@ class Forger:
     def column(self, name: str, column: Column) -> None:
         """Other entries, cut as the column was, with a directory that agrees."""
         kind = self.world.definition.fields[name].type
-        found = self.opened._directories[name]
+        found = self.opened.directories[name]
         cuts = list(pages.cut(column, kind, packed=self.packed, most=7))
         assert [one.end for one in cuts] == found.ends.tolist()
         for number, one in zip(found.numbers, cuts, strict=True):
@@ -232,11 +252,11 @@ def test_the_forger_changes_nothing_by_itself(forger: Forger) -> None:
     for name in NAMES:
         forger.directory(name)
         forger.column(name, forger.opened.column(name))
-    read_all(forger.world, forger.header(), forger.sealed)
+    read_all(forger.world, forger.segment, forger.sealed, forger.header())
 
 
 def test_a_header_of_another_form_is_refused(forger: Forger) -> None:
-    good = forger.opened._header
+    good = forger.opened.directories.header
     assert isinstance(good, PagedHeader)
     changes: list[dict[str, Any]] = [
         {"format": 2},
@@ -253,15 +273,21 @@ def test_a_header_of_another_form_is_refused(forger: Forger) -> None:
         {"directories": [*good.directories[:2], good.directories[2][:-1]]},
         {"directories": [*good.directories[:2], good.directories[0]]},
         {"directories": [*good.directories[:2], b"\xff\xff\xff\xff"]},
+        {"kinds": [1, 1]},
+        {"zones": good.zones[:2]},
+        {"zones": [*good.zones[:2], good.zones[2][:-1]]},
+        {"zones": [*good.zones[:2], good.zones[2][8:] + good.zones[2][:8]]},
+        {"zones": [good.zones[1], *good.zones[1:]]},
     ]
     for change in changes:
-        refused(forger.world, forger.header(**change), forger.sealed)
-    refused(forger.world, forger.sealed_header([1, "paged"]), forger.sealed)
-    refused(forger.world, forger.sealed_header(7), forger.sealed)
+        refused(forger.world, forger.segment, forger.sealed, header=forger.header(**change))
+    for other in ([1, "paged"], 7):
+        header = forger.sealed_header(other)
+        refused(forger.world, forger.segment, forger.sealed, header=header)
 
 
 def test_a_directory_that_contradicts_itself_is_refused(forger: Forger) -> None:
-    found = forger.opened._directories["a"]
+    found = forger.opened.directories["a"]
     assert found.listed
     assert found.absent
     keys = found.firsts
@@ -289,7 +315,7 @@ def test_a_directory_that_contradicts_itself_is_refused(forger: Forger) -> None:
 
 
 def test_a_directory_of_other_keys_than_its_pages_is_refused(forger: Forger) -> None:
-    found = forger.opened._directories["b"]
+    found = forger.opened.directories["b"]
     assert not found.listed
     shifted = found.firsts.copy()
     shifted[1] = found.lasts[0]
@@ -303,7 +329,7 @@ def test_a_directory_of_other_keys_than_its_pages_is_refused(forger: Forger) -> 
 
 def test_a_directory_that_lists_other_values_than_its_pages_is_refused(forger: Forger) -> None:
     """The page's outermost keys agree, what lies between does not."""
-    found = forger.opened._directories["a"]
+    found = forger.opened.directories["a"]
     moved = found.starts.copy()
     moved[1] += 1 if (found.starts[1] + 1) % 7 else -1
     forger.directory("a", starts=moved)
@@ -312,7 +338,7 @@ def test_a_directory_that_lists_other_values_than_its_pages_is_refused(forger: F
 
 def test_directories_that_exchange_two_pages_are_refused(forger: Forger) -> None:
     for name in NAMES:
-        numbers = forger.opened._directories[name].numbers.copy()
+        numbers = forger.opened.directories[name].numbers.copy()
         numbers[-2:] = numbers[[-1, -2]]
         forger.directory(name, numbers=numbers)
         forger.refused()
@@ -338,7 +364,7 @@ def test_a_column_of_other_rows_than_its_segment_is_refused(forger: Forger) -> N
 def test_entries_of_one_value_out_of_order_between_pages_are_refused(forger: Forger) -> None:
     for name in ("a", "n"):
         column = forger.opened.column(name)
-        found = forger.opened._directories[name]
+        found = forger.opened.directories[name]
         ends = found.ends.astype(int)
         keys = [None] * column.absent + column.keys.tolist()
         edge = next(end for end in ends[:-1] if keys[end - 1] == keys[end])

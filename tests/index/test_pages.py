@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index import packing, pages
-from encrypted_records.index.columns import Column, key_type
-from encrypted_records.index.pages import CAPACITY, Block, Cut
+from encrypted_records.index.columns import packing, pages
+from encrypted_records.index.columns.column import Column, EntryBlock, key_type
+from encrypted_records.index.columns.pages import CAPACITY, Cut
 from encrypted_records.model.definition import FieldType
 from tests.reference.paged import raw_frame
 
@@ -47,7 +47,7 @@ def columns(draw: st.DrawFn) -> tuple[FieldType, Column]:
     return kind, Column(held, keys[order])
 
 
-def opened(kind: FieldType, column: Column, cuts: list[Cut], *, packed: bool) -> list[Block]:
+def opened(kind: FieldType, column: Column, cuts: list[Cut], *, packed: bool) -> list[EntryBlock]:
     begins = [0, *(one.end for one in cuts)]
     return [
         pages.open_block(
@@ -70,7 +70,7 @@ def test_a_column_survives_its_pages(
     assert np.array_equal(
         np.concatenate([none, *(block.ordinals for block in blocks)]), column.ordinals
     )
-    keys = [np.zeros(0, key_type(kind)), *(block.expanded() for block in blocks)]
+    keys = [np.zeros(0, key_type(kind)), *(block.expand() for block in blocks)]
     assert np.array_equal(np.concatenate(keys), column.keys)
     for block in blocks:
         assert np.all(block.keys[:-1] < block.keys[1:])
@@ -101,7 +101,7 @@ def test_packed_pages_are_full_and_never_too_full(
     for size, begin, one in zip(sizes[:-1], begins, cuts, strict=False):
         assert size > 0.85 * CAPACITY or one.end - begin == 30_000
     blocks = opened(kind, column, cuts, packed=True)
-    assert np.array_equal(np.concatenate([block.expanded() for block in blocks]), column.keys)
+    assert np.array_equal(np.concatenate([block.expand() for block in blocks]), column.keys)
 
 
 def test_plain_pages_hold_what_their_bytes_take() -> None:

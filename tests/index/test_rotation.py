@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.keys import Keyring, SchemaKeys
 from encrypted_records.errors import KeyMissing, LogBroken
-from encrypted_records.index.ledger import Ledger
+from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
@@ -53,11 +53,11 @@ def test_rotations_between_ingests_deaths_and_merges_change_no_answer(
             world.kill(doomed)
             dead.update(doomed)
         for _ in range(data.draw(st.integers(0, 2))):
-            keyring = keyring.rotated()
+            keyring = keyring.rotate()
             rotated(world, keys_of(keyring))
         if data.draw(st.booleans()):
             world.merge()
-            (segment,) = world.ledger.view().segments
+            (segment,) = world.ledger.snapshot().segments
             assert segment.key_version == keyring.newest
 
     for where in case.asked:
@@ -76,7 +76,7 @@ def test_equal_long_strings_stay_equal_across_versions_before_and_after_merging(
     keyring = Keyring.generate()
     world = World(TEXT, keys_of(keyring))
     world.ingest([{"a": LONG}])
-    rotated(world, keys_of(keyring.rotated()))
+    rotated(world, keys_of(keyring.rotate()))
     world.ingest([{"a": LONGER}, {"a": LONG}])
     for _ in range(2):
         assert world.ask({"field": "a", "op": "eq", "value": LONG})[0] == {(0, 0), (1, 1)}
@@ -88,14 +88,14 @@ def test_what_was_rotated_in_cannot_be_read_without_it_and_the_rest_stands() -> 
     keyring = Keyring.generate()
     world = World(TEXT, keys_of(keyring))
     world.ingest([{"a": "x"}])
-    old, newer = Ledger(world.keys, new_id()), keyring.rotated()
+    old, newer = Ledger(world.keys, new_id()), keyring.rotate()
     rotated(world, keys_of(newer))
     world.ingest([{"a": "y"}])
 
     with pytest.raises(KeyMissing, match=f"{world.key.id.hex()} of keyring version 2"):
         old.extend(world.delta(world.log, 2))
     assert old.version == 1
-    apart = Ledger(keys_of(keyring.rotated()), new_id())
+    apart = Ledger(keys_of(keyring.rotate()), new_id())
     with pytest.raises(KeyMissing, match="version 2 of this keyring is another"):
         apart.extend(world.delta(world.log, 2))
 
@@ -105,10 +105,10 @@ def a_log_of_versions_one_and_two() -> World:
     keyring = Keyring.generate()
     world = World(TEXT, keys_of(keyring))
     world.ingest([{"a": "x"}])
-    keyring = keyring.rotated()
+    keyring = keyring.rotate()
     rotated(world, keys_of(keyring))
     world.ingest([{"a": "y"}])
-    keyring = keyring.rotated()
+    keyring = keyring.rotate()
     rotated(world, keys_of(keyring))
     return world
 
@@ -178,7 +178,7 @@ def test_writers_that_began_at_once_share_a_log_of_one_version() -> None:
 def test_an_unrelated_keyring_takes_no_log_over_however_new_its_version() -> None:
     world = World(TEXT, keys_of(Keyring.generate()))
     world.ingest([{"a": "x"}])
-    alien = Ledger(keys_of(Keyring.generate().rotated().rotated()), new_id())
+    alien = Ledger(keys_of(Keyring.generate().rotate().rotate()), new_id())
     upload = seal(alien, world.definition, world.plain([{"a": "z"}]))
     with pytest.raises(KeyMissing):
         world.apply(upload)
@@ -187,6 +187,6 @@ def test_an_unrelated_keyring_takes_no_log_over_however_new_its_version() -> Non
         wire.decode_commit_body(upload.commit), seen=1, seen_digest=world.ledger.head.digest
     )
     encoded = wire.encode_commit_body(body)
-    entry = LogEntry(2, Commit(encoded, alien.key.log.compute(encoded)))
+    entry = LogEntry(2, Commit(encoded, alien.key.log.compute(encoded), b""))
     with pytest.raises(KeyMissing, match=f"{alien.key.id.hex()} of keyring version 3"):
         world.ledger.extend(world.delta([entry], 2))

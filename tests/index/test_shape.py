@@ -1,4 +1,5 @@
-"""What the server sees of sizes is a function of the number of rows and the schema alone."""
+"""What the server sees of sizes is a function of the number of rows and the schema alone, and of
+the lengths at which texts are sealed whose words are indexed."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.index import columns, pages
-from encrypted_records.index.building import STANDARD, Limits
-from encrypted_records.index.columns import Column
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import pages
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.ingest.seal import seal
+from encrypted_records.model.ciphertext_lengths import are_sealed_fields, least_class
 from encrypted_records.model.definition import FieldType
 from encrypted_records.model.records import CommitUpload
-from encrypted_records.model.shapes import are_sealed_fields
-from encrypted_records.model.wire import decode_commit_body
 from tests.index.strategies import accepted, definition_texts
 from tests.index.world import World
 from tests.reference import definitions as plain
@@ -35,7 +36,7 @@ def index_shape(upload: CommitUpload) -> list[int]:
 
     In ascending order: pages lie in a random one.
     """
-    headers = [segment.header for segment in decode_commit_body(upload.commit).segments]
+    headers = [header.data for header in upload.headers]
     found = [len(part) for part in (*(page.data for page in upload.pages), *headers)]
     return sorted([*found, len(upload.commit.body)])
 
@@ -48,8 +49,10 @@ def assert_same_shape(world: World, one: Records, other: Records) -> None:
 
 @st.composite
 def twins(draw: st.DrawFn) -> tuple[str, Records, Records]:
-    """A definition and two data sets of one length; absent fields anywhere."""
+    """A definition and two data sets of one length; absent fields anywhere. Texts whose words are
+    indexed have one length, and any words."""
     text = draw(definition_texts())
+    indexed = [name for name, one in plain.load(text).fields.items() if "x-index" in one]
     record = st.fixed_dictionaries(
         {
             name: st.one_of(accepted(field), st.none())
@@ -58,6 +61,11 @@ def twins(draw: st.DrawFn) -> tuple[str, Records, Records]:
     )
     one = draw(st.lists(record, min_size=1, max_size=10))
     other = draw(st.lists(record, min_size=len(one), max_size=len(one)))
+    for mine, theirs in zip(one, other, strict=True):
+        for name in indexed:
+            size = len((mine[name] or "").encode())
+            texts = ["x" * size, ("a b c d e f g h " * size)[:size], (" " * size)]
+            theirs[name] = draw(st.sampled_from(texts))
     return text, one, other
 
 
@@ -78,7 +86,8 @@ def test_two_data_sets_of_one_shape_have_equal_index_lengths(
 def test_paged_segments_of_thousands_of_rows_have_equal_lengths() -> None:
     """One value, all values different, none at all: at the sizes of real segments."""
     count = 5000
-    same, none = [{"a": "x"}] * count, [{}] * count
+    same: Records = [{"a": "x"}] * count
+    none: Records = [{}] * count
     unique = [{"a": f"{number:x}" * 9} for number in range(count)]
     mixed = [*same[:9], *none[:3000], *unique[3009:]]
     world = World(TEXT)
@@ -91,7 +100,7 @@ def test_sealed_numbers_and_absent_ones_have_one_length(both: tuple[str, Records
     text, one, other = both
     world = World(text)
     uploads = [sealed(world, one), sealed(world, other)]
-    rows = [row.fields for upload in uploads for row in upload.rows[0].rows]
+    rows = [row.fields for upload in uploads for row in upload.rows[0].present]
     for at, spec in enumerate(world.definition.fields.values()):
         assert spec.type == "string" or len({len(row[at]) for row in rows}) == 1
 
@@ -102,9 +111,9 @@ def test_every_sealed_field_has_a_shape_that_the_api_accepts(
 ) -> None:
     text, one, _ = both
     world = World(text)
-    for row in sealed(world, one).rows[0].rows:
+    for row in sealed(world, one).rows[0].present:
         for spec, field in zip(world.definition.fields.values(), row.fields, strict=True):
-            assert are_sealed_fields([field], spec.type)
+            assert are_sealed_fields([field], least_class(spec))
 
 
 TEXT = '{"type": "object", "properties": {"a": {"type": "string"}}}'
@@ -153,7 +162,10 @@ def test_a_paged_builder_that_shows_more_is_caught_by_the_same_check(
     assert_same_shape(World(TEXT, limits=Limits(mini=0)), MANY_ALIKE, ALL_DIFFERENT)
     monkeypatch.setattr(pages, "frame", frame)
     with pytest.raises(AssertionError):
-        assert_same_shape(World(TEXT, limits=limits), MANY_ALIKE, ALL_DIFFERENT)
+        # A packed segment has some pages more than it needs, by luck: one time in thirty both have
+        # as many.
+        for _ in range(8):
+            assert_same_shape(World(TEXT, limits=limits), MANY_ALIKE, ALL_DIFFERENT)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from encrypted_records.crypto import sealing
-from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index import rows
-from encrypted_records.index.segments import OpenSegment, build_mini
-from encrypted_records.model.records import Group, Page, SealedRow, Segment
+from encrypted_records.crypto import rows, sealing
+from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.index.segments.mini import MiniSegment, build_mini
+from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass
+from encrypted_records.model.records import Group, Page, SealedRow, Segment, SegmentHeader
 from tests.index.world import World
 from tests.reference.msgpack import pack
 
@@ -42,12 +42,19 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def segment_and_page(world: World, at: int = 0) -> tuple[Segment, Page]:
-    segment = world.ledger.view().segments[at]
+    segment = world.ledger.snapshot().segments[at]
     return segment, world.pages[segment.uid, 0]
 
 
-def read_all(world: World, segment: Segment, page: Page) -> None:
-    opened = OpenSegment(world.key, world.definition, segment, page)
+def header_of(world: World, at: int = 0) -> SegmentHeader:
+    return world.headers[segment_and_page(world, at)[0].uid]
+
+
+def read_all(
+    world: World, segment: Segment, page: Page, header: SegmentHeader | None = None
+) -> None:
+    header = header or world.headers[segment.uid]
+    opened = MiniSegment(world.key, world.definition, segment, header, page)
     for name in world.definition.fields:
         opened.column(name)
 
@@ -60,8 +67,10 @@ def test_untouched_segments_open(world: World) -> None:
 @pytest.mark.parametrize("at", ALTERED)
 def test_an_altered_header_does_not_open(world: World, at: int) -> None:
     segment, page = segment_and_page(world)
+    header = header_of(world)
+    altered = replace(header, data=flipped(header.data, at))
     with pytest.raises(DoesNotOpen):
-        read_all(world, replace(segment, header=flipped(segment.header, at)), page)
+        read_all(world, segment, page, altered)
 
 
 @pytest.mark.parametrize("column", range(3))
@@ -90,7 +99,7 @@ def test_the_page_of_another_segment_does_not_open(world: World) -> None:
 def test_the_header_of_another_segment_does_not_open(world: World) -> None:
     segment, page = segment_and_page(world)
     with pytest.raises(DoesNotOpen):
-        read_all(world, replace(segment, header=segment_and_page(world, 1)[0].header), page)
+        read_all(world, segment, page, header_of(world, 1))
 
 
 def test_the_column_of_another_field_does_not_open(world: World) -> None:
@@ -103,7 +112,8 @@ def test_the_column_of_another_field_does_not_open(world: World) -> None:
 def test_a_segment_of_another_schema_or_keyring_version_does_not_open(world: World) -> None:
     for other in (World(TEXT), World(TEXT)):
         with pytest.raises(DoesNotOpen):
-            OpenSegment(other.key, world.definition, *segment_and_page(world))
+            segment, page = segment_and_page(world)
+            MiniSegment(other.key, world.definition, segment, header_of(world), page)
 
 
 def test_a_segment_that_states_other_groups_or_counts_does_not_open(world: World) -> None:
@@ -118,17 +128,22 @@ def test_a_segment_that_states_other_groups_or_counts_does_not_open(world: World
     ]
     for change in changes:
         with pytest.raises(DoesNotOpen, match="states"):
-            OpenSegment(world.key, world.definition, replace(segment, **change), page)
+            MiniSegment(
+                world.key, world.definition, replace(segment, **change), header_of(world), page
+            )
 
 
 @pytest.mark.parametrize(
     "header",
     [
-        [2, "mini", [], ["a"], [], []],
-        [1, "paged", [], ["a"], [], []],
-        [1, "mini", [], ["a"], []],
-        [1, "mini", [], ["a"], [], [], 0],
-        [1, "mini", [], ["unknown"], [], []],
+        [2, "mini", [], [1], [], [], [1]],
+        [1, "paged", [], [1], [], [], [1]],
+        [1, "mini", [], [1], [], []],
+        [1, "mini", [], [1], [], [], [1], 0],
+        [1, "mini", [], [1], [], [], []],
+        [1, "mini", [], [1], [], [], [1, 1]],
+        [1, "mini", [], [99], [], [], [1]],
+        [1, "mini", [], ["a"], [], [], [1]],
         7,
     ],
     ids=str,
@@ -144,24 +159,31 @@ def test_a_header_of_another_form_is_refused(world: World, header: object) -> No
     ids=str,
 )
 def test_a_header_whose_rows_no_segment_has_is_refused(world: World, runs: object) -> None:
-    open_header(world, [1, "mini", [], [], [[0, 2]], []], count=2)
+    open_header(world, [1, "mini", [], [], [[0, 2]], [], []], count=2)
     with pytest.raises(DoesNotOpen, match="rows"):
-        open_header(world, [1, "mini", [], [], runs, []], count=2)
+        open_header(world, [1, "mini", [], [], runs, [], []], count=2)
 
 
 def test_a_mini_of_more_rows_than_a_mini_has_is_refused(world: World) -> None:
     with pytest.raises(DoesNotOpen, match="more rows"):
-        open_header(world, [1, "mini", [], [], [[0, 2**31]], []], count=2**31)
+        open_header(world, [1, "mini", [], [], [[0, 2**31]], [], []], count=2**31)
 
 
 def open_header(world: World, header: object, *, count: int) -> None:
     """Sealed under the right key, as a newer version or a hostile key holder would."""
     uid = bytes(range(16))
     sealed = sealing.seal_header(
-        world.key.meta(uid), pack(header), schema_place=sealing.place(world.key), segment=uid
+        world.key.meta(uid), pack(header), schema_context=sealing.context_of(world.key), segment=uid
     )
-    segment = Segment(uid, "mini", 1, count, 0, [], 1, sealed)
-    OpenSegment(world.key, world.definition, segment, Page(uid, 0, b""))
+    segment = Segment(uid, "mini", 1, count, 0, [], 1, bytes(32), bytes(32))
+    header = SegmentHeader(uid, bytes(32), sealed)
+    MiniSegment(world.key, world.definition, segment, header, Page(uid, 0, b""))
+
+
+@pytest.mark.parametrize("kind", [0, 2, 255])
+def test_a_column_of_a_kind_that_is_not_known_is_unsupported(world: World, kind: int) -> None:
+    with pytest.raises(Unsupported, match="kind"):
+        open_header(world, [1, "mini", [], [1], [], [], [kind]], count=0)
 
 
 def test_an_empty_mini_opens_to_no_rows(world: World) -> None:
@@ -179,9 +201,19 @@ def test_an_empty_mini_opens_to_no_rows(world: World) -> None:
     assert world.ask({"field": "a", "op": "ge", "value": ""})[0] == {(2, 0)}
 
 
+#: None of them is stated of any field here: texts are of class 32 and above, numbers of 8.
+OTHER_CLASSES = [LeastClass(16, 0), LeastClass(16, 1), LeastClass(48, 0), LeastClass(48, 1)]
+
+
+def stating(group: Group, at: int, other: LeastClass) -> Group:
+    classes = list(group.classes)
+    classes[at] = other
+    return replace(group, classes=classes)
+
+
 @pytest.fixture(scope="module")
 def group(world: World) -> Group:
-    return next(iter(world.ledger.view().groups.values())).group
+    return next(iter(world.ledger.snapshot().groups.values())).group
 
 
 def opened(world: World, group: Group, ordinal: int, row: SealedRow) -> object:
@@ -204,6 +236,10 @@ def test_a_row_opens_in_its_place_and_in_no_other(world: World, group: Group) ->
         (group, 0, replace(first, fields=[*first.fields, first.fields[0]])),
         (replace(group, fields=["b", "a", "n"]), 0, first),
         (replace(group, fields=["a", "b", "unknown"]), 0, first),
+        *((stating(group, at, other), 0, first) for at in range(3) for other in OTHER_CLASSES),
+        (replace(group, classes=group.classes[:2]), 0, first),
+        (replace(group, classes=[*group.classes, NUMBER_CLASS]), 0, first),
+        (replace(group, classes=group.classes[::-1]), 0, first),
     ]
     for place in moved:
         with pytest.raises(DoesNotOpen):
@@ -227,9 +263,9 @@ def test_equal_data_sealed_twice_has_no_byte_string_in_common(world: World) -> N
         world.ingest([{"a": "x", "b": "x", "n": 5}, {"a": "x"}])
     sealed = [field for row in world.rows.values() for field in row.fields]
     assert len(set(sealed)) == len(sealed)
-    one, other = world.ledger.view().segments
+    one, other = world.ledger.snapshot().segments
     assert world.pages[one.uid, 0].data != world.pages[other.uid, 0].data
-    assert one.header != other.header
+    assert world.headers[one.uid].data != world.headers[other.uid].data
 
 
 def test_built_segments_name_what_they_replace_in_the_header(world: World) -> None:
@@ -238,14 +274,14 @@ def test_built_segments_name_what_they_replace_in_the_header(world: World) -> No
         world.key,
         world.definition,
         groups=[],
-        found={},
+        column_of={},
         rows=world.opened()[0].rows[:0],
         inputs=inputs,
     )
     plain = sealing.open_header(
         world.key.meta(built.segment.uid),
-        built.segment.header,
-        schema_place=sealing.place(world.key),
+        built.header.data,
+        schema_context=sealing.context_of(world.key),
         segment=built.segment.uid,
     )
-    assert plain == pack([1, "mini", [], [], [], inputs])
+    assert plain == pack([1, "mini", [], [], [], inputs, []])

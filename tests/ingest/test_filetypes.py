@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 
 from encrypted_records.errors import BadInput
-from encrypted_records.ingest.filetypes import check_start, is_csv
+from encrypted_records.ingest.filetypes import check_start
+from encrypted_records.model.media_types import Format
 
 
 @pytest.mark.parametrize(
     ("filetype", "filename", "expected"),
     [
-        ("text/csv", "", True),
-        ("TEXT/CSV; charset=utf-8", "people.json", True),
-        ("application/json", "people.csv", False),
-        ("application/x-ndjson", "", False),
-        ("application/vnd.ms-excel", "people.csv", True),
-        ("", "people.csv", True),
-        ("", "PEOPLE.CSV", True),
-        ("", "people.2026.json", False),
-        ("application/octet-stream", "people.jsonl", False),
-        ("", "people.ndjson", False),
+        ("text/csv", "", Format.CSV),
+        ("TEXT/CSV; charset=utf-8", "people.json", Format.CSV),
+        ("application/json", "people.csv", Format.JSON),
+        ("application/x-ndjson", "", Format.NDJSON),
+        ("application/vnd.ms-excel", "people.csv", Format.CSV),
+        ("", "people.csv", Format.CSV),
+        ("", "PEOPLE.CSV", Format.CSV),
+        ("", "people.2026.json", Format.JSON),
+        ("application/octet-stream", "people.jsonl", Format.NDJSON),
+        ("", "people.ndjson", Format.NDJSON),
         ("", "people", None),
         ("", "", None),
         ("", ".csv", None),
@@ -28,47 +29,47 @@ from encrypted_records.ingest.filetypes import check_start, is_csv
     ],
 )
 def test_the_type_decides_and_else_the_name(
-    filetype: str, filename: str, expected: bool | None
+    filetype: str, filename: str, expected: Format | None
 ) -> None:
-    assert is_csv(filetype, filename) is expected
+    assert Format.of_upload(filetype, filename) is expected
 
 
 @pytest.mark.parametrize(
-    ("start", "csv"),
+    ("start", "kind"),
     [
-        (b"name,age\n", True),
-        (b"\xef\xbb\xbfname,age\n", True),
-        (b"", True),
-        (b"", False),
-        (b'[{"schema"', False),
-        (b'{"schema"', False),
-        (b" \r\n\t [", False),
-        (b"\xef\xbb\xbf[", False),
+        (b"name,age\n", Format.CSV),
+        (b"\xef\xbb\xbfname,age\n", Format.CSV),
+        (b"", Format.CSV),
+        (b"", Format.JSON),
+        (b'[{"schema"', Format.JSON),
+        (b'{"schema"', Format.NDJSON),
+        (b" \r\n\t [", Format.JSON),
+        (b"\xef\xbb\xbf[", Format.JSON),
     ],
 )
-def test_a_file_that_begins_as_it_should_passes(start: bytes, csv: bool) -> None:
-    check_start(start, csv=csv)
+def test_a_file_that_begins_as_it_should_passes(start: bytes, kind: Format) -> None:
+    check_start(start, kind)
 
 
 @pytest.mark.parametrize(
-    ("start", "csv", "says"),
+    ("start", "kind", "says"),
     [
         (b"name,age\n", None, "neither JSON nor CSV"),
-        (b"name,age\n", False, "said to be JSON"),
-        (b'[{"a": 1}]', True, "said to be CSV"),
-        (b'  {"a": 1}', True, "said to be CSV"),
-        (b"PK\x03\x04\x14\x00", True, "Excel"),
+        (b"name,age\n", Format.JSON, "said to be JSON"),
+        (b'[{"a": 1}]', Format.CSV, "said to be CSV"),
+        (b'  {"a": 1}', Format.CSV, "said to be CSV"),
+        (b"PK\x03\x04\x14\x00", Format.CSV, "Excel"),
         (b"PK\x03\x04\x14\x00", None, "Excel"),
-        (b"\xd0\xcf\x11\xe0", True, "Excel"),
-        (b"%PDF-1.7", False, "PDF"),
-        (b"\x1f\x8b\x08", True, "gzip"),
-        (b"\xff\xfen\x00", True, "UTF-16"),
+        (b"\xd0\xcf\x11\xe0", Format.CSV, "Excel"),
+        (b"%PDF-1.7", Format.JSON, "PDF"),
+        (b"\x1f\x8b\x08", Format.CSV, "gzip"),
+        (b"\xff\xfen\x00", Format.CSV, "UTF-16"),
     ],
 )
 def test_a_file_that_is_something_else_is_refused_in_words_that_help(
-    start: bytes, csv: bool | None, says: str
+    start: bytes, kind: Format | None, says: str
 ) -> None:
     with pytest.raises(BadInput, match=says) as caught:
-        check_start(start, csv=csv)
+        check_start(start, kind)
     assert caught.value.reason == "file_type"
     assert caught.value.hint

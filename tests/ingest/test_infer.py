@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.infer import infer_csv, infer_json
+from encrypted_records.ingest.infer import Proposal, infer
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.media_types import Format
+
+
+def infer_csv(sample: bytes, *, choices: bool = True) -> Proposal:
+    return infer(sample, Format.CSV, choices=choices)
+
+
+def infer_json(sample: bytes) -> Proposal:
+    return infer(sample, Format.JSON)
 
 
 def column(*cells: str) -> dict[str, Any]:
@@ -31,11 +44,29 @@ def column(*cells: str) -> dict[str, Any]:
         (["1.5", "2"], {"type": "number", "minimum": 0, "maximum": 5, "precision": 1}),
         (["0.001"], {"type": "number", "minimum": 0, "maximum": 1, "precision": 3}),
         (["1.0", "2.00"], {"type": "integer", "minimum": 0, "maximum": 5}),
-        (["007"], {"type": "string"}),
-        (["+1"], {"type": "string"}),
-        (["1e5"], {"type": "string"}),
-        (["12345678901234567890"], {"type": "string"}),
-        (["1", "one"], {"type": "string"}),
+        (["007"], {"type": "string", "padTo": 31}),
+        (["+1"], {"type": "string", "padTo": 31}),
+        (["1e5"], {"type": "string", "padTo": 31}),
+        (["12345678901234567890"], {"type": "string", "padTo": 31}),
+        (["1", "one"], {"type": "string", "padTo": 31}),
+        (["1" * 40, "one"], {"type": "string", "padTo": 47}),
+        (["Oslo", "x" * 33], {"type": "string", "padTo": 47}),
+        (["Oslo", "x" * 63], {"type": "string", "padTo": 63}),
+        (["\u5b57" * 21, "x"], {"type": "string", "padTo": 63}),
+        (["Oslo", "x" * 64], {"type": "string"}),
+        (["x" * 990, "x" * 1000], {"type": "string", "padTo": 1023}),
+        (["a"] * 20 + ["b"] * 20, {"type": "string", "enum": ["a", "b"]}),
+        (["b"] * 95 + ["a"] * 5, {"type": "string", "enum": ["a", "b"]}),
+        (["b"] * 95 + ["a"] * 4, {"type": "string", "padTo": 31}),
+        (["a"] * 20 + ["b"] * 19, {"type": "string", "padTo": 31}),
+        (["a"] * 100, {"type": "string", "padTo": 31}),
+        (["a"] * 20 + ["7"] * 20, {"type": "string", "enum": ["7", "a"]}),
+        (["", "a", "b"] * 20, {"type": "string", "enum": ["a", "b"]}),
+        (
+            [f"v{at}" for at in range(50)] * 20,
+            {"type": "string", "enum": sorted(f"v{at}" for at in range(50))},
+        ),
+        ([f"v{at}" for at in range(51)] * 20, {"type": "string", "padTo": 31}),
         (["", ""], {"type": "string"}),
     ],
 )
@@ -43,6 +74,24 @@ def test_each_kind_of_column_gets_its_type_and_room_to_grow(
     cells: list[str], field: dict[str, Any]
 ) -> None:
     assert column(*cells) == field
+
+
+def test_what_a_proposal_shows_is_said_and_can_be_declined() -> None:
+    rows = "".join(f"{'mf'[at % 2]},{'x' * at}\n" for at in range(100))
+    sample = f"sex,text\n{rows}".encode()
+    shown = {one.name: one.note or "" for one in infer_csv(sample).fields}
+    assert "the API can read these 2 values in the definition" in shown["sex"]
+    assert "tells roughly how long" in shown["text"]
+    hidden = infer_csv(sample, choices=False)
+    assert hidden.definition["properties"]["sex"] == {"type": "string", "padTo": 31}
+    assert [one.note for one in hidden.fields if one.name == "sex"] == [None]
+
+
+def test_half_of_a_surrogate_pair_is_not_proposed_as_a_value() -> None:
+    rows = [{"a": "\ud800" if at % 2 else "b"} for at in range(60)]
+    assert infer_json(json.dumps(rows).encode()).definition["properties"] == {
+        "a": {"type": "string", "padTo": 31}
+    }
 
 
 def test_only_fields_that_every_row_has_are_required() -> None:
@@ -100,3 +149,70 @@ def test_every_row_of_the_sample_fits_what_is_proposed(rows: list[dict[str, Any]
                 strict_json.loads(str(text)) if parsed.fields[name].type != "string" else str(text)
             )
             assert parsed.fields[name].accept(sent) is not None
+
+
+def named(count: int) -> str:
+    return ",".join(f"f{at}" for at in range(count))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        b"," * (1 << 20),
+        named(513).encode() + b"\n",
+        named(513).encode(),
+        b'"' + b"x" * (1 << 20),
+        b"[{" + b",".join(b'"%d":1' % at for at in range(513)) + b"}]",
+        b"".join(b'{"f%d":1}\n' % at for at in range(513)),
+    ],
+    ids=["commas", "a header", "a header alone", "a name", "an object", "objects together"],
+)
+def test_a_sample_has_no_more_columns_than_a_schema_has_fields(sample: bytes) -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        (infer_json if sample[:1] in b"[{" else infer_csv)(sample)
+    assert caught.value.reason == "too_many_columns"
+
+
+def test_512_columns_are_taken() -> None:
+    row = ",".join(["1"] * 512)
+    assert len(infer_csv(f"{named(512)},schema_id:x\n{row}\n".encode()).fields) == 512
+
+
+def test_rows_beyond_the_first_10000_are_not_even_read() -> None:
+    assert infer_json(b'{"a":1}\n' * 10_000 + b"oops").sampled == 10_000
+
+
+def _lines(name: str, value: Callable[[int], object], rows: int = 1000) -> bytes:
+    return b"\n".join(msgspec.json.encode({name: value(number)}) for number in range(rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("id", str, True),
+        ("customer_id", int, True),
+        ("customerId", int, True),
+        ("E-Mail", lambda n: f"{n}@x", True),
+        ("what", lambda n: str(uuid5(NAMESPACE_URL, str(n))), True),
+        # No name of an identifier, whatever its values are.
+        ("paid", int, False),
+        ("amount", int, False),
+        ("guide", str, False),
+        # Twice there, not in every row, or no identifier at all.
+        ("id", lambda n: str(n % 999), False),
+        ("id", lambda n: f"{'e' + chr(769) if n == 1 else chr(233) if n == 2 else n}", False),
+        ("id", lambda n: None if n == 7 else n, False),
+        ("id", lambda n: n + 0.5, False),
+    ],
+)
+def test_fields_that_name_their_records_are_proposed_as_unique(
+    name: str, value: Callable[[int], object], expected: bool
+) -> None:
+    proposal = infer(_lines(name, value), Format.NDJSON)
+    assert proposal.definition.get("unique", []) == ([[name]] if expected else [])
+    (note,) = proposal.fields
+    assert ("proposed as unique" in (note.note or "")) == expected
+
+
+def test_few_rows_say_nothing_of_what_is_unique() -> None:
+    assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON).definition

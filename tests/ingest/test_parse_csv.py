@@ -13,27 +13,45 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidRecords, Malformed, TooLarge
 from encrypted_records.ingest import parse_csv
-from encrypted_records.ingest.blocks import MAX_RECORD_BYTES, BadRow, Block, Place, RawRecord
-from encrypted_records.ingest.parse_csv import CsvParser, check_columns, read_header, typed
+from encrypted_records.ingest.blocks import (
+    MAX_RECORD_BYTES,
+    BadRow,
+    RawRecord,
+    RecordBlock,
+    RecordStart,
+    Table,
+)
+from encrypted_records.ingest.parse_csv import (
+    BLOCK_BYTES,
+    CsvParser,
+    check_columns,
+    read_header,
+    read_numbers,
+)
 from encrypted_records.model.definition_parser import parse_definition
 
 SCHEMA = "2JZrK9LZcQyCsYHgvEuy9G"
 
 
-def blocks_of(data: bytes, cuts: list[int] | None = None) -> list[Block]:
+def blocks_of(
+    data: bytes, cuts: list[int] | None = None, *, block_bytes: int = BLOCK_BYTES
+) -> list[RecordBlock | Table]:
     header = read_header(data, final=True)
     assert header is not None
-    parser = CsvParser(header, Place(header.size, 1))
-    blocks: list[Block] = []
+    parser = CsvParser(header, RecordStart(header.size, 1), block_bytes=block_bytes)
+    blocks: list[RecordBlock | Table] = []
     rest = data[header.size :]
     places = sorted({0, len(rest), *(cut % (len(rest) + 1) for cut in cuts or [])})
     for begin, end in itertools.pairwise(places):
         blocks += parser.feed(rest[begin:end])
-    return blocks + parser.finish()
+    return [*blocks, *parser.finish()]
 
 
-def parsed(data: bytes, cuts: list[int] | None = None) -> list[RawRecord | BadRow]:
-    return [record for block in blocks_of(data, cuts) for record in block.records]
+def parsed(
+    data: bytes, cuts: list[int] | None = None, *, block_bytes: int = BLOCK_BYTES
+) -> list[RawRecord | BadRow]:
+    blocks = blocks_of(data, cuts, block_bytes=block_bytes)
+    return [record for block in blocks for record in block.records]
 
 
 def rows(data: bytes) -> list[dict[str, Any]]:
@@ -101,10 +119,11 @@ def test_a_quote_that_is_never_closed_is_named_by_its_row() -> None:
         parsed(b'a,b\n1,2\n"3,4\n5,6\n')
 
 
+@pytest.mark.slow
 def test_a_row_without_end_is_refused_before_memory_is_full() -> None:
     header = read_header(b"a\n", final=True)
     assert header is not None
-    parser = CsvParser(header, Place(header.size, 1))
+    parser = CsvParser(header, RecordStart(header.size, 1))
     parser.feed(b'"')
     with pytest.raises(TooLarge, match="record 1"):
         for _ in range(2 * MAX_RECORD_BYTES // (1 << 20) + 1):
@@ -120,6 +139,24 @@ def test_a_header_that_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidRecords) as caught:
         read_header(data, final=True)
     assert caught.value.reason == "csv_header"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"," * 600 + b"\n",
+        ",".join(f"f{at}" for at in range(514)).encode() + b"\n",
+        b"a" * ((1 << 20) + 1),
+        b'"' + b"a\n" * (1 << 19) + b"a",
+    ],
+    ids=["commas", "names", "a line", "quotes"],
+)
+@pytest.mark.parametrize("final", [False, True])
+def test_a_header_has_at_most_512_columns_and_a_mib(data: bytes, final: bool) -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        read_header(data, final=final)
+    assert caught.value.reason == "csv_header"
+    assert "more than 512 columns" in caught.value.message or "1 MiB" in caught.value.message
 
 
 def test_a_header_is_waited_for_until_its_line_ends() -> None:
@@ -151,7 +188,7 @@ def test_numbers_are_plain_decimals(text: str, value: Any) -> None:
         '{"type": "object", "properties": {"n": {"type": "number", "minimum": -100,'
         ' "maximum": 100, "precision": 2}, "s": {"type": "string"}}}'
     )
-    found = typed(definition, {"n": text, "s": text, "unknown": text})
+    found = read_numbers(definition, {"n": text, "s": text, "unknown": text})
     assert found["s"] == found["unknown"] == text
     assert found["n"] == text if value is None else str(found["n"]) == str(value)
 
@@ -177,9 +214,7 @@ def test_any_table_is_read_as_the_standard_library_wrote_it_wherever_it_is_cut(
     names = [f"c{number}" for number in range(width)]
     writer.writerows([names, *table])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse_csv, "BLOCK_BYTES", block)
-        found = parsed(text.getvalue().encode(), cuts)
+    found = parsed(text.getvalue().encode(), cuts, block_bytes=block)
 
     expected = [
         RawRecord(row, None, dict(zip(names, values, strict=True)))
@@ -195,15 +230,13 @@ def test_parsing_can_begin_at_any_block(table: list[list[str]], data: st.DataObj
     names = [f"c{number}" for number in range(width)]
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([names, *table])
     whole = text.getvalue().encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse_csv, "BLOCK_BYTES", 8)
-        blocks = blocks_of(whole, list(range(0, len(whole), 10)))
-        if not blocks:
-            return
-        number = data.draw(st.integers(0, len(blocks) - 1))
-        header = read_header(whole, final=True)
-        assert header is not None
-        parser = CsvParser(header, blocks[number].place)
-        again = parser.feed(whole[blocks[number].place.offset :]) + parser.finish()
+    blocks = blocks_of(whole, list(range(0, len(whole), 10)), block_bytes=8)
+    if not blocks:
+        return
+    number = data.draw(st.integers(0, len(blocks) - 1))
+    header = read_header(whole, final=True)
+    assert header is not None
+    parser = CsvParser(header, blocks[number].start, block_bytes=8)
+    again = [*parser.feed(whole[blocks[number].start.offset :]), *parser.finish()]
     expected = [record for block in blocks[number:] for record in block.records]
     assert [record for block in again for record in block.records] == expected

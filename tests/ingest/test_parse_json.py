@@ -64,7 +64,6 @@ def test_every_row_of_a_wrong_shape_is_named() -> None:
         {"data": {}},
         {"schema": PATH, "data": []},
         {"schema": PATH, "data": None},
-        {"schema": PATH, "data": {}, "id": 1},
     ]
     with pytest.raises(InvalidRecords) as caught:
         parse_records(body(record(), *wrong))
@@ -94,3 +93,10 @@ def test_data_that_two_readers_would_read_differently_is_malformed(data: str) ->
 def test_any_body_is_records_or_refused(text: bytes) -> None:
     with suppress(BadInput):
         parse_records(text)
+
+
+def test_a_member_that_a_record_does_not_have_is_named_with_row_and_pointer() -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        parse_records(body(record(), {"schema": PATH, "data": {}, "a/b": 1, "id": 2}))
+    found = [(flaw.code, flaw.row, flaw.pointer) for flaw in caught.value.flaws]
+    assert found == [("unknown_member", 2, "/1/a~1b"), ("unknown_member", 2, "/1/id")]

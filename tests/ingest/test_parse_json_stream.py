@@ -12,31 +12,45 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import Malformed, TooLarge
-from encrypted_records.ingest import parse_json_stream
-from encrypted_records.ingest.blocks import MAX_RECORD_BYTES, BadRow, Block, Parser, RawRecord
-from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser, layout_of
+from encrypted_records.ingest.blocks import (
+    MAX_RECORD_BYTES,
+    BadRow,
+    Parser,
+    RawRecord,
+    RecordBlock,
+    Table,
+)
+from encrypted_records.ingest.parse_json_stream import (
+    BLOCK_BYTES,
+    ArrayParser,
+    LinesParser,
+    layout_of,
+)
 
 S = "/api/schemas/x/"
 
 
-def parser_of(data: bytes, *, schema_named: bool = False) -> tuple[Parser, int]:
+def parser_of(
+    data: bytes, *, schema_named: bool = False, block_bytes: int = BLOCK_BYTES
+) -> tuple[Parser, int]:
     found = layout_of(data)
     assert found is not None
-    layout, place = found
+    layout, start = found
     kind = ArrayParser if layout == "array" else LinesParser
-    return kind(place, schema_named=schema_named), place.offset
+    parser = kind(start, schema_named=schema_named, block_bytes=block_bytes)
+    return parser, start.offset
 
 
 def blocks_of(
-    data: bytes, cuts: list[int] | None = None, *, schema_named: bool = False
-) -> list[Block]:
-    parser, begin = parser_of(data, schema_named=schema_named)
+    data: bytes, cuts: list[int] | None = None, **options: Any
+) -> list[RecordBlock | Table]:
+    parser, begin = parser_of(data, **options)
     rest = data[begin:]
     places = sorted({0, len(rest), *(cut % (len(rest) + 1) for cut in cuts or [])})
-    blocks: list[Block] = []
+    blocks: list[RecordBlock | Table] = []
     for start, end in itertools.pairwise(places):
         blocks += parser.feed(rest[start:end])
-    return blocks + parser.finish()
+    return [*blocks, *parser.finish()]
 
 
 def parsed(data: bytes | str, **options: Any) -> list[RawRecord | BadRow]:
@@ -128,7 +142,7 @@ def test_a_bad_record_is_named_and_the_ones_around_it_are_read(record: str) -> N
     for text in (f"[{GOOD},{record},{GOOD}]", f"{GOOD}\n{record}\n{GOOD}"):
         first, second, third = parsed(text)
         assert isinstance(second, BadRow)
-        assert second.flaw.row == 2
+        assert second.error.row == 2
         assert (first, third) == (RawRecord(1, "s", {}), RawRecord(3, "s", {}))
 
 
@@ -179,7 +193,7 @@ def written(items: list[Any], indent: int | None = None) -> list[str]:
     """Each record as JSON, with decimals as numbers."""
 
     def texts(item: Any) -> str:
-        numbers = {f"\u2603{place}": value for place, value in enumerate(item["data"].values())}
+        numbers = {f"\u2603{start}": value for start, value in enumerate(item["data"].values())}
         data = dict(zip(item["data"], numbers, strict=True))
         text = json.dumps(item | {"data": data}, indent=indent, ensure_ascii=False)
         for mark, value in numbers.items():
@@ -206,10 +220,7 @@ def test_any_records_are_read_as_they_were_written_wherever_they_are_cut(
     else:
         text = f"[{', '.join(written(items, indent))}]"
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse_json_stream, "BLOCK_BYTES", block)
-        found = parsed(text, cuts=cuts)
-
+    found = parsed(text, cuts=cuts, block_bytes=block)
     assert found == [RawRecord(row, S, item["data"]) for row, item in enumerate(items, 1)]
 
 
@@ -217,17 +228,15 @@ def test_any_records_are_read_as_they_were_written_wherever_they_are_cut(
 def test_parsing_can_begin_at_any_block(items: list[Any], lines: bool, data: st.DataObject) -> None:
     texts = written(items)
     whole = ("\n".join(texts) if lines else f"[{','.join(texts)}]").encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse_json_stream, "BLOCK_BYTES", 16)
-        blocks = blocks_of(whole, list(range(0, len(whole), 20)))
-        chosen = data.draw(st.sampled_from(blocks))
-        kind = LinesParser if lines else ArrayParser
-        parser = kind(chosen.place, schema_named=False)
-        again = parser.feed(whole[chosen.place.offset :]) + parser.finish()
+    blocks = blocks_of(whole, list(range(0, len(whole), 20)), block_bytes=16)
+    chosen = data.draw(st.sampled_from(blocks))
+    kind = LinesParser if lines else ArrayParser
+    parser = kind(chosen.start, schema_named=False, block_bytes=16)
+    again = parser.feed(whole[chosen.start.offset :]) + parser.finish()
     expected = [
         record
         for block in blocks
-        if block.place.row >= chosen.place.row
+        if block.start.row >= chosen.start.row
         for record in block.records
     ]
     assert [record for block in again for record in block.records] == expected

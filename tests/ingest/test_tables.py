@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from unittest import mock
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import Malformed
-from encrypted_records.ingest import check, parse_csv
-from encrypted_records.ingest.blocks import Block, Place, Table
-from encrypted_records.ingest.check import Checker, Findings, Schemas
+from encrypted_records.ingest import check
+from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
+from encrypted_records.ingest.check import STANDARD, Checker, ChunkLimits, Findings, SchemaLookup
 from encrypted_records.ingest.parse_csv import CsvParser, Header
 from encrypted_records.ingest.tables import Columns
+from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import ID_BYTES
 
@@ -58,42 +59,49 @@ def files(draw: st.DrawFn) -> tuple[Header, bytes]:
     return Header(tuple(names), None, 0), text.encode()
 
 
-def parsed(header: Header, rows: bytes, piece: int) -> list[Block | Table]:
-    blocks: list[Block | Table] = []
-    with mock.patch.object(parse_csv, "BLOCK_BYTES", piece):
-        parser = CsvParser(header, Place(0, 1))
-        for at in range(0, len(rows), piece):
-            blocks += parser.feed(rows[at : at + piece])
-        return [*blocks, *parser.finish()]
+def parsed(
+    header: Header, rows: bytes, piece: int, *, by_column: bool = True
+) -> list[RecordBlock | Table]:
+    blocks: list[RecordBlock | Table] = []
+    parser = CsvParser(header, RecordStart(0, 1), block_bytes=piece, by_column=by_column)
+    for at in range(0, len(rows), piece):
+        blocks += parser.feed(rows[at : at + piece])
+    return [*blocks, *parser.finish()]
 
 
-def by_row(header: Header, rows: bytes, piece: int) -> list[Block | Table]:
-    with mock.patch.object(CsvParser, "_table", return_value=None):
-        return parsed(header, rows, piece)
+def by_row(header: Header, rows: bytes, piece: int) -> list[RecordBlock | Table]:
+    return parsed(header, rows, piece, by_column=False)
 
 
-def schemas() -> Schemas:
-    return Schemas(lambda _: DEFINITION, named=SCHEMA)
+def schemas() -> SchemaLookup:
+    return SchemaLookup(lambda _: DEFINITION, named=SCHEMA)
 
 
-def findings(blocks: list[Block | Table]) -> Findings:
-    checker = Checker(schemas(), text=True)
+def findings(blocks: list[RecordBlock | Table], limits: ChunkLimits = STANDARD) -> Findings:
+    checker = Checker(schemas(), text=True, limits=limits)
     checker.take(blocks)
     return checker.finish()
 
 
-def gathered(blocks: list[Block | Table], first: int, last: int) -> tuple[int, object]:
+def gathered(blocks: list[RecordBlock | Table], first: int, last: int) -> tuple[int, object]:
     """What is stored of the rows ``first`` to ``last``."""
     parts = [block.part(first, last) for block in blocks]
     found = check.gather(schemas(), parts, text=True).get(SCHEMA, Columns(DEFINITION))
     return found.count, found.values
 
 
-def check_both_ways(header: Header, rows: bytes, piece: int, first: int, last: int) -> None:
+def check_both_ways(
+    header: Header,
+    rows: bytes,
+    piece: int,
+    first: int,
+    last: int,
+    limits: ChunkLimits = STANDARD,
+) -> None:
     one_by_one, blocks = by_row(header, rows, piece), parsed(header, rows, piece)
-    assert [one.place for one in blocks] == [one.place for one in one_by_one]
+    assert [one.start for one in blocks] == [one.start for one in one_by_one]
     assert [one.records for one in blocks] == [one.records for one in one_by_one]
-    assert findings(blocks) == findings(one_by_one)
+    assert findings(blocks, limits) == findings(one_by_one, limits)
     assert gathered(blocks, first, last) == gathered(one_by_one, first, last)
 
 
@@ -107,9 +115,21 @@ def test_any_cell_in_any_column_is_taken_or_refused_alike(name: str, cell: str) 
     check_both_ways(header, text.encode(), 1000, 1, 3)
 
 
-@given(files(), st.integers(1, 200), st.integers(1, 9), st.integers(6, 40), st.data())
+@given(
+    files(),
+    st.integers(1, 200),
+    st.integers(1, 9),
+    st.integers(6, 40),
+    st.integers(120, 900),
+    st.data(),
+)
 def test_both_ways_find_and_store_the_same(
-    file: tuple[Header, bytes], piece: int, most: int, cells: int, data: st.DataObject
+    file: tuple[Header, bytes],
+    piece: int,
+    most: int,
+    cells: int,
+    padded: int,
+    data: st.DataObject,
 ) -> None:
     try:
         rows = sum(block.count for block in by_row(*file, piece))
@@ -119,11 +139,24 @@ def test_both_ways_find_and_store_the_same(
         return
     begin = data.draw(st.integers(1, rows + 1))
     end = data.draw(st.integers(begin, rows + 1))
-    with (
-        mock.patch.object(check, "CHUNK_RECORDS", most),
-        mock.patch.object(check, "CHUNK_CELLS", cells),
-    ):
-        check_both_ways(*file, piece, begin, end)
+    limits = ChunkLimits(records=most, cells=cells, padded=padded)
+    check_both_ways(*file, piece, begin, end, limits)
+
+
+def test_a_chunk_of_padded_fields_stays_below_what_the_api_takes() -> None:
+    """A record of a few bytes may have a hundred times as many sealed."""
+    fields = {f"f{at}": {"type": "string", "maxLength": 256} for at in range(512)}
+    wide = parse_definition(json.dumps({"type": "object", "properties": fields}))
+    assert padded_width(wide) == 512 * 1088
+    lookup = SchemaLookup(lambda _: wide, named=SCHEMA)
+    header = Header(tuple(fields), None, 0)
+    rows = (",".join("x" * 512) + "\n").encode() * 100
+    for blocks in (parsed(header, rows, 1 << 20), by_row(header, rows, 1 << 20)):
+        checker = Checker(lookup, text=True)
+        checker.take(blocks)
+        chunks = checker.finish().chunks
+        assert [one.last - one.first + 1 for one in chunks] == [30, 30, 30, 10]
+    assert 30 * 512 * (1088 + 100) < 64 << 20
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

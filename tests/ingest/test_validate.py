@@ -110,3 +110,10 @@ def test_what_the_fields_accept_is_accepted_whole(text: str, data: st.DataObject
         for value, field in ((kept[name], fields[name]) for name in kept)
     )
     assert not in_bounds or (again, flaws) == (kept, [])
+
+
+def test_of_a_record_with_many_flaws_a_thousand_are_told() -> None:
+    sent = GOOD | {f"unknown {at}": 1 for at in range(5000)}
+    data, flaws = validate(DEFINITION, sent, row=1, pointer="")
+    assert data == GOOD
+    assert len(flaws) == 1000

@@ -193,6 +193,20 @@ FIELDS: list[tuple[str, str, list[tuple[str, str]]]] = [
         string(', "minLength": 2, "maxLength": 1'),
         flaw("bounds", "minLength"),
     ),
+    ("padded to nothing", string(', "padTo": 0'), flaw("keyword", "padTo")),
+    ("padded too far", string(', "padTo": 65537'), flaw("keyword", "padTo")),
+    ("padded to half a byte", string(', "padTo": 1.5'), flaw("keyword", "padTo")),
+    ("padding as text", string(', "padTo": "9"'), flaw("keyword", "padTo")),
+    (
+        "padding of a number",
+        integer("0", "1", ', "padTo": 9'),
+        flaw("unsupported_keyword", "padTo"),
+    ),
+    (
+        "a value longer than a record may be padded to",
+        string(f', "enum": ["{"x" * 614_401}"]'),
+        [("too_wide", "/schema/properties")],
+    ),
     ("no pattern", string(', "pattern": "("'), flaw("keyword", "pattern")),
     ("a pattern of null", string(', "pattern": null'), flaw("keyword", "pattern")),
     ("a pattern in a list", string(', "pattern": ["a"]'), flaw("keyword", "pattern")),
@@ -209,7 +223,24 @@ FIELDS: list[tuple[str, str, list[tuple[str, str]]]] = [
         flaw("keyword", "const"),
     ),
     ("a reference", string(', "$ref": "#/x"'), flaw("unsupported_keyword", "$ref")),
+    ("decimals of a string", string(', "precision": 2'), flaw("unsupported_keyword", "precision")),
+    (
+        "a field that is required by itself, as in draft 3",
+        string(', "required": true'),
+        flaw("unsupported_keyword", "required"),
+    ),
 ]
+
+
+def test_the_padding_of_all_fields_together_has_a_limit() -> None:
+    def padded(count: int, to: int) -> str:
+        fields = {f"f{at}": {"type": "string", "padTo": to} for at in range(count)}
+        return json.dumps({"type": "object", "properties": fields})
+
+    assert parse_definition(padded(512, 1200)).fields["f0"].pad_to == 1200
+    assert flaws_of(padded(10, 61_441)) == [("too_wide", "/schema/properties")]
+    every = {f"f{at}": {"type": "string", "maxLength": 256} for at in range(512)}
+    assert parse_definition(json.dumps({"type": "object", "properties": every}))
 
 
 def cases(table: list[tuple[str, str, list[tuple[str, str]]]]) -> list[Any]:
@@ -300,7 +331,7 @@ def test_a_taxi_like_definition_is_taken_exactly() -> None:
     assert (fare.minimum, fare.lowest, fare.highest) == (Decimal("-0.1"), -1, 10000)
     assert definition.fields["lon"].numbers.precision == 6
     assert definition.fields["tip"].numbers.lowest == -(2**53) - 1
-    assert definition.fields["flag"].allowed == {"Y", "N"}
+    assert definition.fields["flag"].allowed == frozenset({"Y", "N"})
     assert definition.required == {"pickup", "fare"}
 
 
@@ -344,15 +375,16 @@ def test_enum_and_const_leave_what_both_allow(more: str, allowed: set[str] | Non
     assert parsed(string(more)).allowed == allowed
 
 
-def test_the_order_of_fields_and_annotations_do_not_change_the_digest() -> None:
+def test_annotations_do_not_change_the_digest_and_the_order_of_fields_does() -> None:
     one = '{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}'
     other = (
-        '{"title": "t", "properties": {"b": {"type": "string", "description": "d"},'
-        ' "a": {"type": "string"}}, "type": "object"}'
+        '{"title": "t", "properties": {"a": {"type": "string", "description": "d"},'
+        ' "b": {"type": "string"}}, "type": "object"}'
     )
-    assert parse_definition(one).digest == parse_definition(other).digest
-    assert parse_definition(one).spec("a") is not None
-    assert parse_definition(one).spec("c") is None
+    turned = '{"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string"}}}'
+    digests = [parse_definition(text).digest for text in (one, other, turned)]
+    assert digests[0] == digests[1] != digests[2]
+    assert [parse_definition(one).spec(name) is None for name in "abc"] == [False, False, True]
 
 
 @pytest.mark.parametrize(

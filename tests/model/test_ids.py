@@ -57,6 +57,10 @@ def test_a_reference_names_its_collection() -> None:
     assert ids.from_reference(path, "schemas", pointer="/schema") == SOME
 
 
+def test_a_bare_identifier_is_a_reference() -> None:
+    assert ids.from_reference(ids.to_text(SOME), "schemas", pointer="/schema") == SOME
+
+
 def test_an_absolute_url_of_our_own_host_is_a_reference() -> None:
     url = "http://127.0.0.1:8080" + ids.reference("schemas", SOME)
     own = ("https://other.example", "http://127.0.0.1:8080")
@@ -77,7 +81,7 @@ PATH = ids.reference("schemas", SOME)
         None,
         1,
         "",
-        ids.to_text(SOME),
+        ids.to_text(SOME)[:-1],
         PATH[:-1],
         PATH + "/",
         PATH + "\n",

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidQuery
-from encrypted_records.model import conditions as c
+from encrypted_records.model import condition_parser as c
 from encrypted_records.model import predicates as p
-from encrypted_records.model import questions as q
+from encrypted_records.model import queries as q
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 
@@ -201,7 +201,12 @@ def test_every_member_of_a_search_is_read() -> None:
     }
     age, city = p.NumberIn("age", frozenset({1})), p.TextIn("city", frozenset({"x"}))
     expected = q.Query(
-        p.And((age, city)), (q.Order("age", descending=True),), ("a/b", "age"), 0, "abc", count=True
+        p.And((age, city)),
+        (q.SortKey("age", descending=True),),
+        ("a/b", "age"),
+        0,
+        "abc",
+        count=True,
     )
     assert q.parse_query(body, DEFINITION) == expected
 
@@ -238,6 +243,18 @@ def test_256_comparisons_are_taken_and_no_more() -> None:
     assert flaw_of(body) == ("too_many", "/filters/0")
 
 
+def test_4096_values_of_all_comparisons_are_taken_and_no_more() -> None:
+    many = {"field": "age", "op": "in", "value": [1] * 1000}
+    one = {"field": "age", "op": "eq", "value": 1}
+    assert c.MAX_VALUES == 4096
+    q.parse_query({"where": {"or": [many] * 4 + [one] * 96}}, DEFINITION)
+    found = {"or": [many] * 4 + [one] * 97}
+    assert flaw_of({"where": found}) == ("too_many_values", "/where/or/100/value")
+    # They are counted before any of them is looked at.
+    wrong = {"field": "age", "op": "in", "value": ["no number"] * 1000}
+    assert flaw_of({"where": {"or": [many] * 4 + [wrong]}})[0] == "too_many_values"
+
+
 def test_1000_values_are_taken_and_no_more() -> None:
     q.parse_query({"where": {"field": "age", "op": "in", "value": [1] * 1000}}, DEFINITION)
     found = {"field": "age", "op": "in", "value": [1] * 1001}
@@ -264,9 +281,9 @@ def test_ranges_near_very_large_bounds_are_exact() -> None:
     ("asked", "expected"),
     [
         ([], ()),
-        (["age", "-city"], (q.Order("age"), q.Order("city", descending=True))),
-        ([{"field": "a/b"}], (q.Order("a/b"),)),
-        ([{"field": "age", "descending": True}], (q.Order("age", descending=True),)),
+        (["age", "-city"], (q.SortKey("age"), q.SortKey("city", descending=True))),
+        ([{"field": "a/b"}], (q.SortKey("a/b"),)),
+        ([{"field": "age", "descending": True}], (q.SortKey("age", descending=True),)),
     ],
 )
 def test_an_order_names_fields_and_which_of_them_descend(asked: Any, expected: Any) -> None:

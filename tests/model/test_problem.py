@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
-from encrypted_records.model import problem
+from encrypted_records.http import problem
 
 
 def classes(root: type[ErsError] = ErsError) -> list[type[ErsError]]:
@@ -20,6 +20,10 @@ def classes(root: type[ErsError] = ErsError) -> list[type[ErsError]]:
 
 OURS = [kind for kind in classes() if kind.__module__ == errors.__name__]
 FLAWS = (Flaw("minimum", "below the minimum", "/0/data/a~1b", 1, "a/b"), Flaw("type", "a string"))
+
+
+def test_no_two_errors_have_the_same_code() -> None:
+    assert list(errors.BY_CODE.values()) == OURS
 
 
 def returned(error: ErsError, **more: Any) -> ErsError:
@@ -39,7 +43,9 @@ def test_an_error_comes_back_with_everything_it_said(kind: type[ErsError]) -> No
 
 
 #: Failures of the other side's own become ApiFailed: they are not this side's to name.
-OWN_FAILURES = {errors.ErsError, errors.Startup, errors.Unavailable, errors.ApiFailed}
+OWN_FAILURES: set[type[ErsError]] = {
+    *(errors.ErsError, errors.Startup, errors.Unavailable, errors.ApiFailed)
+}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,11 @@ def test_an_error_comes_back_as_its_class_or_one_that_is_answered_alike(
     assert problem.of_error(found) == problem.of_error(kind("what happened"))
 
 
-@pytest.mark.parametrize("kind", sorted(OWN_FAILURES, key=lambda kind: kind.__name__))
+def _by_name(kinds: set[type[ErsError]]) -> list[type[ErsError]]:
+    return sorted(kinds, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", _by_name(OWN_FAILURES))
 def test_a_failure_of_the_other_side_comes_back_as_one_of_the_api(kind: type[ErsError]) -> None:
     found = returned(kind("what happened"))
     assert type(found) is errors.ApiFailed

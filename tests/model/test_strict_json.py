@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.errors import Malformed
+from encrypted_records.errors import Malformed, TooLarge
 from encrypted_records.model import strict_json
 
 
@@ -107,3 +107,49 @@ def test_what_json_writes_is_read_back(value: Any) -> None:
 def test_any_input_is_read_or_malformed(text: str | bytes) -> None:
     with contextlib.suppress(Malformed):
         strict_json.loads(text)
+
+
+def values_in(value: Any) -> int:
+    """How many values a value is made of, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(values_in, value.values()))
+    return 1 + sum(map(values_in, value)) if isinstance(value, list) else 1
+
+
+texts = st.text('{}[]",:\\aé', max_size=9)
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=30,
+)
+
+
+@given(documents, st.booleans())
+def test_no_more_values_are_taken_than_are_allowed(value: Any, escaped: bool) -> None:
+    text = json.dumps(value, ensure_ascii=escaped).encode()
+    count = values_in(value)
+    with pytest.raises(TooLarge):
+        strict_json.refuse_many(text, count - 1)
+    # Of an array or object, its beginning and each comma are counted: no value is left out, and
+    # none but an empty array or object is counted twice.
+    strict_json.refuse_many(text, 2 * count + 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" + b"[]," * 1000,
+        b'["\\"[",' + b"{}," * 1000,
+        b'["\\\\",' + b"1," * 1000,
+        b'{"a":' * 1000,
+        b"[" + b'"",' * 1000,
+    ],
+    ids=repr,
+)
+def test_what_comes_before_a_mistake_is_counted(text: bytes) -> None:
+    with pytest.raises(TooLarge):
+        strict_json.refuse_many(text + b"oops", 500)
+
+
+def test_what_is_in_a_text_is_no_value() -> None:
+    strict_json.refuse_many(json.dumps(['[{,\\"' * 100_000]).encode(), 10)

@@ -22,15 +22,9 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidDefinition
 from encrypted_records.model import strict_json
-from encrypted_records.model.definition import (
-    MAX_STRING_BYTES,
-    FieldSpec,
-    NumberRules,
-    ValueRefused,
-    as_decimal,
-    canonical,
-)
+from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec, canonical
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.rules import NumberRules, ValueRefused, as_decimal
 from tests.index.strategies import accepted, bounds, definition_texts
 from tests.reference import definitions as plain
 
@@ -160,6 +154,7 @@ def test_rounding_is_that_of_the_decimal_module_in_a_roomy_context(data: st.Data
             continue
         sent = data.draw(accepted(plain.load(definition_text).fields[name]))
         kept = spec.accept(sent)
+        assert isinstance(kept, Decimal)
         unit = Decimal(1).scaleb(-spec.numbers.precision)
         with localcontext(Context(prec=500)):
             assert kept == sent.quantize(unit, ROUND_HALF_EVEN)
@@ -207,6 +202,11 @@ def test_a_number_has_one_canonical_spelling(value: Decimal) -> None:
     assert canonical(value.normalize(Context(prec=999))) == text
 
 
+def _with_bounds(keywords: dict[str, object]) -> dict[str, object]:
+    precision = {"precision": 1} if keywords["type"] == "number" else {}
+    return keywords | {"minimum": -3, "maximum": 3} | precision
+
+
 KEYWORDS = st.fixed_dictionaries(
     {"type": st.sampled_from(["integer", "number"])},
     optional={
@@ -216,11 +216,7 @@ KEYWORDS = st.fixed_dictionaries(
         "enum": st.lists(st.integers(-3, 3), min_size=1, max_size=3),
         "const": st.integers(-3, 3),
     },
-).map(lambda found: found | {"minimum": -3, "maximum": 3} | _precision(found["type"]))
-
-
-def _precision(kind: str) -> dict[str, int]:
-    return {"precision": 1} if kind == "number" else {}
+).map(_with_bounds)
 
 
 TEXT_KEYWORDS = st.fixed_dictionaries(
@@ -233,7 +229,7 @@ TEXT_KEYWORDS = st.fixed_dictionaries(
         "const": st.text("ab", max_size=3),
     },
 )
-SENT = st.one_of(
+SENT: st.SearchStrategy[object] = st.one_of(
     st.integers(-5, 5),
     st.decimals(-4, 4, places=2),
     st.text("abc", max_size=5),

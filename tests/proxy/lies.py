@@ -15,8 +15,11 @@ from encrypted_records.model.records import (
     LogEntry,
     ManifestDelta,
     Page,
+    PageDigests,
     Receipt,
+    RowDigests,
     SealedRow,
+    SegmentHeader,
     StoredRow,
 )
 from tests.support.front import Asked, Lie, Reply
@@ -96,7 +99,7 @@ def entries(change: Callable[[list[LogEntry]], list[LogEntry]]) -> Edit:
 
 def _spoilt_commit(entry: LogEntry, **parts: Callable[[bytes], bytes]) -> LogEntry:
     commit = entry.commit
-    found = {"body": commit.body, "mac": commit.mac}
+    found = {"body": commit.body, "mac": commit.mac, "signature": commit.signature}
     found |= {name: change(found[name]) for name, change in parts.items()}
     return LogEntry(entry.version, Commit(**found))
 
@@ -126,6 +129,26 @@ def _behind(items: Items) -> Items:
         ManifestDelta,
         lambda delta: msgspec.structs.replace(delta, version=max(0, delta.version - 1), entries=[]),
     )(items)
+
+
+def _headers(change: Callable[[list[SegmentHeader]], list[SegmentHeader]]) -> Edit:
+    return each(
+        ManifestDelta, lambda delta: msgspec.structs.replace(delta, headers=change(delta.headers))
+    )
+
+
+def _each_header(**members: Callable[[SegmentHeader], Any]) -> Edit:
+    def changed(one: SegmentHeader) -> SegmentHeader:
+        return msgspec.structs.replace(
+            one, **{name: change(one) for name, change in members.items()}
+        )
+
+    return _headers(lambda found: [changed(one) for one in found])
+
+
+def _under_other_names(found: list[SegmentHeader]) -> list[SegmentHeader]:
+    moved = found[1:] + found[:1]
+    return [SegmentHeader(a.segment, b.salt, b.data) for a, b in zip(found, moved, strict=True)]
 
 
 LOG = ("manifest", "rows", "pages")
@@ -206,6 +229,10 @@ LIES: dict[str, Lie] = {
     "a page cut short": on(
         ("pages",), each(Page, lambda p: Page(p.segment, p.number, p.data[:-1]))
     ),
+    "no headers": on(LOG, _headers(lambda found: [])),
+    "headers of other segments": on(LOG, _headers(_under_other_names)),
+    "headers with other bytes": on(LOG, _each_header(data=lambda one: flipped(one.data, 20))),
+    "headers under other salts": on(LOG, _each_header(salt=lambda one: flipped(one.salt, 0))),
     "an answer cut short": cut(EVERY, lambda body: body[:-1]),
     "half an answer": cut(EVERY, lambda body: body[: len(body) // 2]),
     "an empty answer": cut(EVERY, lambda _: b""),
@@ -231,14 +258,46 @@ def _record(change: Callable[[dict[str, Any]], None]) -> Lie:
     return lie
 
 
+def _rename(record: dict[str, Any]) -> None:
+    identifier = record["id"]
+    record["id"] = identifier[:-1] + ("2" if identifier[-1] != "2" else "3")
+
+
 def _flip_text(record: dict[str, Any]) -> None:
     name = next(iter(record["fields"]))
     sealed = record["fields"][name]
     record["fields"][name] = sealed[:-4] + ("AAAA" if sealed[-4:] != "AAAA" else "BAAA")
 
 
+def _told(**members: Callable[[RowDigests], Any]) -> Lie:
+    def changed(one: RowDigests) -> RowDigests:
+        return msgspec.structs.replace(
+            one, **{name: change(one) for name, change in members.items()}
+        )
+
+    return on(("digests",), each(RowDigests, changed))
+
+
+#: Of what proves a row.
+LIES_ABOUT_DIGESTS: dict[str, Lie] = {
+    "another salt": _told(salt=lambda one: flipped(one.salt, 0)),
+    "another group": _told(group=lambda one: flipped(one.group, 0)),
+    "another place": _told(first=lambda one: one.first + 64),
+    "a place before all others": _told(first=lambda one: 1),
+    "a row's digest altered": _told(rows=lambda one: flipped(one.rows, 0)),
+    "the rows' digests cut short": _told(rows=lambda one: one.rows[:31]),
+    "a run's digest altered": _told(runs=lambda one: flipped(one.runs, 0)),
+    "a run more": _told(runs=lambda one: one.runs * 2),
+    "nothing": _told(rows=lambda one: b"", runs=lambda one: b""),
+    "no answer": on(("digests",), lambda items: []),
+    "two answers": on(("digests",), lambda items: items * 2),
+    "an answer of another kind": on(("digests",), lambda items: [PageDigests(bytes(16), b"")]),
+    "an answer cut short": cut(("digests",), lambda body: body[:-1]),
+}
+
+
 LIES_ABOUT_ONE: dict[str, Lie] = {
-    "another id": _record(lambda r: r.update(id=r["id"][:-1] + "2")),
+    "another id": _record(_rename),
     "another version": _record(lambda r: r.update(version=r["version"] + 1)),
     "another place": _record(lambda r: r.update(ordinal=r["ordinal"] + 1)),
     "another group": _record(lambda r: r.update(group="00" * 16)),

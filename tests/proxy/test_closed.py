@@ -18,7 +18,7 @@ DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 def again(store: Store, service: Service) -> Store:
     """The same account and schema on a service that was started again."""
-    return Store(service, store.account, store.schema)
+    return Store(service, store.account, store.schema, store.device)
 
 
 def test_an_api_set_back_to_an_older_state_is_refused_and_not_answered_shorter(
@@ -107,7 +107,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a row is gone": (drop_first("record_row"), "api_failed"),
     "a page is gone": (drop_first("index_page"), "api_failed"),
     "a row is altered": (flip("record_row", "sealed"), "does_not_open"),
-    "a page is altered": (flip("index_page", "data"), "does_not_open"),
+    "a page is altered": (flip("index_page", "data"), "altered"),
     "a MAC is altered": (flip("commit_log", "mac"), "log_broken"),
     "a commit is altered": (flip("commit_log", "body"), "log_broken"),
     "the last commit is gone": (drop_last_commit, "log_broken"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidDefinition, Malformed
-from encrypted_records.proxy.routes.web.editor import Draft, draft_of
+from encrypted_records.proxy.pages.schema_form import Draft, draft_of
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -40,8 +40,9 @@ def form_of(draft: Draft) -> dict[str, str]:
             f"precision-{number}": row.precision,
             f"more-{number}": row.more_json,
         }
-        if row.required:
-            form[f"required-{number}"] = "yes"
+        for name in ("required", "unique"):
+            if getattr(row, name):
+                form[f"{name}-{number}"] = "yes"
     return form
 
 
@@ -105,3 +106,48 @@ def test_json_that_no_table_can_show_is_refused_by_name() -> None:
         draft_of(form | {"json": '{"type": "object"}'})
     with pytest.raises(InvalidDefinition):
         draft_of(form | {"json": '{"properties": {"a": 1}}'})
+
+
+FORMATS: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "born": {"type": "string", "format": "date", "title": "Born"},
+        "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+        "device": {"type": "string", "format": "uuid"},
+        "email": {"type": "string", "padTo": 60},
+        "site": {"type": "string"},
+    },
+    "unique": [["email"], ["device", "site"]],
+}
+
+
+def test_formats_are_types_of_the_table_and_unique_fields_are_marked_in_it() -> None:
+    draft = shown(FORMATS)
+    assert [row.type for row in draft.rows] == ["date", "boolean", "uuid", "string", "string"]
+    assert [row.unique for row in draft.rows] == [False, False, False, True, False]
+    assert draft.rest == {"unique": [["device", "site"]]}
+    assert draft_of(form_of(draft)).definition() == FORMATS
+
+
+def test_a_format_and_a_mark_that_are_chosen_in_the_table_are_in_the_definition() -> None:
+    form = form_of(shown(DEFINITION)) | {"type-0": "date", "unique-1": "yes"}
+    definition = draft_of(form).definition()
+    assert definition["formats"] == "enforced"
+    assert definition["properties"]["name"] == {
+        "type": "string",
+        "format": "date",
+        "title": "Name",
+    }
+    assert definition["unique"] == [["age"]]
+    plain = draft_of(form_of(shown(FORMATS)) | dict.fromkeys(("type-0", "type-2"), "string"))
+    plain.rows[1].type = "integer"
+    plain.rows[1].minimum, plain.rows[1].maximum = "0", "1"
+    assert "formats" not in plain.definition()
+
+
+def test_a_format_that_is_not_enforced_stays_a_remark() -> None:
+    plain = {key: value for key, value in FORMATS.items() if key != "formats"}
+    draft = shown(plain)
+    assert draft.rows[0].type == "string"
+    assert draft_of(form_of(draft)).definition() == plain

@@ -6,14 +6,14 @@ import http.client
 
 import pytest
 
-from encrypted_records.proxy.guard import OwnNames
-from tests.support.service import Service, call
+from encrypted_records.proxy.http.guard import OwnNames
+from tests.support.service import ANSWER_SECONDS, Service, call
 
 
 def ask(service: Service, host: str, **headers: str) -> tuple[int, bytes]:
     """A request whose Host header is chosen freely."""
     address = service.proxy_url.removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=ANSWER_SECONDS)
     try:
         connection.putrequest("GET", "/api/status/", skip_host=True)
         connection.putheader("Host", host)
@@ -66,3 +66,112 @@ def test_an_allowed_name_goes_for_any_port(host: str) -> None:
     assert names.includes(host)
     assert names.includes_origin(f"https://{host}")
     assert not names.includes("other.example")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1:8080:anything", "127.0.0.1:8080@evil.example", "127.0.0.1:8080/x"),
+        *("127.0.0.1", "127.0.0.1:", "127.0.0.1:81", "127.0.0.1:8080 ", " 127.0.0.1:8080"),
+        *("proxy.example:evil", "proxy.example:443:1", "user@proxy.example", "x.proxy.example"),
+        *("proxy.example.", "proxy.example:123456", "[::1]", "::1:8080", "[::1]:8080:1", ""),
+        *("127.0.0.1:8080\n", "front.example", "front.example:443"),
+    ],
+)
+def test_a_host_names_this_proxy_as_a_whole_or_not_at_all(host: str) -> None:
+    names = OwnNames("127.0.0.1", 8080, ["proxy.example", "front.example:8443"])
+    assert not names.includes(host)
+    assert not names.includes_origin(f"http://{host}")
+
+
+def test_the_proxy_goes_by_its_addresses_and_the_names_it_was_given() -> None:
+    names = OwnNames("::", 8080, ["proxy.example", "front.example:8443"])
+    for host in ("127.0.0.1:8080", "LOCALHOST:8080", "[::1]:8080", "[::]:8080"):
+        assert names.includes(host)
+    assert names.includes("front.example:8443")
+    assert OwnNames("127.0.0.1", 80).includes("localhost")
+    assert not OwnNames("127.0.0.1", 80).includes("localhost:81")
+
+
+@pytest.mark.parametrize(
+    ("origin", "scheme", "host", "right"),
+    [
+        ("http://127.0.0.1:8080", "http", "127.0.0.1:8080", True),
+        ("HTTP://LocalHost:8080", "http", "localhost:8080", True),
+        # Another name of this proxy is another origin.
+        ("http://localhost:8080", "http", "127.0.0.1:8080", False),
+        ("https://127.0.0.1:8080", "http", "127.0.0.1:8080", False),
+        ("http://127.0.0.1:8081", "http", "127.0.0.1:8080", False),
+        # Behind a front server: its name, by https.
+        ("https://proxy.example", "http", "proxy.example", True),
+        ("https://proxy.example", "http", "127.0.0.1:8080", True),
+        ("https://proxy.example:8443", "http", "proxy.example:8443", True),
+        ("https://front.example:8443", "http", "127.0.0.1:8080", True),
+        ("https://proxy.example:9000", "http", "proxy.example", False),
+        ("https://front.example", "http", "front.example:8443", False),
+        ("http://proxy.example", "http", "127.0.0.1:8080", False),
+        ("http://proxy.example", "https", "proxy.example", False),
+        ("https://evil.example", "http", "proxy.example", False),
+        ("https://proxy.example.evil.example", "http", "proxy.example", False),
+        ("https://evil.example/https://proxy.example", "http", "proxy.example", False),
+        ("null", "http", "proxy.example", False),
+        ("", "http", "proxy.example", False),
+    ],
+)
+def test_a_change_is_taken_from_a_page_of_the_very_same_address(
+    origin: str, scheme: str, host: str, right: bool
+) -> None:
+    names = OwnNames("127.0.0.1", 8080, ["Proxy.example", "front.example:8443"])
+    assert names.is_of_page(origin, scheme, host) is right
+
+
+#: What browsers say of a link that is followed in a tab.
+LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site", "anything"])
+def test_a_link_from_elsewhere_opens_a_page_and_nothing_else(service: Service, site: str) -> None:
+    login, status = f"{service.proxy_url}/login/", f"{service.proxy_url}/api/status/"
+    came = {"Sec-Fetch-Site": site}
+    assert call("GET", login, headers=came | LINK).status == 200
+    for method, url, more in (
+        ("POST", login, LINK),
+        ("HEAD", login, LINK),
+        ("GET", login, LINK | {"Sec-Fetch-Dest": "iframe"}),
+        ("GET", login, {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}),
+        ("GET", login, {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}),
+        ("GET", login, LINK | {"X-HTTP-Method-Override": "DELETE"}),
+        ("GET", login, {}),
+        ("GET", status, {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"}),
+        ("POST", status, {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}),
+    ):
+        answer = call(method, url, headers=came | more)
+        assert answer.status == 403, (method, url, more)
+        assert method == "HEAD" or answer.json()["code"] == "cross_site"
+    for own in ("same-origin", "none"):
+        assert call("GET", status, headers={"Sec-Fetch-Site": own}).status == 200
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none", "cross-site", None])
+def test_no_browser_goes_to_an_address_under_api(service: Service, site: str | None) -> None:
+    came = LINK | ({} if site is None else {"Sec-Fetch-Site": site})
+    for path in ("/api/status/", "/api/nowhere/", "/%61pi/status/", "/api/users/self/"):
+        answer = call("GET", service.proxy_url + path, headers=came)
+        assert (answer.status, answer.json()["code"]) == (403, "not_a_page"), path
+
+
+def test_what_is_under_api_is_for_pages_of_this_origin_alone(service: Service) -> None:
+    for path in ("/api/status/", "/api/nowhere/", "/api/files/", "/api/jobs/"):
+        answer = call("GET", service.proxy_url + path)
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert answer.headers["Content-Security-Policy"].startswith("sandbox;")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    page = call("GET", f"{service.proxy_url}/login/")
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src")
+
+
+def test_two_hosts_are_none(service: Service) -> None:
+    port = service.proxy_url.rpartition(":")[2]
+    status, body = ask(service, f"127.0.0.1:{port}", **{"Host": f"127.0.0.1:{port}"})
+    assert status in (400, 403)
+    assert b"behind_proxy" not in body

@@ -11,7 +11,7 @@ from tests.support.service import clean_environment, running_service
 
 _HARDENED = """
 import ctypes
-from encrypted_records.proxy.hardening import harden
+from encrypted_records.proxy.process.hardening import harden
 harden()
 harden()
 held = bytearray(1 << 20)
@@ -24,7 +24,7 @@ print(open("/proc/self/status").read())
 _PARENT = """
 import os, subprocess, sys
 from pathlib import Path
-from encrypted_records.proxy.unlocking import secrets_from
+from encrypted_records.proxy.keyrings.secrets import secrets_from
 secrets_from(os.environ, Path(sys.argv[1]))
 child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -14,7 +14,7 @@ import pytest
 
 from encrypted_records.model import wire
 from encrypted_records.model.records import ManifestDelta, Receipt
-from tests.proxy.lies import LIES, LIES_ABOUT_ONE, Replay, each, on, receipts
+from tests.proxy.lies import LIES, LIES_ABOUT_DIGESTS, LIES_ABOUT_ONE, Replay, each, on, receipts
 from tests.support.front import Asked, Front, Reply, nothing, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Account, Answer, Service, call
@@ -22,6 +22,7 @@ from tests.support.store import new_schema
 
 #: What the proxy says of an API that lies, or does not work.
 NAMED = {
+    "altered",
     "log_broken",
     "does_not_open",
     "key_missing",
@@ -80,6 +81,12 @@ def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
+def in_itself(place: Place) -> dict[str, Any]:
+    """Whose number is among those of some records of the same schema."""
+    some = {"field": "name", "op": "prefix", "value": "name "}
+    return {"field": "n", "op": "in", "of": {"schema": place.schema, "field": "n", "where": some}}
+
+
 QUESTIONS: dict[str, Callable[[Place], Answer]] = {
     "all": lambda place: place.post("search", count=True),
     "some": lambda place: place.post(
@@ -87,6 +94,7 @@ QUESTIONS: dict[str, Callable[[Place], Answer]] = {
     ),
     "sorted": lambda place: place.post("search", order_by=["-name"], limit=3),
     "none": lambda place: place.post("search", where={"field": "n", "op": "eq", "value": 99}),
+    "joined": lambda place: place.post("search", where=in_itself(place), count=True),
     "measured": lambda place: place.post("aggregate", measures=[{"op": "sum", "field": "n"}]),
     "exported": lambda place: place.post("export", order_by=["n"]),
     "listed": lambda place: place.call(
@@ -141,6 +149,19 @@ def test_a_proxy_that_has_seen_nothing_is_told_no_lie_either(
             found = ask_all(fresh)
             right_or_named(found, truth)
         assert {k: answer.body for k, answer in ask_all(fresh).items()} == truth
+
+
+@pytest.mark.parametrize("name", LIES_ABOUT_DIGESTS)
+def test_nothing_but_the_stored_digests_proves_a_record_that_a_change_takes_over(
+    place: Place, name: str
+) -> None:
+    path = f"/api/records/?schema={place.schema}&limit=1"
+    record = place.call("GET", path).json()["results"][0]
+    path = f"/api/records/{record['id']}/"
+    with place.front.telling(LIES_ABOUT_DIGESTS[name]):
+        answer = place.call("PATCH", path, {"data": {"n": 98}})
+    assert (answer.status, named(answer)) in ((422, True), (502, True)), answer.body
+    assert place.call("GET", path).json()["data"] == record["data"]
 
 
 @pytest.mark.parametrize("name", LIES_ABOUT_ONE)

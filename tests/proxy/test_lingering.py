@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.service import Service, call
+from tests.support.service import ANSWER_SECONDS, Service, call
 
 
 @pytest.mark.parametrize("path", ["/api/jobs/upload/", "/api/files/", "/api/records/search/"])
@@ -22,7 +22,9 @@ def test_who_looks_for_an_answer_first_gets_it_at_once_and_may_leave_the_rest(
 ) -> None:
     address = urlsplit(service.proxy_url)
     assert address.hostname is not None
-    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+    with socket.create_connection(
+        (address.hostname, address.port), timeout=ANSWER_SECONDS
+    ) as connection:
         connection.sendall(
             f"POST /api/jobs/upload/ HTTP/1.1\r\nHost: {address.netloc}\r\n{more}"
             "Connection: close\r\nContent-Length: 1000000\r\n\r\n".encode()

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encrypted_records.index.pages import Block
+from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.model.records import PAGE_BYTES
-from encrypted_records.proxy.cache import SegmentCache
-from encrypted_records.proxy.sealed_pages import SealedPages
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.memory_cache import MemoryCache
+from tests.support.sqlite_files import change
 
-ONE, OTHER = b"one segment's uid", b"another one's uid"
+ONE, OTHER = b"uid of a segment", b"uid of the other"
 
 
 def page(number: int) -> bytes:
@@ -32,22 +33,22 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stored(path: Path) -> Iterator[SealedPages]:
-    found = SealedPages(path, 10 * PAGE_BYTES)
+def stored(path: Path) -> Iterator[DiskCache]:
+    found = DiskCache(path, 10 * PAGE_BYTES)
     yield found
     found.close()
 
 
-def test_pages_are_there_again_after_a_restart(stored: SealedPages, path: Path) -> None:
+def test_pages_are_there_again_after_a_restart(stored: DiskCache, path: Path) -> None:
     stored.put(ONE, {number: page(number) for number in (3, 5)})
     stored.close()
-    again = SealedPages(path, 10 * PAGE_BYTES)
+    again = DiskCache(path, 10 * PAGE_BYTES)
     assert again.get(ONE, [3, 4, 5]) == {3: page(3), 5: page(5)}
     assert again.get(OTHER, [3]) == {}
     again.close()
 
 
-def test_what_was_not_used_for_longest_goes_first(stored: SealedPages) -> None:
+def test_what_was_not_used_for_longest_goes_first(stored: DiskCache) -> None:
     for number in range(10):
         stored.put(ONE, {number: page(number)})
     stored.get(ONE, [0])
@@ -58,7 +59,7 @@ def test_what_was_not_used_for_longest_goes_first(stored: SealedPages) -> None:
     assert len(left) + len(stored.get(OTHER, [0])) <= 10
 
 
-def test_dropping_a_segment_leaves_the_others(stored: SealedPages) -> None:
+def test_dropping_a_segment_leaves_the_others(stored: DiskCache) -> None:
     stored.put(ONE, {1: page(1)})
     stored.put(OTHER, {1: page(1)})
     stored.drop([ONE])
@@ -69,22 +70,22 @@ def test_dropping_a_segment_leaves_the_others(stored: SealedPages) -> None:
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])
 def test_a_damaged_file_is_begun_anew(path: Path, damage: bytes) -> None:
     path.write_bytes(damage)
-    stored = SealedPages(path, 10 * PAGE_BYTES)
+    stored = DiskCache(path, 10 * PAGE_BYTES)
     stored.put(ONE, {1: page(1)})
     assert stored.get(ONE, [1]) == {1: page(1)}
     stored.close()
 
 
-def test_a_file_that_fails_later_counts_as_having_nothing(stored: SealedPages) -> None:
+def test_a_file_that_fails_later_counts_as_having_nothing(stored: DiskCache, path: Path) -> None:
     stored.put(ONE, {1: page(1)})
-    stored._database.execute("DROP TABLE page")
+    change(path, "DROP TABLE page")
     assert stored.get(ONE, [1]) == {}
     stored.put(ONE, {1: page(1)})
     stored.drop([ONE])
 
 
-def test_threads_and_processes_may_share_a_file(stored: SealedPages, path: Path) -> None:
-    other = SealedPages(path, 10 * PAGE_BYTES)
+def test_threads_and_processes_may_share_a_file(stored: DiskCache, path: Path) -> None:
+    other = DiskCache(path, 10 * PAGE_BYTES)
 
     def work(number: int) -> bool:
         cache = (stored, other)[number % 2]
@@ -102,33 +103,33 @@ def test_a_killed_process_leaves_no_page_half_there(path: Path) -> None:
     script = (
         "import sys; from pathlib import Path;"
         "from tests.proxy.test_page_cache import *;"
-        "stored = SealedPages(Path(sys.argv[1]), 1000 * PAGE_BYTES); print('begun', flush=True);\n"
+        "stored = DiskCache(Path(sys.argv[1]), 1000 * PAGE_BYTES); print('begun', flush=True);\n"
         "for number in range(60_000): stored.put(ONE, {number: page(number)})"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
-    watched = SealedPages(path, 1000 * PAGE_BYTES)
+    watched = DiskCache(path, 1000 * PAGE_BYTES)
     while not watched.get(ONE, range(100)):
         assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
     watched.close()
-    stored = SealedPages(path, 1000 * PAGE_BYTES)
+    stored = DiskCache(path, 1000 * PAGE_BYTES)
     found = stored.get(ONE, range(1000))
     assert found
     assert all(found[number] == page(number) for number in found)
     stored.close()
 
 
-def block(rows: int) -> Block:
+def block(rows: int) -> EntryBlock:
     every = np.arange(rows, dtype=np.uint32)
-    return Block(every, every.astype(np.uint64), every)
+    return EntryBlock(every, every.astype(np.uint64), every)
 
 
 def test_opened_pages_keep_to_their_budget() -> None:
-    cache = SegmentCache(blocks=3 * block(100).size)
+    cache = MemoryCache(blocks=3 * block(100).size)
     for number in range(3):
         cache.put_block(ONE, number, block(100))
     assert cache.block(ONE, 0) is not None
@@ -155,9 +156,13 @@ class _Segment:
 
     uid: bytes = ONE
 
+    @property
+    def view(self) -> bytes:
+        return self.uid
+
 
 def test_a_segment_counts_as_large_as_it_was_when_it_was_last_put() -> None:
-    cache = SegmentCache(segments=100)
+    cache = MemoryCache(segments=100)
     growing, other = _Segment(10), _Segment(60, OTHER)
     cache.put(b"key", growing)  # type: ignore[arg-type]
     cache.put(b"key", other)  # type: ignore[arg-type]

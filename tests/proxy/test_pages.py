@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import re
 import secrets
 import time
@@ -10,7 +12,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from encrypted_records.proxy.routes.web import visit
+from encrypted_records.proxy.pages import frame
+from encrypted_records.proxy.pages.templating import templates
 from tests.support.service import Account, Answer, Service, call
 
 PASSWORD = "violet harbour 49 lantern"
@@ -104,7 +107,7 @@ def test_a_new_password_is_chosen_on_the_page_of_a_reset_link(service: Service) 
 def wait_for_reset_page(service: Service, address: str) -> Answer:
     """The page of the newest message to an address that has two."""
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         messages = sorted(
             (service.data_dir / "mail").glob("*.eml"), key=lambda p: p.stat().st_mtime_ns
@@ -141,10 +144,36 @@ def test_pages_load_nothing_from_elsewhere_and_run_no_inline_script(
     html = page.body.decode()
     assert re.sub(r'<script src="/static/[^"]+" defer></script>', "", html).count("<script") == 0
     loaded = re.findall(r'(?:src|href)="([^"#]+)"', html)
-    assert "/static/pages.css" in loaded
+    assert any(re.fullmatch(r"/static/pages\.[0-9a-f]{12}\.css", target) for target in loaded)
     for target in loaded:
         assert target.startswith("/")
         assert call("GET", service.proxy_url + target).status == 200
+    assert "camera=()" in page.headers["Permissions-Policy"]
+
+
+def test_files_of_pages_are_kept_by_browsers_until_their_content_changes(service: Service) -> None:
+    html = call("GET", f"{service.proxy_url}/login/").body.decode()
+    (address,) = re.findall(r'href="(/static/pages\.[0-9a-f]{12}\.css)"', html)
+    digest = address.split(".")[1]
+
+    kept = call("GET", service.proxy_url + address)
+    assert kept.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert hashlib.sha256(kept.body).hexdigest().startswith(digest)
+    # An address of another content, and the plain one, are asked for again each time.
+    for other in (address.replace(digest, "0" * 12), "/static/pages.css"):
+        answer = call("GET", service.proxy_url + other)
+        assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-cache")
+        assert answer.body == kept.body
+    assert call("GET", f"{service.proxy_url}/static/none.{digest}.css").status == 404
+
+
+def test_files_of_pages_are_compressed_and_pages_are_not(service: Service) -> None:
+    accepts = {"Accept-Encoding": "gzip"}
+    sheet = call("GET", f"{service.proxy_url}/static/pages.css", headers=accepts)
+    assert sheet.headers["Content-Encoding"] == "gzip"
+    assert b"--" in gzip.decompress(sheet.body)
+    page = call("GET", f"{service.proxy_url}/login/", headers=accepts)
+    assert "Content-Encoding" not in page.headers
 
 
 def test_what_a_link_carries_cannot_break_out_of_the_page(service: Service) -> None:
@@ -167,9 +196,20 @@ def test_a_form_of_another_site_is_refused(service: Service) -> None:
 
 
 def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
-    shown = {"csrf": "", "path": "/", "problem": None, "title": "Jobs", "lines": [], "link": None}
+    shown: dict[str, object] = {
+        "csrf": "",
+        "at": "",
+        "path": "/",
+        "here": "/",
+        "problem": None,
+        "title": "Jobs",
+        "lines": [],
+        "link": None,
+        "frame": frame.Frame(),
+        "is_part": False,
+    }
 
-    html = visit.templates.get_template("said.html").render(known=True, built=False, **shown)
+    html = templates.get_template("said.html").render(known=True, built=False, **shown)
 
     assert "make web" in html
     assert "<script" not in html

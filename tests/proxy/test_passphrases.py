@@ -9,18 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.crypto.recovery import Cost, KeychainKey, MachineKey, Passphrase, TransitKey
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import (
+    KdfCost,
+    KeychainKey,
+    MachineKey,
+    Passphrase,
+    TransitKey,
+)
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Throttled
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy import durable
-from encrypted_records.proxy.attempts import LONGEST_SECONDS, Attempts
-from encrypted_records.proxy.keyrings import Keyrings
+from encrypted_records.proxy.disk import atomic_files as durable
+from encrypted_records.proxy.keyrings.backoff import LONGEST_SECONDS, Attempts
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.unlocked import UNLOCKED_SECONDS
+from tests.support.keyrings import holder, keyrings_in
 
 USER = new_id()
 
 
 def quick(text: str) -> Passphrase:
-    return Passphrase(text, cost=Cost(8192, 1, 1))
+    return Passphrase(text, cost=KdfCost(8192, 1, 1))
 
 
 OLD, NEW, WRONG = quick("the old one"), quick("the new one"), quick("a wrong one")
@@ -41,65 +50,118 @@ def files(folder: Path) -> list[Path]:
 def test_a_locked_keyring_is_unlocked_for_this_process_alone_and_locked_again(
     tmp_path: Path,
 ) -> None:
-    fingerprint = Keyrings(tmp_path, OLD).of(USER).fingerprint
-    keyrings = Keyrings(tmp_path)
+    fingerprint = keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint
+    keyrings = keyrings_in(tmp_path)
     with pytest.raises(Closed) as caught:
-        keyrings.of(USER)
+        keyrings.of(holder(USER))
     assert caught.value.reason == "keyring_locked"
     assert "ers keyring unlock" in caught.value.hint
 
-    assert keyrings.unlock(USER, OLD).fingerprint == fingerprint
-    assert keyrings.of(USER).fingerprint == fingerprint
+    assert keyrings.unlock(USER, OLD, device="device00", counted=b"").fingerprint == fingerprint
+    assert keyrings.of(holder(USER)).fingerprint == fingerprint
     with pytest.raises(Closed):
-        Keyrings(tmp_path).of(USER)
+        keyrings_in(tmp_path).of(holder(USER))
     # What is written now is sealed with what it was unlocked with.
-    rotated = keyrings.rotate(USER)
-    assert Keyrings(tmp_path, OLD).of(USER).fingerprint == rotated.fingerprint
+    rotated = keyrings.changes.rotate(holder(USER))
+    assert keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint == rotated.fingerprint
 
-    keyrings.lock(USER)
+    keyrings.lock(holder(USER))
     with pytest.raises(Closed):
-        keyrings.of(USER)
+        keyrings.of(holder(USER))
+
+
+def test_a_keyring_is_unlocked_on_the_device_that_typed_the_passphrase_and_on_no_other(
+    tmp_path: Path,
+) -> None:
+    keyrings_in(tmp_path, OLD).of(holder(USER))
+    clock = Clock()
+    keyrings = keyrings_in(tmp_path, clock=clock)
+    keyrings.unlock(USER, OLD, device="device00", counted=b"")
+
+    for other in (holder(USER, "device01"), holder(USER, None)):
+        for use in (
+            keyrings.of,
+            keyrings.existing,
+            keyrings.changes.rotate,
+            keyrings.check_unlocked,
+        ):
+            with pytest.raises(Closed) as caught:
+                use(other)
+            assert caught.value.reason == "keyring_locked"
+    # Work that was accepted before goes on.
+    keyrings.of(Holder.of_accepted_work(USER))
+
+    clock.now += UNLOCKED_SECONDS - 1
+    keyrings.of(holder(USER))
+    clock.now += UNLOCKED_SECONDS - 1
+    keyrings.of(holder(USER))
+    clock.now += UNLOCKED_SECONDS + 1
+    with pytest.raises(Closed):
+        keyrings.of(holder(USER))
+    with pytest.raises(Closed):
+        keyrings.of(Holder.of_accepted_work(USER))
+
+
+def test_after_the_time_that_is_set_a_keyring_leaves_the_memory_without_being_asked_for(
+    tmp_path: Path,
+) -> None:
+    keyrings_in(tmp_path, OLD).of(holder(USER))
+    clock = Clock()
+    keyrings = keyrings_in(tmp_path, clock=clock, unlocked_seconds=300.0)
+    keyrings.unlock(USER, OLD, device="device00", counted=b"")
+    clock.now += 299
+    keyrings.of(holder(USER))
+    clock.now += 299
+    assert keyrings.close_unused() == []
+    assert keyrings.is_open(USER)
+    clock.now += 2
+    assert keyrings.close_unused() == [USER]
+    assert not keyrings.is_open(USER)
+    with pytest.raises(Closed) as caught:
+        keyrings.of(holder(USER))
+    assert caught.value.reason == "keyring_locked"
+    assert keyrings.close_unused() == []
 
 
 def test_what_opens_by_itself_is_not_locked_and_what_is_not_there_not_unlocked(
     tmp_path: Path,
 ) -> None:
-    keyrings = Keyrings(tmp_path, OLD)
+    keyrings = keyrings_in(tmp_path, OLD)
     with pytest.raises(NotFound):
-        keyrings.unlock(USER, OLD)
-    made = keyrings.of(USER)
-    assert keyrings.unlock(USER, WRONG) is made
+        keyrings.unlock(USER, OLD, device="device00", counted=b"")
+    made = keyrings.of(holder(USER))
+    assert not keyrings.is_own(USER)
     with pytest.raises(Conflict) as caught:
-        keyrings.lock(USER)
+        keyrings.lock(holder(USER))
     assert caught.value.reason == "keyring_not_lockable"
-    assert keyrings.of(USER) is made
+    assert keyrings.of(holder(USER)) is made
 
 
 def test_each_wrong_passphrase_doubles_the_wait_and_a_right_one_ends_it(tmp_path: Path) -> None:
-    Keyrings(tmp_path, OLD).of(USER)
+    keyrings_in(tmp_path, OLD).of(holder(USER))
     clock = Clock()
-    keyrings = Keyrings(tmp_path, attempts=Attempts(clock))
+    keyrings = keyrings_in(tmp_path, attempts=Attempts(clock=clock))
     for wait in (1, 2, 4, 8):
         with pytest.raises(Closed):
-            keyrings.unlock(USER, WRONG)
+            keyrings.unlock(USER, WRONG, device="device00", counted=b"")
         # Not even the right one is looked at before its time; else waiting would tell it apart.
         for early in (WRONG, OLD):
             with pytest.raises(Throttled) as caught:
-                keyrings.unlock(USER, early)
+                keyrings.unlock(USER, early, device="device00", counted=b"")
             assert caught.value.retry_after == wait
         clock.now += wait
-    keyrings.unlock(USER, OLD)
-    keyrings.lock(USER)
+    keyrings.unlock(USER, OLD, device="device00", counted=b"")
+    keyrings.lock(holder(USER))
     with pytest.raises(Closed):
-        keyrings.unlock(USER, WRONG)
+        keyrings.unlock(USER, WRONG, device="device00", counted=b"")
     with pytest.raises(Throttled) as caught:
-        keyrings.unlock(USER, OLD)
+        keyrings.unlock(USER, OLD, device="device00", counted=b"")
     assert caught.value.retry_after == 1
 
 
 def test_the_wait_has_an_end_and_is_each_users_own() -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = Attempts(clock=clock)
     for _ in range(5000):
         attempts.wrong(USER)
     attempts.check(new_id())
@@ -113,48 +175,84 @@ def test_the_wait_has_an_end_and_is_each_users_own() -> None:
 def test_after_a_change_nothing_in_the_folder_opens_with_the_old_passphrase(
     tmp_path: Path,
 ) -> None:
-    keyrings = Keyrings(tmp_path, OLD)
+    keyrings = keyrings_in(tmp_path, OLD)
     for _ in range(2):
-        keyrings.of(USER)
-        keyrings.rotate(USER)
+        keyrings.of(holder(USER))
+        keyrings.changes.rotate(holder(USER))
     assert len(files(tmp_path)) == 3
 
-    assert keyrings.change_passphrase(USER, OLD, NEW) == 0
+    assert keyrings.changes.change_passphrase(holder(USER), OLD, NEW) == 0
 
     assert len(files(tmp_path)) == 3
     with pytest.raises(Closed):
-        Keyrings(tmp_path, OLD).of(USER)
-    assert keyrings.of(USER).newest == Keyrings(tmp_path, NEW).of(USER).newest == 3
+        keyrings_in(tmp_path, OLD).of(holder(USER))
+    assert (
+        keyrings.of(holder(USER)).newest == keyrings_in(tmp_path, NEW).of(holder(USER)).newest == 3
+    )
     (path,) = (one for one in files(tmp_path) if one.suffix == ".keyring")
-    for kept in durable.kept_of(path):
+    for kept in durable.list_kept(path):
         kept.replace(path)
         with pytest.raises(Closed):
-            Keyrings(tmp_path, OLD).of(USER)
-        assert Keyrings(tmp_path, NEW).of(USER)
+            keyrings_in(tmp_path, OLD).of(holder(USER))
+        assert keyrings_in(tmp_path, NEW).of(holder(USER))
 
 
 def test_a_change_needs_the_present_passphrase_where_there_is_one(tmp_path: Path) -> None:
-    keyrings = Keyrings(tmp_path)
-    keyrings.of(USER)
-    assert keyrings.change_passphrase(USER, None, OLD) == 0
+    keyrings = keyrings_in(tmp_path)
+    keyrings.of(holder(USER))
+    assert keyrings.changes.change_passphrase(holder(USER), None, OLD) == 0
     before = [one.read_bytes() for one in files(tmp_path)]
     with pytest.raises(Closed, match="present passphrase"):
-        keyrings.change_passphrase(USER, None, NEW)
+        keyrings.changes.change_passphrase(holder(USER), None, NEW)
     with pytest.raises(Closed):
-        keyrings.change_passphrase(USER, WRONG, NEW)
+        keyrings.changes.change_passphrase(holder(USER), WRONG, NEW)
     with pytest.raises(Throttled):
-        keyrings.change_passphrase(USER, OLD, NEW)
+        keyrings.changes.change_passphrase(holder(USER), OLD, NEW)
     assert [one.read_bytes() for one in files(tmp_path)] == before
-    assert Keyrings(tmp_path, OLD).of(USER)
+    assert keyrings_in(tmp_path, OLD).of(holder(USER))
+
+
+@pytest.mark.parametrize(
+    ("device", "by_words", "stays"),
+    [("device00", False, True), ("device00", True, False), ("device01", False, False)],
+)
+def test_a_restoration_is_under_a_passphrase_only_where_that_is_not_lost(
+    tmp_path: Path, device: str, by_words: bool, stays: bool
+) -> None:
+    keyrings = keyrings_in(tmp_path)
+    keyring = keyrings.of(holder(USER))
+    keyrings.changes.change_passphrase(holder(USER), None, OLD)
+    restoring = holder(USER, device)
+
+    keyrings.changes.restore(restoring, keyring, replace=True, by_words=by_words)
+
+    assert keyrings.of(restoring) is keyring
+    assert keyrings.is_own(USER) is stays
+    again = keyrings_in(tmp_path)
+    if stays:
+        with pytest.raises(Closed, match="passphrase"):
+            again.of(restoring)
+        again.unlock(USER, OLD, device=device, counted=b"")
+    assert again.of(restoring).fingerprint == keyring.fingerprint
+
+
+def test_a_restoration_that_is_refused_locks_nobody_out(tmp_path: Path) -> None:
+    keyrings = keyrings_in(tmp_path)
+    keyring = keyrings.of(holder(USER))
+    keyrings.changes.change_passphrase(holder(USER), None, OLD)
+    with pytest.raises(Conflict):
+        keyrings.changes.restore(holder(USER, "device01"), Keyring.generate(), replace=False)
+    assert keyrings.of(holder(USER)).fingerprint == keyring.fingerprint
+    assert keyrings.is_own(USER)
 
 
 def test_kept_files_of_another_passphrase_are_counted_and_left(tmp_path: Path) -> None:
-    keyring = Keyrings(tmp_path, quick("long forgotten")).of(USER)
-    keyrings = Keyrings(tmp_path, OLD)
-    keyrings.restore(USER, keyring, replace=True)
+    keyring = keyrings_in(tmp_path, quick("long forgotten")).of(holder(USER))
+    keyrings = keyrings_in(tmp_path, OLD)
+    keyrings.changes.restore(holder(USER), keyring, replace=True)
     (kept,) = (one for one in files(tmp_path) if one.suffix != ".keyring")
     before = kept.read_bytes()
-    assert keyrings.change_passphrase(USER, OLD, NEW) == 1
+    assert keyrings.changes.change_passphrase(holder(USER), OLD, NEW) == 1
     assert kept.read_bytes() == before
 
 
@@ -162,11 +260,12 @@ def test_kept_files_of_another_passphrase_are_counted_and_left(tmp_path: Path) -
 def test_a_change_that_is_cut_short_loses_nothing_and_can_be_repeated(
     tmp_path: Path, broken_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyrings = Keyrings(tmp_path, OLD)
-    keyrings.of(USER)
+    keyrings = keyrings_in(tmp_path, OLD)
+    keyrings.of(holder(USER))
     for _ in range(2):
-        keyrings.rotate(USER)
-    replace, done = durable.replace, []
+        keyrings.changes.rotate(holder(USER))
+    replace = durable.replace
+    done: list[Path] = []
 
     def failing(path: Path, content: bytes) -> None:
         if len(done) == broken_after:
@@ -177,33 +276,34 @@ def test_a_change_that_is_cut_short_loses_nothing_and_can_be_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(durable, "replace", failing)
         with pytest.raises(OutOfSpace):
-            keyrings.change_passphrase(USER, OLD, NEW)
+            keyrings.changes.change_passphrase(holder(USER), OLD, NEW)
 
-    again = Keyrings(tmp_path, OLD)
-    assert again.of(USER).newest == 3
-    assert again.change_passphrase(USER, OLD, NEW) == 0
-    assert Keyrings(tmp_path, NEW).of(USER).newest == 3
+    again = keyrings_in(tmp_path, OLD)
+    assert again.of(holder(USER)).newest == 3
+    assert again.changes.change_passphrase(holder(USER), OLD, NEW) == 0
+    assert keyrings_in(tmp_path, NEW).of(holder(USER)).newest == 3
 
 
 #: Runs in a process of its own: what the limit does to a write is real, and ends there.
 _WITH_A_FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from encrypted_records.crypto.recovery import Cost, Passphrase
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import KdfCost, Passphrase
 from encrypted_records.errors import OutOfSpace
-from encrypted_records.proxy.keyrings import Keyrings
+from tests.support.keyrings import holder, keyrings_in
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 user = bytes.fromhex(sys.argv[2])
-old, new = (Passphrase(text, cost=Cost(8192, 1, 1)) for text in ("the old one", "the new one"))
-keyrings = Keyrings(Path(sys.argv[1]), old)
-keyrings.of(user)
+old, new = (Passphrase(text, cost=KdfCost(8192, 1, 1)) for text in ("the old one", "the new one"))
+keyrings = keyrings_in(Path(sys.argv[1]), old)
+keyrings.of(holder(user))
 resource.setrlimit(resource.RLIMIT_FSIZE, (60, 60))
 for change in (
-    lambda: keyrings.change_passphrase(user, old, new),
-    lambda: keyrings.rotate(user),
-    lambda: keyrings.restore(user, keyrings.of(user), replace=True),
-    lambda: keyrings.of(bytes(16)),
+    lambda: keyrings.changes.change_passphrase(holder(user), old, new),
+    lambda: keyrings.changes.rotate(holder(user)),
+    lambda: keyrings.changes.restore(holder(user), keyrings.of(holder(user)), replace=True),
+    lambda: keyrings.of(holder(bytes(16))),
 ):
     try:
         change()
@@ -213,18 +313,19 @@ for change in (
 
 
 def test_a_full_disk_is_named_and_every_keyring_stays_as_it_was(tmp_path: Path) -> None:
-    before = Keyrings(tmp_path, OLD).of(USER)
+    before = keyrings_in(tmp_path, OLD).of(holder(USER))
     content = files(tmp_path)[0].read_bytes()
 
     done = subprocess.run(
         [sys.executable, "-c", _WITH_A_FULL_DISK, str(tmp_path), USER.hex()],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,
     )
 
     assert done.stdout.splitlines() == ["the disk is full: the keyring is as it was before"] * 4
-    assert Keyrings(tmp_path, OLD).of(USER).fingerprint == before.fingerprint
+    assert keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint == before.fingerprint
     assert content in [one.read_bytes() for one in files(tmp_path)]
     assert not [one for one in files(tmp_path) if one.name.startswith(".")]
 
@@ -235,34 +336,34 @@ KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), TransitKey(os.urandom(32))
 def test_files_under_a_secret_that_comes_later_are_sealed_with_the_preferred_one(
     tmp_path: Path,
 ) -> None:
-    made = Keyrings(tmp_path).of(USER)
+    made = keyrings_in(tmp_path).of(holder(USER))
     steps: list[tuple[str, list[KeychainKey | TransitKey | Passphrase]]] = [
         ("vault", [TRANSIT]),
         ("keychain", [KEYCHAIN, TRANSIT]),
         ("passphrase", [OLD, KEYCHAIN, TRANSIT]),
     ]
     for name, secrets in steps:
-        keyrings = Keyrings(tmp_path, *secrets)
-        assert keyrings.of(USER).fingerprint == made.fingerprint
+        keyrings = keyrings_in(tmp_path, *secrets)
+        assert keyrings.of(holder(USER)).fingerprint == made.fingerprint
         assert keyrings.wrapping_name(USER) == name
         # Also what was kept: the secrets that come later open nothing any more.
         for path in files(tmp_path):
             assert path.read_bytes()[11] == secrets[0].wrapping
     # What came first is not left again for what comes later.
     with pytest.raises(Closed):
-        Keyrings(tmp_path, KEYCHAIN).of(USER)
-    assert Keyrings(tmp_path, OLD).of(USER).fingerprint == made.fingerprint
+        keyrings_in(tmp_path, KEYCHAIN).of(holder(USER))
+    assert keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint == made.fingerprint
 
 
 @pytest.mark.parametrize(("secret", "name"), [(KEYCHAIN, "keychain"), (TRANSIT, "vault")])
 def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes_its_place(
     tmp_path: Path, secret: KeychainKey | TransitKey, name: str
 ) -> None:
-    Keyrings(tmp_path, secret).of(USER)
+    keyrings_in(tmp_path, secret).of(holder(USER))
     before = files(tmp_path)[0].read_bytes()
     for others in ([], [OLD]):
         with pytest.raises(Closed, match=name) as caught:
-            Keyrings(tmp_path, *others).of(USER)
+            keyrings_in(tmp_path, *others).of(holder(USER))
         assert caught.value.reason == "keyring_locked"
     assert [one.read_bytes() for one in files(tmp_path)] == [before]
 

@@ -7,14 +7,36 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.errors import InvalidQuery
+from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.questions import parse_query
-from encrypted_records.proxy.routes.web.question import PHRASES, Question
+from encrypted_records.model.joins import Joins
+from encrypted_records.model.queries import parse_query
+from encrypted_records.proxy.pages.search_form import AMONG, PHRASES, Filter, Question, condition_of
 
-TYPES = {"city": "string", "age": "integer", "height": "number"}
+TYPES = {
+    "city": "string",
+    "age": "integer",
+    "height": "number",
+    "born": "date",
+    "opens": "time",
+    "seen": "date-time",
+    "key": "uuid",
+    "alive": "boolean",
+}
+VALUES = {
+    "string": ("Rome", "Paris"),
+    "date": ("1990-06-01", "2000-02-29"),
+    "time": ("08:30:00", "17:00:00"),
+    "date-time": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+    "uuid": ("0" * 8 + "-0000-4000-8000-" + "0" * 12,) * 2,
+    "boolean": ("true", "false"),
+}
 DEFINITION = parse_definition(
-    b'{"type": "object", "properties": {"city": {"type": "string"},'
+    b'{"type": "object", "formats": "enforced", "properties": {"city": {"type": "string"},'
+    b' "born": {"type": "string", "format": "date"}, "opens": {"type": "string", "format": "time"},'
+    b' "seen": {"type": "string", "format": "date-time"},'
+    b' "key": {"type": "string", "format": "uuid"},'
+    b' "alive": {"type": "integer", "minimum": 0, "maximum": 1, "format": "boolean"},'
     b' "age": {"type": "integer", "minimum": 0, "maximum": 150},'
     b' "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2}}}'
 )
@@ -67,12 +89,34 @@ def test_a_filter_asks_what_it_says(form: dict[str, str], condition: dict[str, A
 @pytest.mark.parametrize(("kind", "op"), [(kind, op) for kind in PHRASES for op in PHRASES[kind]])
 def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> None:
     name = next(name for name in TYPES if TYPES[name] == kind)
-    value = "Rome" if kind == "string" else "2"
+    value, second = VALUES.get(kind, ("2", "3"))
+    value = "who from visits where ward = 'north'" if op in AMONG else value
 
-    body = asked(field_0=name, op_0=op, value_0=value, second_0="3")
+    body = asked(field_0=name, op_0=op, value_0=value, second_0=second)
 
-    parse_query(body, DEFINITION)
-    assert body["where"]["and"][0]["field"] == name
+    parse_query(body, DEFINITION, Joins())
+    (condition,) = body["where"]["and"]
+    assert condition.get("not", condition)["field"] == name
+    assert ("not" in condition) == (op == "not_among")
+
+
+def test_the_values_of_another_schema_are_typed_as_on_the_command_line() -> None:
+    name = "of `all`"
+    ward = {"field": "ward", "op": "eq", "value": "north"}
+    of = {"schema": "visits", "field": "who", "where": ward}
+    for typed in (
+        "who from visits where ward = 'north'",
+        " SELECT who FROM visits where ward='north'",
+    ):
+        flaws: list[Flaw] = []
+        condition = condition_of(Filter(name, "among", [typed]), {name: "string"}, flaws)
+        assert (condition, flaws) == ({"field": name, "op": "in", "of": of}, [])
+    for typed in ("secret", "who from", "who from visits) or (a = 1"):
+        with pytest.raises(InvalidQuery) as caught:
+            asked(field_0="city", op_0="among", value_0=typed)
+        (flaw,) = caught.value.flaws
+        assert flaw.field == "city"
+        assert typed not in flaw.detail
 
 
 def test_filters_that_nothing_was_typed_into_do_not_count() -> None:

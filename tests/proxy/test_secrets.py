@@ -11,26 +11,24 @@ from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends import fail
 
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, TransitKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy import keychain
-from encrypted_records.proxy.keyrings import Keyrings
-from encrypted_records.proxy.unlocking import secrets_from
+from encrypted_records.proxy.keyrings.secrets import secrets_from
 from tests.cli.keychain import FileKeychain
+from tests.support.keyrings import holder, keyrings_in
 from tests.support.vault import Vault, running_vault
 
 USER = new_id()
 TOKEN = "hvs.secret-of-the-tests"
 
 
-def wrapping(folder: Path, environment: dict[str, str]) -> str:
+def wrapping(folder: Path, environment: dict[str, str], **more: float) -> str:
     """How the keyring of a proxy that starts with these variables is sealed."""
-    keyrings = Keyrings(folder, *secrets_from(dict(environment), folder))
-    keyrings.of(USER)
+    keyrings = keyrings_in(folder, *secrets_from(dict(environment), folder, **more))
+    keyrings.of(holder(USER))
     return keyrings.wrapping_name(USER)
 
 
@@ -80,8 +78,8 @@ def test_a_key_in_the_keychain_seals_keyrings_and_is_found_again(
     folder = tmp_path / "proxy"
     folder.mkdir()
     assert wrapping(folder, {}) == "keychain"
-    made = Keyrings(folder, *secrets_from({}, folder)).of(USER).fingerprint
-    assert Keyrings(folder, *secrets_from({}, folder)).of(USER).fingerprint == made
+    made = keyrings_in(folder, *secrets_from({}, folder)).of(holder(USER)).fingerprint
+    assert keyrings_in(folder, *secrets_from({}, folder)).of(holder(USER)).fingerprint == made
     assert not (folder / "machine.key").exists()
     # Two folders have keys of their own.
     (tmp_path / "second").mkdir()
@@ -106,7 +104,7 @@ def test_a_keychain_that_is_locked_later_leaves_the_keyring_locked(
 def test_without_a_sound_keychain_a_key_beside_the_keyrings_is_used(
     found: str, backend: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Broken(KeyringBackend):
+    class Broken(FileKeychain):
         priority = 0.5 if found == "plain files" else 5
 
         def get_password(self, service: str, username: str) -> str | None:
@@ -134,8 +132,7 @@ def test_a_keychain_that_waits_for_somebody_does_not_hold_up_the_start(
             ended.wait()
 
     keyring.set_keyring(Waiting())
-    backend.setattr(keychain, "WAIT_SECONDS", 0.05)
-    assert wrapping(tmp_path, {}) == "machine_key"
+    assert wrapping(tmp_path, {}, keychain_seconds=0.05) == "machine_key"
     assert asked.wait(60)
     ended.set()
 
@@ -143,7 +140,7 @@ def test_a_keychain_that_waits_for_somebody_does_not_hold_up_the_start(
 def test_the_keychain_is_not_even_imported_where_it_is_not_needed(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from encrypted_records.proxy.unlocking import secrets_from\n"
+        "from encrypted_records.proxy.keyrings.secrets import secrets_from\n"
         "secrets_from(dict([sys.argv[2].split('=', 1)]), Path(sys.argv[1]))\n"
         "print('keyring' in sys.modules, 'hvac' in sys.modules)"
     )
@@ -178,7 +175,8 @@ def test_a_key_that_vault_opens_seals_keyrings_and_lies_nowhere_in_the_clear(
     (key,) = secrets_from(dict(environment), folder)
     assert isinstance(key, TransitKey)
     assert engine.asked == ["encrypt", "decrypt", "decrypt"]
-    secret = key._secret
+    (secret,) = engine.seen
+    assert len(secret) == 32
     assert not any(secret in one.read_bytes() for one in folder.rglob("*") if one.is_file())
     assert (folder / "transit.key").read_text().startswith("vault:v1:")
     with pytest.raises(Closed) as caught:

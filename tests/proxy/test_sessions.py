@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Message, Receive, Scope, Send
 
 from encrypted_records.metrics import Requests
-from encrypted_records.proxy.guard import Guard, OwnNames
+from encrypted_records.proxy.http.guard import Guard, OwnNames
 from tests.support.service import Account, Answer, Service, call
 from tests.support.store import Store, new_store
 
@@ -136,7 +136,7 @@ def test_pages_cannot_trade_their_session_for_a_token(
     store: Store, session: dict[str, str]
 ) -> None:
     refused = ask(store, "POST", "/api/token/session/", headers=session)
-    assert (refused.status, refused.json()["code"]) == (403, "not_forwarded")
+    assert (refused.status, refused.json()["code"]) == (404, "not_forwarded")
 
 
 def open_websocket(**headers: str) -> list[Message]:
@@ -164,6 +164,8 @@ def open_websocket(**headers: str) -> list[Message]:
     [
         ({"host": "127.0.0.1:8080", "origin": "https://evil.example"}, "cross_site"),
         ({"host": "127.0.0.1:8080", "origin": "null"}, "cross_site"),
+        ({"host": "127.0.0.1:8080", "origin": "http://localhost:8080"}, "cross_site"),
+        ({"host": "127.0.0.1:8080", "sec-fetch-site": "same-site"}, "cross_site"),
         ({"host": "evil.example"}, "unknown_host"),
     ],
 )
@@ -176,6 +178,6 @@ def test_a_websocket_of_another_site_is_refused_before_its_upgrade(
 
 
 def test_a_websocket_of_a_page_or_program_of_ours_goes_through() -> None:
-    for origin in ({}, {"origin": "http://localhost:8080"}):
-        (accepted,) = open_websocket(host="127.0.0.1:8080", **origin)
+    for origin in ({}, {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}):
+        (accepted,) = open_websocket(host="localhost:8080", **origin)
         assert accepted["type"] == "websocket.accept"

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import DoesNotOpen, KeyMissing, NotFound, OutOfSpace
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy import spool_reading
-from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.spool.spool import Spool
 from tests.reference import profiles
 
 __all__ = ["profiles"]
@@ -82,7 +81,7 @@ def test_what_was_written_in_any_portions_is_read_from_any_offset(
     start = data.draw(st.integers(0, len(expected)), "start")
     size = data.draw(st.integers(start, len(expected)), "size")
     assert content(spool, upload, size, start) == expected[start:size]
-    assert Spool(spool.folder, keep_free=0).synced(upload, KEYRING) == len(expected)
+    assert Spool(spool.folder, keep_free=0).measure(upload, KEYRING) == len(expected)
 
 
 def test_no_plaintext_is_in_the_file_and_only_its_owner_reads_it(
@@ -118,7 +117,7 @@ def test_half_an_append_is_cut_off_and_another_takes_its_place(
     path = file_of(tmp_path)
     os.truncate(path, path.stat().st_size - cut)
     again = Spool(tmp_path, keep_free=0)
-    assert again.synced(upload, KEYRING, at_least=12) == 12
+    assert again.measure(upload, KEYRING, at_least=12) == 12
     append(again, upload, 12, b" and more")
     assert content(again, upload, 21) == b"acknowledged and more"
 
@@ -131,7 +130,7 @@ def test_an_append_that_nobody_finished_counts_as_far_as_it_is_whole(
     with spool.append(upload, KEYRING, 0) as appending:
         appending.write(data[:-7])
         appending.write(data[-7:])
-    offset = spool.synced(upload, KEYRING)
+    offset = spool.measure(upload, KEYRING)
     assert 0 < offset < len(data)
     assert content(spool, upload, offset) == data[:offset]
     append(spool, upload, offset, data[offset:])
@@ -147,7 +146,7 @@ def test_a_page_that_never_reached_the_disk_ends_the_upload_before_it(
     with path.open("r+b") as file:
         file.seek(path.stat().st_size - FRAME)
         file.write(bytes(4096))
-    assert Spool(tmp_path).synced(upload, KEYRING) == 2 * FRAME
+    assert Spool(tmp_path).measure(upload, KEYRING) == 2 * FRAME
 
 
 def test_less_than_what_was_acknowledged_is_damage(spool: Spool, tmp_path: Path) -> None:
@@ -155,9 +154,9 @@ def test_less_than_what_was_acknowledged_is_damage(spool: Spool, tmp_path: Path)
     os.truncate(file_of(tmp_path), 40)
     again = Spool(tmp_path)
     with pytest.raises(DoesNotOpen) as caught:
-        again.synced(upload, KEYRING, at_least=12)
+        again.measure(upload, KEYRING, at_least=12)
     assert caught.value.reason == "spool_damaged"
-    assert again.synced(upload, KEYRING) == 0
+    assert again.measure(upload, KEYRING) == 0
 
 
 def test_an_append_goes_on_only_where_one_has_ended(spool: Spool) -> None:
@@ -173,8 +172,8 @@ def test_discarded_bytes_are_gone_also_after_a_restart(spool: Spool, tmp_path: P
     with spool.append(upload, KEYRING, 4) as appending:
         appending.write(os.urandom(5 * FRAME))
         appending.discard()
-    assert spool.synced(upload, KEYRING) == 4
-    assert Spool(tmp_path).synced(upload, KEYRING) == 4
+    assert spool.measure(upload, KEYRING) == 4
+    assert Spool(tmp_path).measure(upload, KEYRING) == 4
     append(spool, upload, 4, b", and extended")
     assert content(spool, upload, 18) == b"kept, and extended"
 
@@ -210,8 +209,9 @@ def test_a_deleted_upload_is_gone(spool: Spool, tmp_path: Path) -> None:
     assert spool.uploads() == [upload]
     spool.delete(upload)
     spool.delete(upload)
-    assert list(tmp_path.iterdir()) == spool.uploads() == []
-    for ask in (lambda: spool.synced(upload, KEYRING), lambda: content(spool, upload, 5)):
+    assert spool.uploads() == []
+    assert list(tmp_path.iterdir()) == []
+    for ask in (lambda: spool.measure(upload, KEYRING), lambda: content(spool, upload, 5)):
         with pytest.raises(NotFound):
             ask()
 
@@ -270,7 +270,7 @@ def test_a_full_disk_is_named_and_nothing_written_is_lost(
     with spool.append(upload, KEYRING, 12) as appending, pytest.raises(OutOfSpace):
         for begin in range(0, len(data), FRAME):
             appending.write(data[begin : begin + FRAME])
-    offset = spool.synced(upload, KEYRING, at_least=12)
+    offset = spool.measure(upload, KEYRING, at_least=12)
     assert content(spool, upload, offset) == (b"acknowledged" + data)[:offset]
     assert append(spool, upload, 12, b" more") == 17
     assert content(spool, upload, 17) == b"acknowledged more"
@@ -297,10 +297,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from encrypted_records.crypto.keys import Keyring, RootKey
-from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.spool.spool import Spool
 keyring = Keyring({1: RootKey(bytes.fromhex(sys.argv[2]))})
 spool, upload = Spool(Path(sys.argv[1])), bytes.fromhex(sys.argv[3])
-offset = spool.synced(upload, keyring, at_least=int(sys.argv[4]))
+offset = spool.measure(upload, keyring, at_least=int(sys.argv[4]))
 while True:
     with spool.append(upload, keyring, offset) as appending:
         for begin in range(offset, offset + 900_000, 300_000):
@@ -323,19 +323,18 @@ def test_what_was_acknowledged_survives_being_killed(spool: Spool, tmp_path: Pat
             told = writer.stdout.read().split()
         acknowledged = int(told[-1]) if told else acknowledged
         again = Spool(tmp_path)
-        offset = again.synced(upload, KEYRING, at_least=acknowledged)
+        offset = again.measure(upload, KEYRING, at_least=acknowledged)
         assert len(content(again, upload, offset)) == offset
         acknowledged = offset
 
 
 def test_only_the_end_of_a_large_file_is_opened_after_a_restart(
-    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spool: Spool, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(spool_reading, "DOUBTFUL_BYTES", 2 * FRAME)
     upload = new_upload(spool, os.urandom(6 * FRAME))
     with file_of(tmp_path).open("r+b") as file:
         file.seek(FRAME // 2)
         file.write(bytes(100))
-    assert Spool(tmp_path).synced(upload, KEYRING) == 6 * FRAME
+    assert Spool(tmp_path, doubtful=2 * FRAME).measure(upload, KEYRING) == 6 * FRAME
     with pytest.raises(DoesNotOpen):
         content(spool, upload, 6 * FRAME)

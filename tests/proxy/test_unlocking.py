@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.crypto.recovery import Cost, Passphrase, unwrap, wrap
+from encrypted_records.crypto.recovery import KdfCost, Passphrase, unwrap, wrap
 from encrypted_records.errors import Startup
-from encrypted_records.proxy.unlocking import passphrase_from
+from encrypted_records.proxy.keyrings.secrets import passphrase_from
 
 OWNER = bytes(16)
 
@@ -17,7 +17,7 @@ OWNER = bytes(16)
 def is_passphrase(found: Passphrase | None, text: str) -> bool:
     """Whether ``found`` opens what ``text`` sealed."""
     assert found is not None
-    sealed = wrap(Keyring.generate(), Passphrase(text, cost=Cost(8192, 1, 1)), OWNER)
+    sealed = wrap(Keyring.generate(), Passphrase(text, cost=KdfCost(8192, 1, 1)), OWNER)
     return bool(unwrap(sealed, found, OWNER).roots)
 
 

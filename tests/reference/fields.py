@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.reference import does_not_open
-from tests.reference.definitions import Definition, Field, from_point, grid, lengths, to_point, u32
+from tests.reference.definitions import (
+    Definition,
+    Field,
+    allowed_values,
+    field_id,
+    from_point,
+    grid,
+    lengths,
+    to_point,
+    u32,
+)
 from tests.reference.keys import Schema, mac, seal_key, tail_key, uid
 
-Value = str | Decimal | None
+Value = str | bool | Decimal | None
+#: A least class, and 1 where there is no other.
+Class = tuple[int, int]
 #: record id, record version, field name to value
 Record = tuple[bytes, int, dict[str, Value]]
 
@@ -24,22 +38,63 @@ def length_class(size: int) -> int:
             return small
     e = int(math.log2(size))
     s = int(math.log2(e)) + 1
-    step = 2 ** (e - s)
+    step: int = 2 ** (e - s)
     return -(-size // step) * step
 
 
-def pad(data: bytes) -> bytes:
+def class_of(field: Field) -> Class:
+    """What a writer takes from the definition (4.1.1)."""
+    if field.get("format") in ("uuid", "date-time"):
+        return {"uuid": 16, "date-time": 10}[field["format"]], 1
+    if field["type"] != "string" or "format" in field:
+        return 8, 1
+    allowed = allowed_values(field)
+    longest = 2**20
+    if allowed is not None:
+        longest = max([len(value.encode()) for value in allowed], default=0)
+        alike = max(longest, int(field.get("padTo", 0)))
+    else:
+        if "maxLength" in field:
+            longest = min(longest, 4 * int(field["maxLength"]))
+        if "padTo" in field:
+            alike = int(field["padTo"])
+        elif longest <= 1024:
+            alike = longest
+        else:
+            alike = 31
+    least = length_class(alike + 1)
+    return least, 1 if longest + 1 <= least else 0
+
+
+def pad(data: bytes, least: int) -> bytes:
     marked = data + b"\x80"
-    return marked + bytes(length_class(len(marked)) - len(marked))
+    return marked + bytes(max(least, length_class(len(marked))) - len(marked))
 
 
-def offset(field: Field, value: Decimal) -> int:
+def offset(field: Field, value: Value) -> int:
+    """Of a format by Python's calendar, whose first day is the grid's."""
+    if "format" in field:
+        if isinstance(value, bool):
+            return int(value)
+        text = str(value)
+        if field["format"] == "time":
+            text = f"0001-01-01T{text}"
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        since = moment - datetime(1, 1, 1, tzinfo=UTC)
+        return since.days if field["format"] == "date" else since // timedelta(microseconds=1)
+    assert isinstance(value, Decimal)
     return to_point(field, value) - grid(field)[0]
 
 
-def plaintext(field: Field, value: Value) -> bytes:
+def plaintext(field: Field, value: Value, stated: Class | None = None) -> bytes:
+    """Under what a group states; what its definition asks for where nothing else is said."""
+    least, _ = stated or class_of(field)
+    if "format" in field:
+        return bytes(1 + least) if value is None else _formatted(field, value)
     if field["type"] == "string":
-        return bytes(17) if value is None else b"\x03" + pad(str(value).encode())
+        return bytes(1 + least) if value is None else b"\x03" + pad(str(value).encode(), least)
     if value is None:
         return bytes(9)
     assert isinstance(value, Decimal)
@@ -47,12 +102,60 @@ def plaintext(field: Field, value: Value) -> bytes:
     return kind + offset(field, value).to_bytes(8, "big")
 
 
-def value_of(field: Field, plain: bytes) -> Value:
+def _formatted(field: Field, value: Value) -> bytes:
+    kind = ("date", "time", "date-time", "uuid", "boolean").index(field["format"])
+    if field["format"] == "uuid":
+        return bytes((4 + kind,)) + bytes.fromhex(str(value).replace("-", ""))
+    plain = bytes((4 + kind,)) + offset(field, value).to_bytes(8, "big")
+    if field["format"] == "date-time":
+        minutes = datetime.fromisoformat(str(value)).utcoffset()
+        assert minutes is not None
+        plain += (minutes // timedelta(minutes=1) + 1439).to_bytes(2, "big")
+    return plain
+
+
+def _from_formatted(field: Field, plain: bytes) -> Value:
+    """The value in its one spelling, if these bytes are of one."""
+    if field["format"] == "uuid":
+        return str(UUID(bytes=plain[1:17]))
+    point = int.from_bytes(plain[1:9], "big")
+    if point > grid(field)[1]:
+        raise does_not_open()
+    if field["format"] == "boolean":
+        return bool(point)
+    if field["format"] == "date":
+        return date.fromordinal(point + 1).isoformat()
+    moment = datetime(1, 1, 1) + timedelta(microseconds=point)  # noqa: DTZ001 - its offset follows
+    if field["format"] == "time":
+        return _short(moment.time().isoformat())
+    minutes = int.from_bytes(plain[9:], "big") - 1439
+    try:
+        local = moment + timedelta(minutes=minutes)
+        zone = timezone(timedelta(minutes=minutes))
+    except (OverflowError, ValueError):
+        raise does_not_open() from None
+    shown = local.replace(tzinfo=zone).isoformat()
+    return _short(shown[:-6]) + ("Z" if minutes == 0 else shown[-6:])
+
+
+def _short(clock: str) -> str:
+    return clock.rstrip("0") if "." in clock else clock
+
+
+def value_of(field: Field, plain: bytes, stated: Class | None = None) -> Value:
     """The value whose plaintext this is, found by encoding it again."""
-    if plain == plaintext(field, None):
+    least, only = stated or class_of(field)
+    if "format" in field:
+        if (least, only) != class_of(field) or len(plain) != 1 + least:
+            raise does_not_open()
+    elif (field["type"] == "string") == (least in (8, 10)) or (only and len(plain) != 1 + least):
+        raise does_not_open()
+    if plain == plaintext(field, None, stated):
         return None
     value: Value
-    if field["type"] == "string":
+    if "format" in field:
+        value = _from_formatted(field, plain)
+    elif field["type"] == "string":
         body = plain[1:].rstrip(b"\x00")
         try:
             value = body[:-1].decode()
@@ -64,7 +167,7 @@ def value_of(field: Field, plain: bytes) -> Value:
         if point > high:
             raise does_not_open()
         value = from_point(field, point)
-    if plaintext(field, value) != plain:
+    if plaintext(field, value, stated) != plain:
         raise does_not_open()
     return value
 
@@ -76,9 +179,11 @@ def order_bytes(text: str) -> bytes:
 
 
 def index_key_of(field: Field, key: bytes, value: Value) -> bytes:
-    """Eight bytes for a number, up to 64 for a string."""
+    """Eight bytes for a number, sixteen for a uuid, up to 64 for a string."""
     assert value is not None
-    if isinstance(value, Decimal):
+    if "format" in field:
+        return plaintext(field, value)[1 : 17 if field["format"] == "uuid" else 9]
+    if not isinstance(value, str):
         return offset(field, value).to_bytes(8, "big")
     ordered = order_bytes(value)
     if len(ordered) <= 48:
@@ -105,7 +210,6 @@ def _context(schema: Schema, record: bytes, version: int) -> bytes:
 
 def seal_field(
     schema: Schema,
-    name: str,
     field: Field,
     group: bytes,
     ordinal: int,
@@ -113,42 +217,63 @@ def seal_field(
     version: int,
     value: Value,
 ) -> bytes:
-    key = seal_key(schema.field(name, field), group)
-    context = _context(schema, record, version) + name.encode()
+    key = seal_key(schema.field(field), group)
+    context = _context(schema, record, version) + u32(field_id(field))
     return encrypt(key, bytes(8) + u32(ordinal), plaintext(field, value), context)
 
 
 def open_field(
     schema: Schema,
-    name: str,
     field: Field,
     group: bytes,
     ordinal: int,
     record: bytes,
     version: int,
     sealed: bytes,
+    stated: Class | None = None,
 ) -> Value:
-    key = seal_key(schema.field(name, field), group)
-    context = _context(schema, record, version) + name.encode()
-    return value_of(field, decrypt(key, bytes(8) + u32(ordinal), sealed, context))
+    key = seal_key(schema.field(field), group)
+    context = _context(schema, record, version) + u32(field_id(field))
+    return value_of(field, decrypt(key, bytes(8) + u32(ordinal), sealed, context), stated)
 
 
-def group_uid(schema: Schema, definition: Definition, records: list[Record], r: bytes) -> bytes:
+def classes(definition: Definition) -> list[list[int]]:
+    """What a group states of its fields, in their order."""
+    return [list(class_of(field)) for field in definition.fields.values()]
+
+
+def group_uid(
+    schema: Schema,
+    definition: Definition,
+    records: list[Record],
+    r: bytes,
+    holes: list[tuple[int, int]] | None = None,
+) -> bytes:
+    """Holes are (first, count) runs of ordinals that have no record."""
     content = lengths(*(_context(schema, record, version) for record, version, _ in records))
     for name, field in definition.fields.items():
-        content += lengths(name.encode())
+        content += lengths(u32(field_id(field)))
         content += lengths(*(plaintext(field, data.get(name)) for _, _, data in records))
+    if holes:
+        content += lengths(b"".join(u32(first) + u32(count) for first, count in holes))
     return uid(schema.uids, r, content)
 
 
 def seal_rows(
-    schema: Schema, definition: Definition, records: list[Record], group: bytes
+    schema: Schema,
+    definition: Definition,
+    records: list[Record],
+    group: bytes,
+    ordinals: list[int] | None = None,
 ) -> list[list[bytes]]:
-    """The sealed fields of each record, in the order of the definition."""
+    """The sealed fields of each record, in the order of the definition; ``ordinals`` are 0, 1, 2
+    and so on where none are given."""
     return [
         [
-            seal_field(schema, name, field, group, ordinal, record, version, data.get(name))
+            seal_field(schema, field, group, ordinal, record, version, data.get(name))
             for name, field in definition.fields.items()
         ]
-        for ordinal, (record, version, data) in enumerate(records)
+        for ordinal, (record, version, data) in zip(
+            ordinals or range(len(records)), records, strict=True
+        )
     ]

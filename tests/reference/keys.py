@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-from tests.reference.definitions import Field, binding, u32
+from tests.reference.definitions import Field, binding, field_id, u32
 
 
 def info(*parts: bytes) -> bytes:
@@ -45,18 +45,32 @@ class Schema:
         return expand(self.key, b"log")
 
     @property
+    def checkpoint(self) -> bytes:
+        """K_checkpoint."""
+        return expand(self.key, b"checkpoint")
+
+    @property
+    def ledger(self) -> bytes:
+        """Section 14: what a proxy keeps of a log."""
+        return expand(self.key, b"ledger")
+
+    @property
     def uids(self) -> bytes:
         return expand(self.key, b"uid")
 
     def meta(self, segment: bytes) -> bytes:
-        return expand(self.key, b"meta", segment)
+        return expand(expand(self.key, b"metas"), b"meta", segment)
 
-    def field(self, name: str, field: Field) -> bytes:
-        return expand(self.key, b"field", name.encode(), binding(field))
+    def field(self, field: Field) -> bytes:
+        return expand(self.key, b"field", u32(field_id(field)), binding(field))
 
 
 def fingerprint(root: bytes) -> bytes:
     return expand(root, b"fingerprint", length=8)
+
+
+def verifier(root: bytes) -> bytes:
+    return expand(root, b"verifier")
 
 
 def schema(root: bytes, organization: bytes, schema_id: bytes, kv: int) -> Schema:

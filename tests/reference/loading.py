@@ -16,4 +16,6 @@ def vectors(name: str) -> Any:
 
 def raw(spelled: str | int | None, kind: str) -> object:
     """A vector's value as it would come out of a request."""
+    if spelled in ("true", "false") and kind == "integer":
+        return spelled == "true"
     return spelled if spelled is None or kind == "string" else Decimal(spelled)

@@ -10,7 +10,10 @@ from tests.reference.keys import mac
 from tests.reference.msgpack import pack
 
 COMMIT, ROW_BATCH, PAGE = 1, 2, 3
+SEGMENT_HEADER, GROUP_SALT = 13, 14
 EMPTY_LOG = bytes(32)
+#: roster, its digest, and member, where there is no roster
+UNSIGNED = (0, bytes(32), bytes(16))
 
 
 def frames(*items: tuple[int, list[Any]]) -> bytes:
@@ -20,15 +23,6 @@ def frames(*items: tuple[int, list[Any]]) -> bytes:
         payload = pack(struct)
         body += bytes((kind,)) + u32(len(payload)) + payload
     return body
-
-
-def content(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(parts)).digest()
-
-
-def part(batches: list[list[Any]], pages: list[list[Any]]) -> bytes:
-    body = frames(*((ROW_BATCH, batch) for batch in batches), *((PAGE, page) for page in pages))
-    return hashlib.sha256(body).digest()
 
 
 def commit_mac(log_key: bytes, body: bytes) -> bytes:

@@ -46,3 +46,46 @@ def _sized(data: bytes, codes: tuple[int, int, int]) -> bytes:
         if len(data) < 2 ** (8 * size):
             return bytes((code,)) + len(data).to_bytes(size, "big") + data
     raise OverflowError(len(data))
+
+
+def unpack(data: bytes) -> Any:
+    """Undo :func:`pack`; ValueError for anything that it does not make."""
+    try:
+        value, rest = _take(data)
+        if rest or pack(value) != data:
+            raise ValueError("another spelling")
+    except (IndexError, RecursionError, TypeError, UnicodeDecodeError):
+        raise ValueError("not of these types") from None
+    return value
+
+
+def _take(data: bytes) -> tuple[Any, bytes]:
+    code, rest = data[0], data[1:]
+    if code < 0x80:
+        return code, rest
+    if 0x90 <= code < 0xA0:
+        return _items(code & 15, rest)
+    if 0xA0 <= code < 0xC0:
+        return rest[: code & 31].decode(), rest[code & 31 :]
+    for first, kind in ((0xC4, "bytes"), (0xCC, "int"), (0xD9, "str"), (0xDC - 1, "list")):
+        size = 2 ** (code - first)
+        if 0 <= code - first < (4 if kind == "int" else 3) and not (kind == "list" and size == 1):
+            number = int.from_bytes(rest[:size], "big")
+            rest = rest[size:]
+            if kind == "int":
+                return number, rest
+            if kind == "list":
+                return _items(number, rest)
+            part = rest[:number]
+            return part if kind == "bytes" else part.decode(), rest[number:]
+    raise TypeError(code)
+
+
+def _items(count: int, data: bytes) -> tuple[list[Any], bytes]:
+    if count > len(data):
+        raise IndexError
+    found = []
+    for _ in range(count):
+        item, data = _take(data)
+        found.append(item)
+    return found, data

@@ -7,17 +7,19 @@ that vectors do not change with a library.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import zstandard
 
-from tests.reference import does_not_open
-from tests.reference.definitions import Definition, Field, lengths, u32
+from tests.reference import does_not_open, words
+from tests.reference.definitions import Definition, Field, field_id, lengths, u32
+from tests.reference.definitions import columns as columns_of
 from tests.reference.fields import Value, decrypt, encrypt, index_key_of, length_class
-from tests.reference.keys import Schema, index_key, uid
+from tests.reference.keys import Schema, index_key, mac, uid
 from tests.reference.msgpack import pack
-from tests.reference.segments import key_width
+from tests.reference.segments import PLAIN, key_width, named
 
 DIRECTORY, DATA, DUMMY = 2, 3, 4
 CAPACITY = 16365
@@ -114,8 +116,8 @@ def content(field: Field, page: list[Entry], packed: bool) -> bytes:
 def packed_keys(field: Field, distinct: list[bytes]) -> bytes:
     if field["type"] != "string":
         numbers = [int.from_bytes(key, "big") for key in distinct]
-        before = [0, *numbers[:-1]]
-        return planes([one - other for one, other in zip(numbers, before, strict=True)], 8)
+        lower = [0, *numbers[:-1]]
+        return planes([one - other for one, other in zip(numbers, lower, strict=True)], 8)
     shared, own = [], []
     before = b""
     for key in (key.rstrip(b"\x00") for key in distinct):
@@ -182,11 +184,16 @@ def most_listed(count: int) -> int:
 
 
 def directory(
-    field: Field, column: list[Entry], parts: list[list[Entry]], numbers: list[int], packed: bool
+    field: Field,
+    column: list[Entry],
+    parts: list[list[Entry]],
+    numbers: list[int],
+    packed: bool,
+    room: int,
 ) -> bytes:
     keys = [key for _, key in column if key is not None]
     distinct = sorted(set(keys))
-    listed = len(distinct) <= most_listed(len(column))
+    listed = len(distinct) <= most_listed(room)
     ends = [sum(len(part) for part in parts[: at + 1]) for at in range(len(parts))]
     own = [[key for _, key in part if key is not None] for part in parts]
     rest = u32(len(column) - len(keys)) + u32(len(distinct) + 1 if listed else 0)
@@ -217,39 +224,44 @@ def build_paged(
     *,
     size: int,
     packed: bool,
+    origin: bytes = b"",
 ) -> Paged:
     """A segment of at most ``size`` entries a page, over (local ordinal, data) pairs.
 
     ``order`` is a permutation from which numbers are taken, for each field those of its directory
     and then those of its data pages; it may be longer than needed.
     """
-    columns = {
-        name: entries(
+    every = columns_of(definition)
+    columns: dict[str, list[Entry]] = {
+        name: [*words.entries(definition, field, schema.field(field), rows)]
+        if field["type"] == "words"
+        else entries(
             field,
-            schema.field(name, field),
+            schema.field(field),
             [(ordinal, data.get(name)) for ordinal, data in rows],
         )
-        for name, field in definition.fields.items()
+        for name, field in every.items()
     }
+    room = {name: places(field, columns[name]) for name, field in every.items()}
     parts = {name: list(divided(column, size)) for name, column in columns.items()}
     planned, own = 0, {}
-    for name, field in definition.fields.items():
+    for name, field in every.items():
         if packed:
             zeros = [0] * len(parts[name])
-            length = len(directory(field, columns[name], parts[name], zeros, packed))
+            length = len(directory(field, columns[name], parts[name], zeros, packed, room[name]))
             own[name] = -(-length // CAPACITY)
             planned += own[name] + len(parts[name])
         else:
-            data, own[name] = slots(field, len(rows), size)
+            data, own[name] = slots(field, room[name], size)
             planned += own[name] + data
-    total = length_class(planned)
+    total = length_class(planned + (drawn(schema, origin, planned) if packed else 0))
     numbers = iter([number for number in order if number < total])
     contents = [(next(iter(definition.fields)), DUMMY, b"")] * total
     directories = []
-    for name, field in definition.fields.items():
+    for name, field in every.items():
         mine = [next(numbers) for _ in range(own[name])]
         theirs = [next(numbers) for _ in parts[name]]
-        encoded = directory(field, columns[name], parts[name], theirs, packed)
+        encoded = directory(field, columns[name], parts[name], theirs, packed, room[name])
         for at, number in enumerate(mine):
             part = encoded[at * CAPACITY : (at + 1) * CAPACITY]
             contents[number] = (name, DIRECTORY, part)
@@ -259,25 +271,55 @@ def build_paged(
     indexed = {ordinal for ordinal, _ in rows}
     bits = "".join("1" if at in indexed else "0" for at in range(covered))
     mask = int(bits.ljust(-(-covered // 8) * 8, "0"), 2).to_bytes(-(-covered // 8), "big")
+    ids = [field_id(field) for field in every.values()]
+    kinds = [
+        PLAIN if field["type"] != "words" else [2, room[name]] for name, field in every.items()
+    ]
     header = pack(
         [
             *(1, "paged", groups_digest(groups)),
-            *(list(columns), hashlib.sha256(mask).digest(), int(packed), directories, []),
+            *(ids, hashlib.sha256(mask).digest(), int(packed), directories, []),
+            *(kinds, zones(every, columns)),
         ]
     )
     frames = [frame(one) for _, _, one in contents]
     segment = uid(schema.uids, r, lengths(header, *frames))
     pages = [
         encrypt(
-            index_key(schema.field(name, definition.fields[name]), segment),
+            index_key(schema.field(every[name]), segment),
             nonce(kind, number),
             plain,
-            context(schema, segment, kind, number, name),
+            context(schema, segment, kind, number, every[name]),
         )
         for number, ((name, kind, _), plain) in enumerate(zip(contents, frames, strict=True))
     ]
     sealed = encrypt(schema.meta(segment), bytes(12), header, schema.place + segment)
     return Paged(segment, sealed, pages, contents)
+
+
+def places(field: Field, column: list[Entry]) -> int:
+    """For how many entries a column has room."""
+    if field["type"] != "words":
+        return len(column)
+    return words.places([(ordinal, key) for ordinal, key in column if key is not None])
+
+
+def zones(every: dict[str, Field], columns: dict[str, list[Entry]]) -> list[bytes]:
+    """Each column's least and greatest key; the other way round where none is present."""
+    found = []
+    for name, field in every.items():
+        width = key_width(field)
+        keys = [key for _, key in columns[name] if key is not None]
+        found.append(min(keys) + max(keys) if keys else b"\xff" * width + bytes(width))
+    return found
+
+
+def drawn(schema: Schema, origin: bytes, slots: int) -> int:
+    """The dummies of a packed segment."""
+    found = mac(schema.uids, b"dummies" + hashlib.sha256(origin).digest())
+    e = int(math.log2(slots))
+    step = 16 if slots <= 64 else 2 ** (e - int(math.log2(e)) - 1)
+    return int.from_bytes(found[:8], "big") % step
 
 
 def groups_digest(groups: list[tuple[bytes, int]]) -> bytes:
@@ -292,8 +334,8 @@ def nonce(kind: int, number: int) -> bytes:
     return bytes((kind,)) + bytes(7) + u32(number)
 
 
-def context(schema: Schema, segment: bytes, kind: int, number: int, name: str) -> bytes:
-    return schema.place + segment + nonce(kind, number) + name.encode()
+def context(schema: Schema, segment: bytes, kind: int, number: int, field: Field) -> bytes:
+    return schema.place + segment + nonce(kind, number) + u32(field_id(field))
 
 
 def open_paged(
@@ -304,17 +346,18 @@ def open_paged(
     pages: Sequence[bytes],
 ) -> dict[str, list[Entry]]:
     """Each field's column, read from every page that its directory names."""
-    _, form, _, names, _, packed, directories, _ = header
+    _, form, _, ids, _, packed, directories, _, kinds, _ = header
     assert form == "paged"
-    assert isinstance(names, list)
+    assert isinstance(ids, list)
+    assert isinstance(kinds, list)
     assert isinstance(directories, list)
     found = {}
-    for name, numbers in zip(names, directories, strict=True):
-        field = definition.fields[name]
-        key = index_key(schema.field(name, field), segment)
+    for one, kind_of, numbers in zip(ids, kinds, directories, strict=True):
+        name, field = named(definition, one, kind_of)
+        key = index_key(schema.field(field), segment)
 
-        def page(number: int, kind: int, name: str = name, key: bytes = key) -> bytes:
-            where = context(schema, segment, kind, number, name)
+        def page(number: int, kind: int, field: Field = field, key: bytes = key) -> bytes:
+            where = context(schema, segment, kind, number, field)
             plain = decrypt(key, nonce(kind, number), pages[number], where)
             end = 2 + int.from_bytes(plain[:2], "big")
             if any(plain[end:]):

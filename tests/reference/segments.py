@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from tests.reference import Refused, does_not_open
-from tests.reference.definitions import Definition, Field, lengths, u32
+from tests.reference import Refused, does_not_open, words
+from tests.reference.definitions import Definition, Field, columns, field_id, lengths, u32
 from tests.reference.fields import Value, decrypt, encrypt, index_key_of
 from tests.reference.keys import Schema, index_key, uid
 from tests.reference.msgpack import pack
 
+PLAIN = 1
 MINI_NONCE = b"\x01" + bytes(7) + u32(0)
 
 
@@ -50,8 +51,9 @@ def read_column(field: Field, data: bytes, count: int) -> list[tuple[int, bytes 
         raise does_not_open()
     ordinals = [int.from_bytes(data[4 + 4 * at : 8 + 4 * at], "big") for at in range(count)]
     start = 4 + 4 * count
-    keys = [data[start + width * at : start + width * (at + 1)] for at in range(count - absent)]
-    return list(zip(ordinals, [None] * absent + keys, strict=True))
+    keys: list[bytes | None] = [None] * absent
+    keys += [data[start + width * at : start + width * (at + 1)] for at in range(count - absent)]
+    return list(zip(ordinals, keys, strict=True))
 
 
 def runs(ordinals: Sequence[int]) -> list[list[int]]:
@@ -71,8 +73,8 @@ class Mini:
     page: bytes
 
 
-def _page_context(schema: Schema, segment: bytes, name: str) -> bytes:
-    return schema.place + segment + MINI_NONCE + name.encode()
+def _page_context(schema: Schema, segment: bytes, field: Field) -> bytes:
+    return schema.place + segment + MINI_NONCE + u32(field_id(field))
 
 
 def build_mini(
@@ -86,24 +88,33 @@ def build_mini(
 ) -> Mini:
     """A mini over (local ordinal, data) pairs; ``tails`` is the log's first key, if another."""
     first = tails or schema
+    every = columns(definition)
+    of_words = {
+        name: words.entries(definition, field, first.field(field), rows)
+        for name, field in every.items()
+        if field["type"] == "words"
+    }
     encoded = {
-        name: column(
+        name: words.encode(of_words[name])
+        if name in of_words
+        else column(
             field,
-            first.field(name, field),
+            first.field(field),
             ((ordinal, data.get(name)) for ordinal, data in rows),
         )
-        for name, field in definition.fields.items()
+        for name, field in every.items()
     }
-    header = pack(
-        [1, "mini", groups, list(encoded), runs([ordinal for ordinal, _ in rows]), inputs or []]
-    )
+    ids = [field_id(every[name]) for name in encoded]
+    kinds = [[2, words.places(of_words[name])] if name in of_words else PLAIN for name in encoded]
+    listed = runs([ordinal for ordinal, _ in rows])
+    header = pack([1, "mini", groups, ids, listed, inputs or [], kinds])
     segment = uid(schema.uids, r, lengths(header, *encoded.values()))
     page = b"".join(
         encrypt(
-            index_key(schema.field(name, definition.fields[name]), segment),
+            index_key(schema.field(every[name]), segment),
             MINI_NONCE,
             plain,
-            _page_context(schema, segment, name),
+            _page_context(schema, segment, every[name]),
         )
         for name, plain in encoded.items()
     )
@@ -116,25 +127,38 @@ def open_header(schema: Schema, segment: bytes, header: bytes) -> list[Any]:
     found = msgspec.msgpack.decode(plain)
     if found[0] != 1:
         raise does_not_open()
-    if found[1] != "mini":
+    if found[1] != "mini" or any(kind != PLAIN and kind[0] != 2 for kind in found[6]):
         raise Refused("unsupported")
     return list(found)
+
+
+def named(definition: Definition, number: int, kind: Any) -> tuple[str, Field]:
+    """The column that a header names by an id and a kind."""
+    return next(
+        (name, field)
+        for name, field in columns(definition).items()
+        if field_id(field) == number and (field["type"] == "words") == (kind != PLAIN)
+    )
 
 
 def open_mini(
     schema: Schema, definition: Definition, segment: bytes, header: bytes, page: bytes
 ) -> dict[str, list[tuple[int, bytes | None]]]:
     """Each field's column as :func:`read_column` gives it."""
-    _, _, _, names, rows, _ = open_header(schema, segment, header)
+    _, _, _, ids, rows, _, kinds = open_header(schema, segment, header)
     count = sum(length for _, length in rows)
     found: dict[str, list[tuple[int, bytes | None]]] = {}
     at = 0
-    for name in names:
-        field = definition.fields[name]
-        size = 17 + 4 + count * (4 + key_width(field))
-        key = index_key(schema.field(name, field), segment)
-        plain = decrypt(key, MINI_NONCE, page[at : at + size], _page_context(schema, segment, name))
-        found[name] = read_column(field, plain, count)
+    for one, kind in zip(ids, kinds, strict=True):
+        name, field = named(definition, one, kind)
+        size = 17 + 4 + (count * (4 + key_width(field)) if kind == PLAIN else 12 * kind[1])
+        key = index_key(schema.field(field), segment)
+        plain = decrypt(
+            key, MINI_NONCE, page[at : at + size], _page_context(schema, segment, field)
+        )
+        found[name] = (
+            read_column(field, plain, count) if kind == PLAIN else [*words.read(plain, kind[1])]
+        )
         at += size
     if at != len(page):
         raise does_not_open()

@@ -6,20 +6,21 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from encrypted_records.crypto import format as fmt
-from encrypted_records.crypto import recovery, sealing, spooling, values
+from encrypted_records.crypto import recovery, rows, sealing, spooling, values
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, SchemaKeys, TailKey
 from encrypted_records.errors import DoesNotOpen, ErsError, Unsupported
-from encrypted_records.index import rows
+from encrypted_records.index.columns.rebase import Rebase
+from encrypted_records.model.ciphertext_lengths import LeastClass, least_class, padded_length
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.records import Group, SealedRow
-from encrypted_records.model.shapes import padded_length
-from encrypted_records.proxy.once import Once
-from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.write.idempotency import IdempotencyKey
 from tests.reference.loading import raw, vectors
 
 DERIVATION = vectors("derivation.json")
@@ -49,8 +50,14 @@ def schema_key(entry: dict[str, Any]) -> SchemaKey:
     return schema_keys(entry).newest
 
 
-def field(text: str) -> FieldSpec:
-    return parse_definition(f'{{"type": "object", "properties": {{"f": {text}}}}}').fields["f"]
+def field(text: str, *, enforced: bool = False) -> FieldSpec:
+    formats = '"formats": "enforced", ' if enforced else ""
+    root = f'{{"type": "object", {formats}"properties": {{"f": {text}}}}}'
+    return parse_definition(root).fields["f"]
+
+
+def field_of_values(name: str) -> FieldSpec:
+    return field(VALUES["fields"][name], enforced=name in VALUES["enforced"])
 
 
 @pytest.mark.parametrize("entry", DERIVATION["keys"], ids=lambda entry: f"kv {entry['kv']}")
@@ -62,6 +69,8 @@ def test_every_key_of_the_tree_is_derived_as_specified(
     assert bare(key) == entry["K_schema"]
     assert key.id.hex() == entry["key_id"]
     assert bare(key.log) == entry["K_log"]
+    assert bare(key.ledger) == entry["K_ledger"]
+    assert bare(key.checkpoint) == entry["K_checkpoint"]
     assert bare(key.uids) == entry["K_uid"]
     assert bare(key.meta(segment)) == entry["K_meta"]
     definition = parse_definition(DERIVATION["definition"])
@@ -79,20 +88,51 @@ def test_every_key_of_the_tree_is_derived_as_specified(
     assert key.uids.uid(digest).hex() == uid["uid"]
     request = entry["request"]
     digest = hashlib.sha256(bytes.fromhex(request["body"])).digest()
-    once = Once(bytes.fromhex(request["key"]), digest)
-    made = [once.commit_id(key.uids), *(once.record_id(key.uids, number) for number in (1, 100))]
+    once = IdempotencyKey(bytes.fromhex(request["key"]), digest)
+    made = [once.request_id(key.uids), *(once.record_id(key.uids, number) for number in (1, 100))]
     assert [one.hex() for one in made] == request["ids"]
 
 
 @pytest.mark.parametrize("entry", vectors("bindings.json"), ids=lambda entry: entry["fields"][0])
 def test_every_spelling_of_a_field_binds_alike(entry: dict[str, Any]) -> None:
-    assert {field(text).binding.hex() for text in entry["fields"]} == {entry["binding"]}
+    assert {
+        field(text, enforced=entry.get("enforced", False)).binding.hex() for text in entry["fields"]
+    } == {entry["binding"]}
 
 
 @pytest.mark.parametrize("entry", vectors("definitions.json"), ids=lambda one: one["digest"][:8])
 def test_every_spelling_of_a_definition_has_its_digest(entry: dict[str, Any]) -> None:
-    found = {parse_definition(text).digest.hex() for text in entry["definitions"]}
-    assert found == {entry["digest"]}
+    found = [parse_definition(text) for text in entry["definitions"]]
+    assert {one.digest.hex() for one in found} == {entry["digest"]}
+    assert {one.canonical.decode() for one in found} == {entry["canonical"]}
+    assert all(parse_canonical(one.canonical) == one for one in found)
+
+
+@pytest.mark.parametrize("entry", vectors("successions.json"), ids=lambda one: one["canonical"])
+def test_a_definition_that_follows_another_keeps_its_ids(entry: dict[str, Any]) -> None:
+    before, after = map(parse_definition, entry["texts"])
+    renamed = entry.get("renamed", {})
+    followed = after.following(before, renamed)
+    assert followed.follows(before)
+    assert followed.renamed_since(before) == renamed
+    assert followed.canonical.decode() == entry["canonical"]
+    assert parse_canonical(followed.canonical) == followed
+
+
+@pytest.mark.parametrize("entry", vectors("rebases.json"), ids=lambda one: one["shown"])
+def test_keys_go_from_one_grid_to_another(entry: dict[str, Any]) -> None:
+    own, shown = (
+        parse_definition(f'{{"type": "object", "properties": {{"a": {entry[which]}}}}}').fields["a"]
+        for which in ("own", "shown")
+    )
+    rebase = Rebase.between(own, shown)
+    assert rebase is not None
+    moved = [str(rebase.key(int(key))) for key in entry["keys"]]
+    assert moved == entry["moved"]
+    together = rebase.keys(np.array([int(key) for key in entry["keys"]], np.uint64))
+    assert [str(key) for key in together] == moved
+    with pytest.raises(DoesNotOpen):
+        rebase.key(int(entry["keys"][-1]) + 1)
 
 
 def test_lengths_are_padded_as_specified() -> None:
@@ -111,26 +151,35 @@ def test_order_bytes_and_index_keys_are_as_specified() -> None:
 
 @pytest.mark.parametrize("entry", VALUES["good"], ids=lambda one: f"{one['field']}-{one['plain']}")
 def test_a_value_has_its_plaintext_and_comes_back_from_it(entry: dict[str, Any]) -> None:
-    spec = field(VALUES["fields"][entry["field"]])
+    spec = field_of_values(entry["field"])
     value = raw(entry["value"], spec.type)
-    if spec.type == "integer" and value is not None:
+    if spec.type == "integer" and value is not None and spec.format is None:
         value = int(str(value))
-    assert values.encode(spec, value).hex() == entry["plain"]  # type: ignore[arg-type]
-    assert values.decode(spec, bytes.fromhex(entry["plain"])) == value
+    stated = LeastClass(*entry["class"])
+    assert values.encode(spec, value, stated).hex() == entry["plain"]  # type: ignore[arg-type]
+    assert values.decode(spec, bytes.fromhex(entry["plain"]), stated) == value
+
+
+@pytest.mark.parametrize("name", VALUES["classes"])
+def test_a_field_has_the_least_class_that_its_definition_asks_for(name: str) -> None:
+    stated = least_class(field_of_values(name))
+    assert [stated.length, stated.only] == VALUES["classes"][name]
 
 
 @pytest.mark.parametrize("entry", VALUES["bad"], ids=lambda entry: entry["why"])
 def test_a_plaintext_that_no_value_has_is_refused(entry: dict[str, Any]) -> None:
-    spec = field(VALUES["fields"][entry["field"]])
+    spec = field_of_values(entry["field"])
     with pytest.raises(ErsError) as caught:
-        values.decode(spec, bytes.fromhex(entry["plain"]))
+        values.decode(spec, bytes.fromhex(entry["plain"]), LeastClass(*entry["class"]))
     assert code_of(caught.value) == entry["error"]
 
 
-def open_sealed(place: dict[str, Any], name: str, sealed: str) -> Any:
+def open_sealed(place: dict[str, Any], name: str, stated: Any, sealed: str) -> Any:
     """Open one field as a row of a group that has no other."""
     definition = parse_definition(place["definition"])
-    group = Group(bytes.fromhex(place["group"]), place["kv"], 100, [name])
+    ids, classes = [definition.fields[name].id], [LeastClass(*stated)]
+    uid, named = bytes.fromhex(place["group"]), definition.digest
+    group = Group(uid, place["kv"], 100, ids, classes, named, bytes(32))
     row = SealedRow(bytes.fromhex(place["record"]), place["version"], [bytes.fromhex(sealed)])
     opened = rows.open_row(schema_key(place), definition, group, place["ordinal"], row)
     return opened.data.get(name)
@@ -142,16 +191,16 @@ def test_a_sealed_field_is_made_and_opened_as_specified(entry: dict[str, Any]) -
     key, name = schema_key(place), entry["field"]
     spec = parse_definition(place["definition"]).fields[name]
     value = spec.accept(raw(entry["value"], spec.type))
-    assert open_sealed(place, name, entry["sealed"]) == value
+    assert open_sealed(place, name, entry["class"], entry["sealed"]) == value
     record = sealing.record_context(
-        sealing.place(key), bytes.fromhex(place["record"]), place["version"]
+        sealing.context_of(key), bytes.fromhex(place["record"]), place["version"]
     )
     sealed = sealing.seal_field(
         key.field(spec).seal(bytes.fromhex(place["group"])),
         place["ordinal"],
         record,
-        name.encode(),
-        values.encode(spec, value),
+        spec.id_bytes,
+        values.encode(spec, value, LeastClass(*entry["class"])),
     )
     assert sealed.hex() == entry["sealed"]
 
@@ -159,7 +208,7 @@ def test_a_sealed_field_is_made_and_opened_as_specified(entry: dict[str, Any]) -
 @pytest.mark.parametrize("entry", FIELDS["bad"], ids=lambda entry: entry["why"])
 def test_a_sealed_field_opens_nowhere_but_in_its_place(entry: dict[str, Any]) -> None:
     with pytest.raises(ErsError) as caught:
-        open_sealed(entry["place"], entry["field"], entry["sealed"])
+        open_sealed(entry["place"], entry["field"], entry["class"], entry["sealed"])
     assert code_of(caught.value) == entry["error"]
 
 
@@ -198,7 +247,7 @@ def test_a_keyring_file_with_a_passphrase_is_written_and_read_as_specified(
     random = {len(good[name]) // 2: bytes.fromhex(good[name]) for name in ("nonce", "salt")}
     monkeypatch.setattr("os.urandom", lambda size: random[size])
     for spelling in (good["passphrase"], good["same_passphrase"]):
-        wrapper = recovery.Passphrase(spelling, cost=recovery.Cost(**good["cost"]))
+        wrapper = recovery.Passphrase(spelling, cost=recovery.KdfCost(**good["cost"]))
         assert unwrapped(good, wrapper) == KEYRING["roots"]
         keyring = recovery.unwrap(bytes.fromhex(good["file"]), wrapper, owner)
         assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
@@ -224,6 +273,7 @@ def test_a_keyring_file_that_is_not_sound_is_refused_by_name(entry: dict[str, An
 def test_a_root_key_has_its_fingerprint() -> None:
     root = RootKey(bytes.fromhex(DERIVATION["root"]))
     assert root.fingerprint.hex() == DERIVATION["fingerprint"]
+    assert root.verifier.hex() == DERIVATION["verifier"]
 
 
 def test_a_root_key_has_its_phrase_and_comes_back_from_it() -> None:
@@ -266,7 +316,7 @@ def spool_file(kind: int, sessions: list[list[bytes]]) -> str:
     offset = 0
     for number, frames in enumerate(sessions):
         salt = bytes.fromhex(SPOOL["salts"][number])
-        session = spooling.Session(key, head, number, offset, salt)
+        session = spooling.SpoolSession(key, head, number, offset, salt)
         file += session.encode()
         for plain in frames:
             out = memoryview(bytearray(len(plain) + spooling.FRAME_OVERHEAD))

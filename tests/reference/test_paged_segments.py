@@ -11,16 +11,21 @@ from hypothesis import given
 
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import Keyring, RootKey
-from encrypted_records.index import columns, pages
-from encrypted_records.index.building import Builder, Limits, Shell
-from encrypted_records.index.columns import Column
-from encrypted_records.index.paged import PagedSegment
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import pages, words
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.ciphertext_lengths import class_step, least_class
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.digests import check_pages, page_digest
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.records import Segment
+from encrypted_records.model.records import Segment, SegmentHeader
+from encrypted_records.model.word_columns import words_spec
 from tests.index.strategies import Case, cases
 from tests.reference import definitions as plain
 from tests.reference import keys, paged
+from tests.reference import words as reference_words
 from tests.reference.fields import decrypt
 from tests.reference.loading import raw, vectors
 from tests.reference.msgpack import pack
@@ -54,9 +59,14 @@ def entries(found: Column) -> list[list[Any]]:
 
 def segment(form: str) -> Segment:
     made = VECTOR[form]
-    uid, header = bytes.fromhex(made["uid"]), bytes.fromhex(made["header"])
-    purged = VECTOR["covered"] - len(ROWS)
-    return Segment(uid, "paged", 1, len(ROWS), purged, GROUPS, len(made["pages"]), header)
+    uid, digest = bytes.fromhex(made["uid"]), bytes.fromhex(made["digest"])
+    purged, pages = VECTOR["covered"] - len(ROWS), len(made["pages"])
+    return Segment(uid, "paged", 1, len(ROWS), purged, GROUPS, pages, digest, DEFINITION.digest)
+
+
+def header(form: str) -> SegmentHeader:
+    made = VECTOR[form]
+    return SegmentHeader(*(bytes.fromhex(made[name]) for name in ("uid", "salt", "header")))
 
 
 def sealed(form: str) -> list[bytes]:
@@ -68,9 +78,9 @@ def sealed(form: str) -> list[bytes]:
             page["kind"],
             number,
             pages.frame(bytes.fromhex(page["content"])),
-            schema_place=sealing.place(KEY),
+            schema_context=sealing.context_of(KEY),
             segment=uid,
-            name=page["field"].encode(),
+            field=DEFINITION.fields[page["field"]].id_bytes,
         )
         for number, page in enumerate(VECTOR[form]["pages"])
     ]
@@ -79,9 +89,10 @@ def sealed(form: str) -> list[bytes]:
 def test_the_package_builds_the_very_bytes_of_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     made = VECTOR["plain"]
     monkeypatch.setattr(
-        "encrypted_records.index.building._permutation", lambda _: np.array(made["order"])
+        "encrypted_records.index.segments.builder._permutation", lambda _: np.array(made["order"])
     )
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(made["randomness"]))
+    drawn = iter([made["randomness"], made["salt"]])
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
     shell = Shell(GROUPS, ROWS, VECTOR["covered"] - len(ROWS))
     limits = Limits(mini=0, entries=VECTOR["entries_per_page"])
     builder = Builder(KEY, DEFINITION, shell, limits)
@@ -89,9 +100,16 @@ def test_the_package_builds_the_very_bytes_of_the_vector(monkeypatch: pytest.Mon
         builder.add(name, column(name))
     built = builder.finish()
     assert built.segment == segment("plain")
+    assert built.header == header("plain")
     assert [hashlib.sha256(page.data).hexdigest() for page in built.pages] == [
         page["sealed_sha256"] for page in made["pages"]
     ]
+
+
+def test_the_package_draws_the_dummies_of_the_vector() -> None:
+    origin = bytes.fromhex(VECTOR["origin"])
+    for entry in VECTOR["dummies"]:
+        assert KEY.uids.draw(origin, class_step(entry["slots"])) == entry["drawn"]
 
 
 @FORMS
@@ -100,7 +118,9 @@ def test_the_package_reads_every_column_of_the_vector(form: str) -> None:
     assert [hashlib.sha256(page).hexdigest() for page in stored] == [
         page["sealed_sha256"] for page in VECTOR[form]["pages"]
     ]
-    opened = PagedSegment(KEY, DEFINITION, segment(form))
+    every = b"".join(map(page_digest, stored))
+    check_pages(segment(form), header(form), every)
+    opened = PagedSegment(KEY, DEFINITION, segment(form), header(form))
     while missing := opened.missing_columns(DEFINITION.fields):
         for number in missing:
             opened.put(number, stored[number])
@@ -111,9 +131,10 @@ def test_the_package_reads_every_column_of_the_vector(form: str) -> None:
 @FORMS
 def test_the_reference_reads_every_column_of_the_vector(form: str) -> None:
     schema = keys.schema(bytes.fromhex(VECTOR["root"]), KEY.organization, KEY.schema, VECTOR["kv"])
-    uid, header = bytes.fromhex(VECTOR[form]["uid"]), bytes.fromhex(VECTOR[form]["header"])
-    plain_header = open_header(schema, uid, header)
-    assert pack(plain_header) == decrypt(schema.meta(uid), bytes(12), header, schema.place + uid)
+    uid, sealed_header = segment(form).uid, header(form).data
+    plain_header = open_header(schema, uid, sealed_header)
+    where = schema.place + uid
+    assert pack(plain_header) == decrypt(schema.meta(uid), bytes(12), sealed_header, where)
     found = paged.open_paged(
         schema, plain.load(VECTOR["definition"]), uid, plain_header, sealed(form)
     )
@@ -122,10 +143,11 @@ def test_the_reference_reads_every_column_of_the_vector(form: str) -> None:
         assert read == expected
 
 
-def open_header(schema: keys.Schema, uid: bytes, header: bytes) -> list[Any]:
+def open_header(schema: keys.Schema, uid: bytes, sealed_header: bytes) -> list[Any]:
     import msgspec
 
-    found = msgspec.msgpack.decode(decrypt(schema.meta(uid), bytes(12), header, schema.place + uid))
+    where = schema.place + uid
+    found = msgspec.msgpack.decode(decrypt(schema.meta(uid), bytes(12), sealed_header, where))
     return list(found)
 
 
@@ -141,6 +163,10 @@ def test_the_reference_reads_what_the_package_packs(case: Case) -> None:
     for name, spec in definition.fields.items():
         accepted = [spec.accept(record.get(name)) for record in records]
         builder.add(name, columns.build(spec, key.field(spec), accepted))
+        if spec.words:
+            own = words_spec(spec)
+            stated = least_class(spec)
+            builder.add(own.name, words.build(key.field(own), accepted, stated))
     built = builder.finish()
 
     schema = keys.schema(root, organization, schema_id, 1)
@@ -149,9 +175,16 @@ def test_the_reference_reads_what_the_package_packs(case: Case) -> None:
         schema,
         plain.load(case.text),
         uid,
-        open_header(schema, uid, built.segment.header),
+        open_header(schema, uid, built.header.data),
         [page.data for page in built.pages],
     )
-    for name, field in case.fields.items():
+    loaded = plain.load(case.text)
+    for name, field in plain.columns(loaded).items():
+        if field["type"] == "words":
+            of_words = reference_words.entries(
+                loaded, field, schema.field(field), list(enumerate(records))
+            )
+            assert found[name] == of_words
+            continue
         sent = [(ordinal, record.get(name)) for ordinal, record in enumerate(records)]
-        assert found[name] == paged.entries(field, schema.field(name, field), sent)
+        assert found[name] == paged.entries(field, schema.field(field), sent)

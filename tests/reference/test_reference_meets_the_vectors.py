@@ -17,42 +17,46 @@ SPOOL = vectors("spool.json")
 
 
 def schema_of(entry: dict[str, Any]) -> keys.Schema:
-    place = (bytes.fromhex(entry[name]) for name in ("root", "organization", "schema"))
-    return keys.schema(*place, entry["kv"])
+    root, organization, schema = (
+        bytes.fromhex(entry[name]) for name in ("root", "organization", "schema")
+    )
+    return keys.schema(root, organization, schema, entry["kv"])
 
 
-def open_sealed(place: dict[str, Any], name: str, sealed: str) -> ref.Value:
+def open_sealed(place: dict[str, Any], name: str, stated: list[int], sealed: str) -> ref.Value:
     return ref.open_field(
         schema_of(place),
-        name,
         definitions.load(place["definition"]).fields[name],
         bytes.fromhex(place["group"]),
         place["ordinal"],
         bytes.fromhex(place["record"]),
         place["version"],
         bytes.fromhex(sealed),
+        (stated[0], stated[1]),
     )
 
 
 @pytest.mark.parametrize("entry", VALUES["good"], ids=lambda one: f"{one['field']}-{one['plain']}")
 def test_a_value_comes_back_from_its_plaintext(entry: dict[str, Any]) -> None:
-    text = f'{{"properties": {{"f": {VALUES["fields"][entry["field"]]}}}}}'
+    name = entry["field"]
+    formats = '"formats": "enforced", ' if name in VALUES["enforced"] else ""
+    text = f'{{{formats}"properties": {{"f": {VALUES["fields"][name]}}}}}'
     field = definitions.load(text).fields["f"]
-    found = ref.value_of(field, bytes.fromhex(entry["plain"]))
+    found = ref.value_of(field, bytes.fromhex(entry["plain"]), tuple(entry["class"]))
     assert found == raw(entry["value"], field["type"])
 
 
 @pytest.mark.parametrize("entry", FIELDS["good"], ids=lambda one: f"{one['field']}-{one['value']}")
 def test_a_sealed_field_opens_in_its_place(entry: dict[str, Any]) -> None:
     kind = definitions.load(FIELDS["place"]["definition"]).fields[entry["field"]]["type"]
-    found = open_sealed(FIELDS["place"], entry["field"], entry["sealed"])
+    found = open_sealed(FIELDS["place"], entry["field"], entry["class"], entry["sealed"])
     assert found == raw(entry["value"], kind)
 
 
 @pytest.mark.parametrize("entry", FIELDS["bad"], ids=lambda entry: entry["why"])
 def test_a_sealed_field_opens_nowhere_else(entry: dict[str, Any]) -> None:
     with pytest.raises(Refused) as caught:
-        open_sealed(entry["place"], entry["field"], entry["sealed"])
+        open_sealed(entry["place"], entry["field"], entry["class"], entry["sealed"])
     assert caught.value.code == entry["error"]
 
 

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
+from encrypted_records.crypto import rows
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import KeyMissing
-from encrypted_records.index import rows
-from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.merge import merge
-from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.segments.merge import merge
+from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
@@ -26,6 +26,7 @@ UPLOADS: list[CommitUpload] = [
     for upload in (BEFORE["upload"], *(one["upload"] for one in VECTOR["commits"]))
 ]
 PAGES = {page.segment: page for upload in UPLOADS for page in upload.pages}
+HEADERS = {one.segment: one for upload in UPLOADS for one in upload.headers}
 
 
 def keys(*versions: int) -> SchemaKeys:
@@ -40,15 +41,21 @@ def ledger(found: SchemaKeys, length: int) -> Ledger:
     reader = Ledger(found, bytes.fromhex(BEFORE["writer"]))
     log = [LogEntry(version, one.commit) for version, one in enumerate(UPLOADS[:length], 1)]
     reader.extend(
-        ManifestDelta(found.schema, length, found.newest.id, DEFINITION.digest, list(log))
+        ManifestDelta(
+            *(found.schema, length, found.newest.id, DEFINITION.digest, list(log)),
+            headers=list(HEADERS.values()),
+        )
     )
     return reader
 
 
-def opened(reader: Ledger) -> list[OpenSegment]:
+def opened(reader: Ledger) -> list[MiniSegment]:
     return [
-        OpenSegment(reader.keys.of(one.key_version), DEFINITION, one, PAGES[one.uid])
-        for one in reader.view().segments
+        MiniSegment(
+            reader.keys.of(one.key_version),
+            *(DEFINITION, one, reader.snapshot().header(one), PAGES[one.uid]),
+        )
+        for one in reader.snapshot().segments
     ]
 
 
@@ -73,7 +80,7 @@ def test_the_holder_of_both_keys_reads_the_whole_log_and_everything_in_it() -> N
     groups = wire.decode_commit_body(UPLOADS[1].commit).groups
     assert [
         rows.open_row(reader.keys.of(2), DEFINITION, groups[0], ordinal, row)
-        for ordinal, row in enumerate(UPLOADS[1].rows[0].rows)
+        for ordinal, row in enumerate(UPLOADS[1].rows[0].present)
     ] == records()
     (merged,) = opened(reader)
     for name, expected in VECTOR["index"].items():
@@ -89,10 +96,10 @@ def test_who_lacks_one_of_the_keys_is_told_which(held: tuple[int, ...], missing:
 def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drawn = itertools.chain(VECTOR["randomness"][:2])
+    drawn = itertools.chain(*zip(VECTOR["randomness"], VECTOR["salts"], strict=True))
     reader = ledger(keys(1, 2), 1)
     monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
-    monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda: bytes(16))
+    monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: bytes(16))
 
     made = seal(reader, DEFINITION, records())
 
@@ -105,17 +112,19 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
 
 def test_the_package_makes_the_very_bytes_of_the_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = ledger(keys(1, 2), 2)
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(VECTOR["randomness"][2]))
+    drawn = iter([VECTOR["randomness"][2], VECTOR["salts"][2]])
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
     commit_id = bytes.fromhex(VECTOR["commits"][1]["commit_id"])
-    monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda: commit_id)
+    monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: commit_id)
     inputs = opened(reader)
 
-    built = merge(reader.key, DEFINITION, inputs, reader.view())
+    built = merge(reader.key, DEFINITION, inputs, reader.snapshot())
     made = reader.draft(
-        DEFINITION.digest,
+        DEFINITION,
         segments=[built.segment],
         replaced=[one.segment.uid for one in inputs],
         pages=built.pages,
+        headers=[built.header],
     )
 
     assert b"".join(wire.encode_uploads([made])).hex() == VECTOR["commits"][1]["upload"]

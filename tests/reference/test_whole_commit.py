@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.crypto import rows
 from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
-from encrypted_records.index import rows
-from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.segments import OpenSegment
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.ingest.seal import seal
-from encrypted_records.model import wire
+from encrypted_records.model import digests, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, PlainRecord
@@ -60,7 +60,9 @@ def stored() -> CommitUpload:
 def extended(keys: SchemaKeys, definition: SchemaDefinition, upload: CommitUpload) -> Ledger:
     ledger = Ledger(keys, bytes(16))
     entries = [LogEntry(1, upload.commit)]
-    ledger.extend(ManifestDelta(keys.schema, 1, keys.newest.id, definition.digest, entries))
+    headers = list(upload.headers)
+    key_id, digest = keys.newest.id, definition.digest
+    ledger.extend(ManifestDelta(keys.schema, 1, key_id, digest, entries, headers))
     return ledger
 
 
@@ -71,16 +73,20 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     randomness = VECTOR["randomness"]
-    drawn = itertools.chain([randomness["group"], randomness["segment"]])
+    salts = VECTOR["salts"]
+    drawn = itertools.chain(
+        [randomness["group"], salts["group"], randomness["segment"], salts["segment"]]
+    )
     monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
     commit_id = bytes.fromhex(VECTOR["commit_id"])
-    monkeypatch.setattr("encrypted_records.index.ledger.new_id", lambda: commit_id)
+    monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: commit_id)
 
-    upload = seal(Ledger(keys, bytes.fromhex(VECTOR["writer"])), definition, records)
+    ledger = Ledger(keys, bytes.fromhex(VECTOR["writer"]))
+    upload = seal(ledger, definition, records, requests=[bytes.fromhex(VECTOR["request"])])
 
     batch, page = upload.rows[0], upload.pages[0]
     assert batch.group.hex() == VECTOR["group"]
-    assert [[one.hex() for one in row.fields] for row in batch.rows] == VECTOR["rows"]
+    assert [[one.hex() for one in row.fields] for row in batch.present] == VECTOR["rows"]
     assert page.segment.hex() == VECTOR["segment"]["uid"]
     assert page.data.hex() == VECTOR["segment"]["page"]
     assert upload.commit.body.hex() == VECTOR["commit"]["body"]
@@ -95,7 +101,15 @@ def test_the_package_accepts_the_commit_and_agrees_on_the_log_digest(
     assert wire.commit_digest(stored.commit).hex() == VECTOR["commit"]["digest"]
     assert ledger.head.digest.hex() == VECTOR["log_digest"]
     body = wire.decode_commit_body(stored.commit)
-    assert body.content == wire.content_digest([wire.part_digest(stored.rows, stored.pages)])
+    (group,), (segment,) = body.groups, body.segments
+    (batch,), (header,) = stored.rows, stored.headers
+    salt = stored.salts[0].salt
+    told = [digests.row_digests(salt, [row]).hex() for row in batch.present]
+    assert told == VECTOR["digests"]["rows"]
+    assert digests.digest_rows(salt, batch.present) == group.rows
+    assert group.rows.hex() == VECTOR["digests"]["group"]
+    assert segment.digest.hex() == VECTOR["digests"]["segment"]
+    digests.check_mini(segment, header, stored.pages[0].data)
     assert body.definition == definition.digest
 
 
@@ -108,7 +122,7 @@ def test_the_package_opens_every_row_that_the_reference_sealed(
     group = wire.decode_commit_body(stored.commit).groups[0]
     opened = [
         rows.open_row(key, definition, group, ordinal, row)
-        for ordinal, row in enumerate(stored.rows[0].rows)
+        for ordinal, row in enumerate(stored.rows[0].present)
     ]
     assert opened == records
 
@@ -116,8 +130,8 @@ def test_the_package_opens_every_row_that_the_reference_sealed(
 def test_the_package_reads_the_columns_that_the_reference_built(
     keys: SchemaKeys, definition: SchemaDefinition, stored: CommitUpload
 ) -> None:
-    (segment,) = extended(keys, definition, stored).view().segments
-    opened = OpenSegment(keys.newest, definition, segment, stored.pages[0])
+    (segment,) = extended(keys, definition, stored).snapshot().segments
+    opened = MiniSegment(keys.newest, definition, segment, stored.headers[0], stored.pages[0])
     for name, expected in VECTOR["index"].items():
         assert entries(opened.column(name)) == expected
 

@@ -9,7 +9,6 @@ import json
 import re
 import secrets
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -25,7 +24,11 @@ from typing import Any
 import psycopg
 
 from encrypted_records.model import ids
-from tests.support.service import clean_environment
+from tests.support.ports import free_port
+from tests.support.service import ANSWER_SECONDS, clean_environment
+from tests.support.tables import give_tables
+
+__all__ = ["free_port"]
 
 PASSWORD = "correct horse battery"
 PUBLIC_URL = "http://proxy.example:8080"
@@ -70,9 +73,9 @@ class Answer:
         return str(document["code"])
 
     def flaws(self) -> dict[str, str]:
-        """Pointer (or field) -> code of everything the problem document lists."""
+        """Pointer (or parameter) -> code of everything the problem document lists."""
         listed = self.json()["errors"]
-        return {flaw.get("pointer", flaw.get("field")): flaw["code"] for flaw in listed}
+        return {flaw.get("pointer", flaw.get("parameter")): flaw["code"] for flaw in listed}
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Api:
         """One request; ``body`` is bytes, or anything JSON can say."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         try:
             connection.request(method, path, data, sent | dict(headers or {}))
             response = connection.getresponse()
@@ -159,7 +162,7 @@ class Api:
 
     def messages_to(self, address: str, count: int) -> list[EmailMessage]:
         """All messages to an address, oldest first, once there are ``count`` of them."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             found = []
             for path in sorted((self.data_dir / "mail").glob("*.eml"), key=_made):
@@ -187,6 +190,12 @@ class Api:
             "GET", "/api/users/self/", headers={"Authorization": f"Bearer {pair['access']}"}
         ).json()
         return Account(self, address, PASSWORD, pair["access"], me["organizations"][0])
+
+    @property
+    def busy_seconds(self) -> float:
+        """Of a processor, that it has used so far: what else the machine does is no part of it."""
+        # Linux's clock of another process's processor time: clock_getcpuclockid(3).
+        return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def token_pair(self, address: str, password: str) -> Answer:
         return self.call("POST", "/api/token/", {"email": address, "password": password})
@@ -217,12 +226,6 @@ def id_bytes(resource: Any) -> bytes:
     return ids.from_text(resource["id"])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def start(
     folder: Path,
     *,
@@ -232,23 +235,25 @@ def start(
     public_url: str = PUBLIC_URL,
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
+    stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start an API process; its output goes to ``log`` in the folder."""
+    """Start an API process; its output goes to ``log`` in the folder, or what it says to
+    ``stderr``, a file that is open."""
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-c", _START, str(folder / "data"), str(port), database_url or "",
              email_url or "", public_url, log_format],
             stdout=log,
-            stderr=log,
+            stderr=log if stderr is None else stderr,
             env=clean_environment(**(environment or {})),
         )  # fmt: skip
 
 
 def wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, "the API ended while it started"
-        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", "/api/status/")
             if connection.getresponse().status == 200:
@@ -270,6 +275,8 @@ def running_api(
     log_format: str = "text",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Api]:
+    if database_url is None:
+        give_tables(folder / "data")
     port = free_port()
     process = start(
         folder,
@@ -286,7 +293,7 @@ def running_api(
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

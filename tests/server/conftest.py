@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +27,12 @@ def apis(
         def of(kind: str) -> Api:
             url = postgresql() if kind == "postgresql" else None
             return stack.enter_context(
-                running_api(tmp_path_factory.mktemp("api"), database_url=url)
+                running_api(
+                    folder := tmp_path_factory.mktemp("api"),
+                    database_url=url,
+                    # Whatever is staged lies in objects, however small; what is not, does not.
+                    environment={"ERS_BULK_URL": f"file://{folder}/objects?least=0"},
+                )
             )
 
         yield of
@@ -44,3 +53,46 @@ def ada(api: Api) -> Account:
 def bob(api: Api) -> Account:
     """A user of another organization."""
     return api.new_account()
+
+
+@pytest.fixture(scope="session")
+def guests(api: Api) -> list[Account]:
+    """Three users for organizations of others; each test makes an organization of its own."""
+    return [api.new_account() for _ in range(3)]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What an API over SQLite left behind that has ended, all of it in the database's file."""
+
+    folder: Path
+    account: Account
+
+    @property
+    def api_folder(self) -> Path:
+        return self.folder / "data" / "api"
+
+    @property
+    def database(self) -> Path:
+        return self.api_folder / "db.sqlite3"
+
+
+@pytest.fixture(scope="module")  # the token of its account counts for a quarter of an hour
+def _ended(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    folder = tmp_path_factory.mktemp("ended")
+    with running_api(folder) as api:
+        account = api.new_account()
+        account.new_dataset()
+    (folder / "log").unlink()
+    ended = Stopped(folder, account)
+    with closing(sqlite3.connect(ended.database)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return ended
+
+
+@pytest.fixture
+def stopped(_ended: Stopped, tmp_path: Path) -> Stopped:
+    """One to do with what one likes."""
+    folder = tmp_path / "stopped"
+    shutil.copytree(_ended.folder, folder)
+    return Stopped(folder, _ended.account)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.server.api import PASSWORD, Account, Answer, Api, running_api
-from tests.server.test_accounts import set_cookies
+from tests.server.sessions import set_cookies
 from tests.server.writer import Writer, person
 
 OPERATOR = "operator@example.org"

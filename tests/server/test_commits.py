@@ -8,9 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from encrypted_records.model import wire
-from encrypted_records.model.records import Receipt, RowBatch, RowRef
-from tests.server.api import Account
+from encrypted_records.model import ids, wire
+from encrypted_records.model.digests import digest_rows
+from encrypted_records.model.records import (
+    Commit,
+    CommitUpload,
+    KilledRows,
+    Receipt,
+    RowBatch,
+    RowRef,
+)
+from tests.server.api import Account, Api
+from tests.server.test_sweeping import literal
 from tests.server.writer import (
     FRAMES,
     Writer,
@@ -19,6 +28,7 @@ from tests.server.writer import (
     only_segment,
     pages_of,
     person,
+    salt_of,
     segment_over,
 )
 
@@ -70,10 +80,9 @@ def test_an_id_is_not_used_for_two_commits(writer: Writer) -> None:
 
 
 def test_a_commit_for_an_older_definition_is_refused(writer: Writer) -> None:
-    assert writer.refused(writer.adding([person()], definition=os.urandom(32))) == (
-        409,
-        "stale_definition",
-    )
+    writer.send(writer.adding([person()]))
+    writer.definition = os.urandom(32)
+    assert writer.refused(writer.adding([person()])) == (409, "stale_definition")
 
 
 def test_a_schema_has_one_key(writer: Writer) -> None:
@@ -115,6 +124,7 @@ def test_uids_are_not_used_twice(writer: Writer) -> None:
     group = old.groups[0]
     segment = segment_over([(group.uid, 1)])
     batch = RowBatch(group.uid, 0, rows)
+    group = msgspec.structs.replace(group, rows=digest_rows(salt_of(group.uid).salt, rows))
     again = writer.make(groups=[group], segments=[segment], rows=[batch], pages=pages_of(segment))
     assert writer.refused(again) == (409, "uid_taken")
     fresh = writer.adding(rows)
@@ -277,7 +287,7 @@ def test_racing_ingests_all_get_in(writer: Writer) -> None:
     writer.catch_up()  # which verifies the running digest
 
 
-def test_too_many_live_segments_ask_for_a_merge(ada: Account) -> None:
+def test_too_many_small_segments_ask_for_a_merge(ada: Account, api: Api) -> None:
     writer = Writer(ada, ada.new_schema())
     rows = [person() for _ in range(256)]
     parts = [writer.adding([row]) for row in rows]
@@ -294,6 +304,11 @@ def test_too_many_live_segments_ask_for_a_merge(ada: Account) -> None:
     assert (full.status, full.code) == (429, "merge_first")
     assert int(full.headers["Retry-After"]) >= 1
     writer.send(writer.merging([body.segments[0] for body in bodies[:2]], [1, 1]))
+    writer.send(writer.adding([person()]))
+    assert writer.refused(writer.adding([person()])) == (429, "merge_first")
+    # Those that merging leaves alone are as many as the records need.
+    large = body_of(parts[-1]).segments[0].uid
+    api.execute(f"UPDATE index_segment SET count = 524289 WHERE uid = {literal(api, large)}")
     writer.send(writer.adding([person()]))
     assert writer.refused(writer.adding([person()])) == (429, "merge_first")
 
@@ -323,3 +338,47 @@ def test_a_large_commit_fits_and_a_larger_one_is_refused(writer: Writer) -> None
         "POST", "/api/commits/", b"", **FRAMES, **{"Content-Length": str(size)}
     )
     assert (refused.status, refused.code) == (413, "too_large")
+
+
+def test_a_request_is_stored_once_whatever_commit_brings_it(writer: Writer) -> None:
+    request, other = ids.new_id(), ids.new_id()
+    writer.send(writer.adding([person()], requests=[request]))
+    again = writer.adding([person()], requests=[other, request])
+    assert writer.refused(again) == (409, "commit_reused")
+    assert writer.refused(writer.adding([person()], requests=[other, other])) == (
+        400,
+        "invalid_commit",
+    )
+    writer.send(writer.adding([person()], requests=[other]))
+
+
+def test_an_exact_commit_comes_before_any_records_that_it_has_not_seen(
+    ada: Account, writer: Writer
+) -> None:
+    writer.send(writer.adding([person()]))
+    late = Writer(ada, writer.schema, key_id=writer.key_id)
+    late.catch_up()
+    created = writer.adding([person()])
+    writer.send(created)
+    assert writer.refused(late.adding([person()], exact=1)) == (409, "log_moved")
+    late.catch_up()
+    writer.send(writer.make(killed=[first_row(created)]))
+    late.send(late.adding([person()], exact=1))
+
+
+def test_rows_that_end_are_named_in_order_and_within_bounds(writer: Writer) -> None:
+    created = writer.adding([person(), person(), person()])
+    writer.send(created)
+    uid = body_of(created).groups[0].uid
+    for runs, expected in (
+        ([(1, 1), (0, 1)], (400, "invalid_commit")),
+        ([(0, 1), (1, 1)], (400, "invalid_commit")),
+        ([(0, 2**20 + 1)], (400, "invalid_commit")),
+        ([(0, 4)], (409, "row_not_live")),
+        ([], (400, "malformed_frame")),
+        ([(0, 0)], (400, "malformed_frame")),
+    ):
+        upload = writer.make()
+        body = msgspec.structs.replace(body_of(upload), killed=[KilledRows(uid, list(runs))])
+        commit = Commit(wire.encode_commit_body(body), bytes(32), b"")
+        assert writer.refused(CommitUpload(commit)) == expected, runs

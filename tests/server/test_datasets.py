@@ -12,8 +12,9 @@ from tests.server.api import PERSON, Account, Answer
 ODD_DEFINITION = (
     b'{ "required":[ "price" ],\n "title" : "caf\\u00e9 \xe2\x82\xac",'
     b' "properties": {"price":{"precision":2,"type":"number","maximum":1.50e3,'
-    b'"minimum":-0.10, "x-free": null, "description":"\\/"}}, "type":"object" }'
-).replace(b' "x-free": null,', b"")
+    b'"minimum":-0.10, "x-free": null, "description":"\\/","faker":"pyfloat",'
+    b' "faker_args": {"min":1.50E0} ,"unit":"\xe2\x82\xac"}}, "type":"object" }'
+)
 
 
 def post_raw_schema(account: Account, dataset: str, definition: bytes) -> Answer:
@@ -125,6 +126,8 @@ def test_a_definition_comes_back_to_the_letter(ada: Account) -> None:
          "/schema/properties/a/type", "field_type"),
         ({"type": "object", "properties": {"a/b": {"type": "integer", "maximum": 1}}},
          "/schema/properties/a~1b/minimum", "missing_keyword"),
+        ({"type": "object", "properties": {"a": {"type": "string", "not": {"const": "b"}}}},
+         "/schema/properties/a/not", "unsupported_keyword"),
         ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]},
          "/schema/required/0", "required"),
         ("text", "/schema", "type"),

@@ -33,7 +33,7 @@ def test_an_unknown_strength_is_refused_at_the_start(tmp_path: Path) -> None:
     environment = {"ERS_PASSWORD_HASHING": "none"}
     process = start(tmp_path, port=free_port(), environment=environment)
     try:
-        assert process.wait(30) != 0
+        assert process.wait(60) != 0
     except subprocess.TimeoutExpired:
         process.kill()
         raise

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
 
 from encrypted_records.model import ids
-from encrypted_records.model.records import Group
 from tests.server.api import Account
 from tests.server.writer import Writer, body_of, person
 
@@ -74,8 +74,8 @@ def test_a_new_version_comes_only_from_who_has_seen_the_one_before(writer: Write
     late = newcomer(writer)
     rotate(late)
     late.catch_up()
-    seen = {"seen": 1, "seen_digest": digest_at(writer, 1)}
-    assert late.refused(late.adding([person()], **seen)) == MISMATCH
+    digest = digest_at(writer, 1)
+    assert late.refused(late.adding([person()], seen=1, seen_digest=digest)) == MISMATCH
     late.send(late.adding([person()]))
 
 
@@ -85,8 +85,8 @@ def test_after_a_rotation_a_writer_must_have_seen_how_the_log_begins(writer: Wri
     writer.send(writer.adding([person()]))
     other = newcomer(writer)
     assert other.refused(other.adding([person()])) == MISMATCH
-    seen = {"seen": 1, "seen_digest": digest_at(writer, 1)}
-    assert other.post(other.adding([person()], **seen)).status == 201
+    digest = digest_at(writer, 1)
+    assert other.post(other.adding([person()], seen=1, seen_digest=digest)).status == 201
 
 
 def test_a_log_may_begin_under_any_version_and_two_may_begin_it_at_once(writer: Writer) -> None:
@@ -102,7 +102,7 @@ def test_a_commit_adds_groups_and_segments_of_its_own_version_alone(writer: Writ
     upload = writer.adding([person()])
     body = body_of(upload)
     old = body.groups[0]
-    group = Group(old.uid, 2, old.count, list(old.fields))
+    group = msgspec.structs.replace(old, key_version=2)
     changed = writer.make(
         groups=[group], segments=body.segments, rows=upload.rows, pages=upload.pages
     )

@@ -8,7 +8,7 @@ import pytest
 
 from encrypted_records.model import ids
 from tests.server.api import PASSWORD, Account, Answer, Api, basic
-from tests.server.test_accounts import NEW_PASSWORD, session_of
+from tests.server.sessions import NEW_PASSWORD, session_of
 
 
 def bearer(token: str) -> dict[str, str]:

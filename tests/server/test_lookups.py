@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from encrypted_records.server.records.store import lookup
+from encrypted_records.server.records.store import lookup, pairs
 
 _TABLES = {"record_row": "group_id, ordinal, sealed", "index_page": "segment_id, number, data"}
 
@@ -21,7 +21,7 @@ def test_sqlite_finds_many_keys_by_the_primary_key(table: str) -> None:
         f"INSERT INTO {table} VALUES (?, ?, ?)", [(n // 10, n % 10, str(n)) for n in range(100)]
     )
     keys = [(3, 1), (0, 0), (9, 9), (11, 0), (3, 10)]
-    sql = lookup(columns, table, len(keys)).replace("%s", "?")
+    sql = lookup(columns, table, pairs(len(keys))).replace("%s", "?")
     numbers = [part for key in keys for part in key]
 
     found = database.execute(sql, numbers).fetchall()

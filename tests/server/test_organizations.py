@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, text_of
-from tests.server.test_accounts import session_of
+from tests.server.sessions import session_of
 from tests.server.writer import Writer, first_row, only_segment, person
 
 
@@ -22,7 +22,8 @@ def invite(owner: Account, email: str, **members: str) -> Answer:
 def join(owner: Account, other: Account, **members: str) -> str:
     """Make ``other`` a member; the path of the membership."""
     assert invite(owner, other.email, **members).status == 201
-    [invitation] = other.call("GET", "/api/invitations/").json()["results"]
+    waiting = other.call("GET", "/api/invitations/").json()["results"]
+    [invitation] = [one for one in waiting if one["organization"] == owner.organization]
     joined = other.call("POST", f"/api/invitations/{invitation['id']}/accept/")
     assert joined.status == 201, joined.body
     return str(joined.json()["url"])
@@ -127,6 +128,41 @@ def test_leaving_ends_what_a_member_reaches(owner: Account, guest: Account) -> N
     assert guest.call("DELETE", mine).status == 204
     for path in (dataset["url"], owner.organization, f"{owner.organization}members/"):
         assert guest.call("GET", path).status == 404
+
+
+def test_a_plain_member_deletes_nothing_of_others(owner: Account, guest: Account) -> None:
+    join(owner, guest)
+    dataset = owner.new_dataset()
+    theirs = owner.new_schema(dataset=dataset["url"])
+    name = {"name": "mine", "organization": owner.organization}
+    mine = guest.post("/api/datasets/", name)
+    own = guest.new_schema(dataset=dataset["url"])
+    inside = guest.new_schema(dataset=mine["url"])
+
+    def may_delete(account: Account, url: str) -> bool:
+        """As the headers say to whoever reads it."""
+        return "DELETE" in account.call("GET", url).headers["Allow"]
+
+    for url in (theirs["url"], dataset["url"], f"{dataset['url']}?cascade=true"):
+        answer = guest.call("DELETE", url)
+        assert (answer.status, answer.code) == (403, "owners_only"), url
+        assert not may_delete(guest, url)
+        assert may_delete(owner, url)
+    for made in (mine, own, inside):
+        assert may_delete(guest, made["url"])
+    added = owner.new_schema(dataset=mine["url"])
+    assert not may_delete(guest, mine["url"])
+    cascade = f"{mine['url']}?cascade=true"
+    assert guest.call("DELETE", cascade).status == 403
+    assert owner.call("DELETE", added["url"]).status == 204
+    assert guest.call("GET", inside["url"]).status == 200
+    assert guest.call("DELETE", cascade).status == 204
+    assert guest.call("GET", inside["url"]).status == 404
+    assert guest.call("DELETE", own["url"]).status == 204
+    # Owners delete all.
+    again = guest.new_schema(dataset=dataset["url"])
+    assert owner.call("DELETE", again["url"]).status == 204
+    assert owner.call("DELETE", f"{dataset['url']}?cascade=true").status == 204
 
 
 def test_the_last_owner_stays(owner: Account, guest: Account) -> None:
@@ -285,7 +321,7 @@ def test_no_route_shows_an_organization_to_anybody_else(
     ]
     telling = [one.encode() for one in (name, owner.email, invited["email"], *secrets)]
     document = owner.call("GET", "/api/openapi.json").json()
-    outsiders = {
+    outsiders: dict[str, Callable[..., Answer]] = {
         "another organization": bob.call,
         "nobody": api.call,
         "a member who has left": guest.call,
@@ -297,7 +333,7 @@ def test_no_route_shows_an_organization_to_anybody_else(
         names = re.findall(r"\{(\w+)\}", path)
         for identifier in secrets if names else [""]:
             filled = re.sub(r"\{\w+\}", identifier, path)
-            body = {} if method in ("POST", "PUT", "PATCH") else None
+            body: dict[str, object] | None = {} if method in ("POST", "PUT", "PATCH") else None
             for who, ask in outsiders.items():
                 answer = ask(method, filled, body)
                 asked += 1

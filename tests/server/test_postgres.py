@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from encrypted_records.server.db.configuration import REPLICA, configure
 from tests.server.api import Api, running_api
 
 #: More than the API has threads, each of which keeps a connection.
@@ -43,3 +46,24 @@ def ended(url: str) -> int:
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         ).fetchall()
     return len(others)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems name these otherwise")
+def test_a_replica_whose_machine_is_gone_without_a_word_is_waited_for_by_nobody(
+    postgresql_url: str, tmp_path: Path
+) -> None:
+    asked = configure(postgresql_url, f"{postgresql_url}?keepalives_idle=3", tmp_path)
+    options = asked[REPLICA]["OPTIONS"]
+    with (
+        psycopg.connect(postgresql_url, **options) as connection,
+        socket.socket(fileno=connection.fileno()) as own,
+    ):
+        try:
+            found = [
+                own.getsockopt(socket.IPPROTO_TCP, name)
+                for name in (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+            ]
+        finally:
+            own.detach()  # it is the connection's
+    assert found == [4000, 3, 1]
+    assert "tcp_user_timeout" not in asked["default"]["OPTIONS"]

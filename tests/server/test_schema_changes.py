@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from encrypted_records.model import ids
-from encrypted_records.model.records import RowRef, SealedRow
+from encrypted_records.model import ids, wire
+from encrypted_records.model.records import Commit, CommitUpload, RowRef, SealedRow
 from tests.server.api import Account
 from tests.server.writer import Writer, body_of, sealed_number, sealed_string
 
@@ -33,9 +35,12 @@ def sealed(ada: Account) -> Writer:
     return writer
 
 
+def a_row() -> SealedRow:
+    return SealedRow(ids.new_id(), 1, [sealed_string(208), sealed_number(), sealed_number()])
+
+
 def add_record(writer: Writer) -> RowRef:
-    row = SealedRow(ids.new_id(), 1, [sealed_string(), sealed_number(), sealed_number()])
-    upload = writer.adding([row], fields=("name", "age", "size"))
+    upload = writer.adding([a_row()])
     writer.send(upload)
     return RowRef(body_of(upload).groups[0].uid, 0)
 
@@ -46,12 +51,26 @@ def changed(change: Change) -> dict[str, Any]:
     return definition
 
 
+def redefine(writer: Writer, definition: dict[str, Any], **changes: Any) -> None:
+    upload = writer.changing(definition, **changes)
+    writer.send(upload)
+    body = body_of(upload)
+    writer.definition, writer.canonical = body.definition, body.definition_text
+
+
 REFUSED: dict[str, Change] = {
     "a field removed": lambda d: d["properties"].pop("age"),
     "a type changed": lambda d: d["properties"].update(age={"type": "string"}),
-    "a minimum lowered": lambda d: d["properties"]["age"].update(minimum=-1),
-    "a maximum raised": lambda d: d["properties"]["age"].update(maximum=151),
-    "a precision changed": lambda d: d["properties"]["size"].update(precision=2),
+    "fewer decimals": lambda d: d["properties"]["size"].update(precision=0),
+    "a format enforced": lambda d: (
+        d.update(formats="enforced"),
+        d["properties"].update(name={"type": "string", "format": "uuid"}),
+    ),
+}
+#: Refused as well, unless the commit says that no record came in between.
+PROVEN: dict[str, Change] = {
+    "a minimum raised": lambda d: d["properties"]["age"].update(minimum=1),
+    "a maximum lowered": lambda d: d["properties"]["age"].update(maximum=149),
     "a field required": lambda d: d["required"].append("age"),
     "a new field required": lambda d: (
         d["properties"].update(new={"type": "string"}),
@@ -64,8 +83,12 @@ REFUSED: dict[str, Change] = {
     "a bound added": lambda d: d["properties"]["age"].update(exclusiveMinimum=3),
     "a choice removed": lambda d: d["properties"]["size"].update(enum=[1]),
     "choices added": lambda d: d["properties"]["age"].update(enum=[2]),
+    "unique fields added": lambda d: d.update(unique=[["name"], ["age", "size"]]),
 }
 ALLOWED: dict[str, Change] = {
+    "a minimum lowered": lambda d: d["properties"]["age"].update(minimum=-1),
+    "a maximum raised": lambda d: d["properties"]["age"].update(maximum=151),
+    "more decimals": lambda d: d["properties"]["size"].update(precision=2),
     "an optional field added": lambda d: d["properties"].update(new={"type": "string"}),
     "required loosened": lambda d: d.pop("required"),
     "annotations": lambda d: d["properties"]["age"].update(title="Age"),
@@ -77,26 +100,132 @@ ALLOWED: dict[str, Change] = {
     "a choice added": lambda d: d["properties"]["size"].update(enum=[1, 2, 3]),
     "any choice": lambda d: d["properties"]["size"].pop("enum"),
     "any step": lambda d: d["properties"]["age"].pop("multipleOf"),
+    "formats enforced": lambda d: (
+        d.update(formats="enforced"),
+        d["properties"].update(new={"type": "string", "format": "date"}),
+    ),
 }
 
 
-@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED.keys())
+#: Other spellings of one definition, and words about it.
+SPELLINGS = ("annotations", "another spelling")
+
+
+@pytest.mark.parametrize("change", [*REFUSED.values(), *PROVEN.values()], ids=[*REFUSED, *PROVEN])
 def test_what_would_break_stored_records_is_refused(sealed: Writer, change: Change) -> None:
-    body = {"schema": changed(change)}
-    refused = sealed.account.call("PATCH", sealed.schema["url"], body)
-    assert (refused.status, refused.code) == (409, "needs_reencryption")
-    assert "re-encrypted" in refused.json()["hint"]
-    assert all(pointer.startswith("/schema/") for pointer in refused.flaws())
+    answer = sealed.post(sealed.changing(changed(change)))
+    assert (answer.status, answer.code) == (409, "needs_reencryption")
+    assert "re-encrypted" in answer.json()["hint"]
+    assert all(pointer.startswith("/schema/") for pointer in answer.flaws())
 
 
-@pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED.keys())
-def test_what_leaves_stored_records_valid_is_allowed(ada: Account, change: Change) -> None:
+@pytest.mark.parametrize("name", [name for name in ALLOWED if name not in SPELLINGS])
+def test_what_leaves_stored_records_valid_is_a_commit(ada: Account, name: str) -> None:
     writer = Writer(ada, ada.new_schema(RICH))
     add_record(writer)
-    definition = changed(change)
-    answer = ada.call("PATCH", writer.schema["url"], {"schema": definition})
+    definition = changed(ALLOWED[name])
+    upload = writer.changing(definition)
+    refused = ada.call("PATCH", writer.schema["url"], {"schema": definition})
+    assert (refused.status, refused.code) == (409, "through_a_proxy")
+    assert list(refused.flaws()) == ["/schema"]
+    writer.send(upload)
+    shown = ada.call("GET", writer.schema["url"]).json()["schema"]
+    assert shown == definition | {"required": definition.get("required", [])}
+    taken = ada.call("PATCH", writer.schema["url"], {"schema": definition | {"title": "A"}})
+    assert taken.status == 200, taken.body
+    assert taken.json()["schema"] == definition | {"title": "A"}
+    assert writer.manifest()[-1].definition == body_of(upload).definition
+
+
+def test_what_demands_more_says_that_no_record_came_in_between(ada: Account) -> None:
+    writer = Writer(ada, ada.new_schema(RICH))
+    before = writer.make().commit  # has not seen the record
+    add_record(writer)
+    narrower = changed(PROVEN["a maximum lowered"])
+    seen = wire.decode_commit_body(before)
+    behind = {"seen": seen.seen, "seen_digest": seen.seen_digest}
+    assert writer.refused(writer.changing(narrower, exact=1, **behind)) == (409, "log_moved")
+    late = writer.adding([a_row()])
+    redefine(writer, narrower, exact=1)
+    # Sealed for the definition before: it may hold what the new one does not allow.
+    group, segment = body_of(late).groups, body_of(late).segments
+    again = writer.make(groups=group, segments=segment, rows=late.rows, pages=late.pages)
+    assert writer.refused(again) == (409, "stale_definition")
+
+
+def test_what_was_sealed_before_a_wider_definition_is_taken_after_it(ada: Account) -> None:
+    writer = Writer(ada, ada.new_schema(RICH))
+    add_record(writer)
+    late = writer.adding([a_row()])
+    redefine(writer, changed(ALLOWED["a maximum raised"]))
+    both = changed(ALLOWED["a maximum raised"])
+    ALLOWED["more decimals"](both)
+    redefine(writer, both)
+    again = writer.make(
+        groups=body_of(late).groups,
+        segments=body_of(late).segments,
+        rows=late.rows,
+        pages=late.pages,
+    )
+    writer.send(again)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_another_spelling_of_a_definition_is_no_change_of_it(sealed: Writer, name: str) -> None:
+    definition = changed(ALLOWED[name])
+    answer = sealed.account.call("PATCH", sealed.schema["url"], {"schema": definition})
     assert answer.status == 200, answer.body
     assert answer.json()["schema"] == definition
+    assert sealed.manifest()[-1].definition == sealed.definition
+
+
+def test_a_definition_without_a_commit_may_become_any_other(ada: Account) -> None:
+    schema = ada.new_schema(RICH)
+    definition = changed(REFUSED["a type changed"])
+    assert ada.call("PATCH", schema["url"], {"schema": definition}).status == 200
+    writer = Writer(ada, schema)
+    assert writer.refused(writer.adding([a_row()])) == (409, "stale_definition")
+
+
+def test_a_definition_that_does_not_follow_its_log_is_refused(sealed: Writer) -> None:
+    definition = changed(ALLOWED["an optional field added"])
+    upload = sealed.changing(definition)
+    text = body_of(upload).definition_text
+    wrong: list[tuple[dict[str, Any], tuple[int, str]]] = [
+        ({"definition": bytes(32)}, (400, "invalid_commit")),
+        ({"definition_text": text + b" "}, (400, "invalid_commit")),
+        (
+            _named(text.replace(b'"ids":[2,1,3,4]', b'"ids":[2,1,4,3]')),
+            (409, "needs_reencryption"),
+        ),
+        (_named(text.replace(b'"ids":[2,1,3,4]', b'"ids":[2,1,3,5]')), (400, "invalid_commit")),
+        (_named(text.replace(b'"next":5', b'"next":9')), (400, "invalid_commit")),
+        (_named(text.replace(b'"ids"', b'"Ids"')), (400, "invalid_commit")),
+        (_named(b'{"next":2,"ids":[1],"schema":{}}'), (400, "invalid_commit")),
+        (_named(b"nonsense" * 1000), (400, "invalid_commit")),
+        ({"definition_text": b""}, (400, "invalid_commit")),
+    ]
+    assert b'"ids":[2,1,3,4]' in text
+    for members, expected in wrong:
+        assert sealed.refused(sealed.changing(definition, **members)) == expected, members
+    also_adds = sealed.adding([a_row()])
+    body = msgspec.structs.replace(
+        body_of(also_adds), definition=body_of(upload).definition, definition_text=text
+    )
+    commit = Commit(wire.encode_commit_body(body), bytes(32), b"")
+    mixed = CommitUpload(commit, also_adds.rows, also_adds.pages)
+    assert sealed.refused(mixed) == (400, "invalid_commit")
+
+
+def test_the_first_commit_brings_the_definition(ada: Account) -> None:
+    writer = Writer(ada, ada.new_schema(RICH))
+    assert writer.refused(writer.adding([a_row()], definition_text=b"")) == (400, "invalid_commit")
+    other = writer.changing(changed(ALLOWED["an optional field added"]))
+    assert writer.refused(other) == (409, "stale_definition")
+
+
+def _named(text: bytes) -> dict[str, Any]:
+    return {"definition": hashlib.sha256(text).digest(), "definition_text": text}
 
 
 def test_names_may_change_and_the_key_stays(sealed: Writer) -> None:
@@ -119,8 +248,8 @@ def test_the_definition_stays_bound_after_the_last_record_died(ada: Account) -> 
     writer = Writer(ada, ada.new_schema(RICH))
     ref = add_record(writer)
     writer.send(writer.make(killed=[ref]))
-    body = {"schema": changed(REFUSED["a maximum raised"])}
-    assert ada.call("PATCH", writer.schema["url"], body).code == "needs_reencryption"
+    upload = writer.changing(changed(REFUSED["fewer decimals"]))
+    assert writer.refused(upload) == (409, "needs_reencryption")
 
 
 def test_a_schema_with_records_goes_only_with_cascade(ada: Account) -> None:

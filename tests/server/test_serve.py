@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.server.api import PASSWORD, Api, free_port, running_api, start, wait_until_up
 from tests.support.postgres import NewDatabase
+from tests.support.service import STOP_SECONDS
 
 
 def refusal(folder: Path, **options: object) -> str:
@@ -98,7 +99,7 @@ def test_two_apis_may_start_at_once_on_one_new_database(
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(10)
+            process.wait(60)
 
 
 def test_what_is_made_is_for_its_owner_alone(api: Api) -> None:
@@ -120,19 +121,18 @@ def test_sigterm_ends_it_soon_and_frees_the_port(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         began = time.monotonic()
         api.process.send_signal(signal.SIGTERM)
-        assert api.process.wait(10) == 0
-        assert time.monotonic() - began < 5
+        assert api.process.wait(60) == 0
+        assert time.monotonic() - began < STOP_SECONDS
         wait_until_free(api.port)
 
 
-def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+def test_a_killed_api_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
-        workers = children(api.process.pid)
-        assert workers
+        started = children(api.process.pid)
         api.process.kill()
-        api.process.wait(10)
+        api.process.wait(60)
         wait_until_free(api.port)
-        assert [pid for pid in workers if alive(pid)] == []
+        assert [pid for pid in started if alive(pid)] == []
 
 
 def test_logs_can_be_json(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_free(port: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

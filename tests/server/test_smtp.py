@@ -21,7 +21,7 @@ from tests.server.api import PASSWORD, Api, free_port, running_api, signed_value
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 
 USER, SECRET = "courier@mail.example", "swordfish"
-SECONDS = 20
+SECONDS = 60
 
 
 @dataclass
@@ -64,6 +64,7 @@ def mailbox() -> Iterator[tuple[Mailbox, int]]:
         authenticator=_authenticate,
         auth_required=True,
         auth_require_tls=False,
+        ready_timeout=SECONDS,
     )
     server.start()
     try:

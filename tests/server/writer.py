@@ -5,20 +5,28 @@ It keeps the chain of its own commits and the log's digest, as a proxy would.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from encrypted_records.model import ids, wire
-from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model import digests, ids, wire
+from encrypted_records.model.ciphertext_lengths import (
+    NUMBER_CLASS,
+    LeastClass,
+    least_class,
+)
+from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.records import (
     PAGE_BYTES,
     Commit,
     CommitBody,
     CommitUpload,
     Group,
+    GroupSalt,
+    KilledRows,
     LogEntry,
     ManifestDelta,
     Page,
@@ -27,14 +35,16 @@ from encrypted_records.model.records import (
     RowRef,
     SealedRow,
     Segment,
+    SegmentHeader,
 )
-from tests.server.api import Account, Answer, id_bytes
+from tests.server.api import PERSON, Account, Answer, id_bytes
 
+PERSON_DEFINITION = parse_definition(msgspec.json.encode(PERSON))
 FRAMES = {"Content-Type": wire.MEDIA_TYPE}
 ZERO = bytes(32)
 
 
-def sealed_string(padded: int = 16) -> bytes:
+def sealed_string(padded: int = 32) -> bytes:
     return b"\x01" + os.urandom(1 + padded + 16)
 
 
@@ -51,10 +61,45 @@ def person(record_id: bytes | None = None, version: int = 1) -> SealedRow:
     return SealedRow(record_id or ids.new_id(), version, [sealed_string(), sealed_number()])
 
 
+#: Of a string field whose definition says no more.
+ANY_TEXT = LeastClass(32, 0)
+#: Of the schema ``tests.server.api.PERSON``.
+CLASSES = (ANY_TEXT, NUMBER_CLASS)
+
+
 def group_of(
-    rows: Sequence[SealedRow], fields: Sequence[str] = ("name", "age"), key_version: int = 1
+    rows: Sequence[SealedRow | None],
+    fields: Sequence[int] = PERSON_DEFINITION.ids,
+    key_version: int = 1,
+    classes: Sequence[LeastClass] = CLASSES,
+    definition: bytes = PERSON_DEFINITION.digest,
 ) -> Group:
-    return Group(os.urandom(16), key_version, len(rows), list(fields))
+    stated = [*classes, *[ANY_TEXT] * len(fields)][: len(fields)]
+    uid = os.urandom(16)
+    digest = digests.digest_rows(salt_of(uid).salt, rows)
+    return Group(uid, key_version, len(rows), list(fields), stated, definition, digest)
+
+
+def salt_of(group: bytes) -> GroupSalt:
+    return GroupSalt(group, hashlib.sha256(b"salt" + group).digest())
+
+
+def header_of(segment: bytes) -> SegmentHeader:
+    """A header that is always the same for one segment, and no other's."""
+    salt, filling = (hashlib.sha256(what + segment).digest() for what in (b"salt", b"header"))
+    return SegmentHeader(segment, salt, b"\x01" + filling * 2)
+
+
+def bound(segment: Segment, pages: Iterable[Page]) -> Segment:
+    """The segment with the digest that it has with those of these pages that are its own; where
+    none is, as it is."""
+    own = {page.number: page.data for page in pages if page.segment == segment.uid}
+    if not own:
+        return segment
+    header = header_of(segment.uid)
+    every = b"".join(digests.page_digest(own[number]) for number in sorted(own))
+    digest = digests.segment_digest(header.salt, header.data, every)
+    return msgspec.structs.replace(segment, digest=digest)
 
 
 def segment_over(
@@ -63,6 +108,7 @@ def segment_over(
     pages: int = 1,
     purged: int = 0,
     key_version: int = 1,
+    definition: bytes = PERSON_DEFINITION.digest,
 ) -> Segment:
     """A segment over groups (uid, count), without ``purged`` of their rows."""
     bases, total = [], 0
@@ -77,7 +123,8 @@ def segment_over(
         purged=purged,
         groups=bases,
         pages=pages,
-        header=os.urandom(64),
+        digest=ZERO,
+        definition=definition,
     )
 
 
@@ -88,18 +135,35 @@ def pages_of(segment: Segment) -> list[Page]:
 class Writer:
     """One writer's view of one schema. ``make`` does not send; ``send`` remembers what held."""
 
-    def __init__(self, account: Account, schema: Any, *, key_id: bytes | None = None) -> None:
+    def __init__(
+        self,
+        account: Account,
+        schema: Any,
+        *,
+        key_id: bytes | None = None,
+        signs: Callable[[Commit], bytes] | None = None,
+    ) -> None:
+        """
+        Args:
+            signs: gives the signature of a commit; none where there is no roster.
+        """
         self.account = account
         self.schema = schema
         self.uid = os.urandom(16)
         self.key_id = key_id or os.urandom(8)
         self.key_version = 1
+        self.signs = signs
+        #: number and digest of the roster's head, and who signs
+        self.stated = (0, ZERO, bytes(16))
         self.counter = 0
         self.previous = ZERO
         self.seen = 0
         self.seen_digest = ZERO
-        definition = msgspec.json.encode(schema["schema"])
-        self.definition = parse_definition(definition).digest
+        parsed = parse_definition(msgspec.json.encode(schema["schema"]))
+        self.definition = parsed.digest
+        self.canonical = parsed.canonical
+        self.fields = parsed.ids
+        self.classes = [least_class(spec) for spec in parsed.fields.values()]
 
     def make(
         self,
@@ -110,6 +174,9 @@ class Writer:
         pages: Sequence[Page] = (),
         killed: Sequence[RowRef] = (),
         replaced: Sequence[bytes] = (),
+        requests: Sequence[bytes] = (),
+        ended: Sequence[bytes] = (),
+        holes: Sequence[RowRef] = (),
         **changes: Any,
     ) -> CommitUpload:
         """A commit; ``changes`` replace members of its body."""
@@ -119,32 +186,53 @@ class Writer:
             schema=id_bytes(self.schema),
             key_id=self.key_id,
             key_version=self.key_version,
+            roster=self.stated[0],
+            roster_digest=self.stated[1],
+            member=self.stated[2],
             definition=self.definition,
+            definition_text=b"" if self.seen else self.canonical,
             writer=self.uid,
             counter=self.counter + 1,
             previous=self.previous,
             seen=self.seen,
             seen_digest=self.seen_digest,
             groups=list(groups),
-            segments=list(segments),
-            killed=list(killed),
+            segments=[bound(segment, pages) for segment in segments],
+            killed=KilledRows.gather(killed),
             replaced=list(replaced),
-            content=wire.content_digest([wire.part_digest(rows, pages)]),
+            requests=list(requests),
+            exact=0,
+            ended=list(ended),
+            holes=KilledRows.gather(holes),
         )
         encoded = wire.encode_commit_body(msgspec.structs.replace(body, **changes))
-        return CommitUpload(Commit(encoded, os.urandom(32)), tuple(rows), tuple(pages))
+        commit = Commit(encoded, os.urandom(32), b"")
+        if self.signs is not None:
+            commit = msgspec.structs.replace(commit, signature=self.signs(commit))
+        return CommitUpload(
+            commit,
+            tuple(rows),
+            tuple(pages),
+            tuple(salt_of(group.uid) for group in groups),
+            tuple(header_of(segment.uid) for segment in segments),
+        )
 
     def adding(
         self,
         rows: Sequence[SealedRow],
         *,
-        fields: Sequence[str] = ("name", "age"),
+        fields: Sequence[int] | None = None,
         killed: Sequence[RowRef] = (),
+        classes: Sequence[LeastClass] | None = None,
         **changes: Any,
     ) -> CommitUpload:
         """A commit that adds one group of rows under a mini segment."""
-        group = group_of(rows, fields, self.key_version)
-        segment = segment_over([(group.uid, len(rows))], key_version=self.key_version)
+        own = self.fields if fields is None else fields
+        stated = self.classes if classes is None else classes
+        group = group_of(rows, own, self.key_version, stated, self.definition)
+        segment = segment_over(
+            [(group.uid, len(rows))], key_version=self.key_version, definition=self.definition
+        )
         return self.make(
             groups=[group],
             segments=[segment],
@@ -153,6 +241,13 @@ class Writer:
             killed=killed,
             **changes,
         )
+
+    def changing(self, schema: dict[str, Any], **changes: Any) -> CommitUpload:
+        """A commit that changes the definition, as a proxy would that follows its log."""
+        present = parse_canonical(self.canonical)
+        new = parse_definition(msgspec.json.encode(schema)).following(present)
+        members = {"definition": new.digest, "definition_text": new.canonical, **changes}
+        return self.make(**members)
 
     def merging(
         self, replaced: Sequence[Segment], sizes: Sequence[int], **more: Any

@@ -62,6 +62,8 @@ def _accept(server: socket.socket, there: tuple[str, int], way: Way) -> None:
         pair = (client, upstream)
         threading.Thread(target=_carry, args=(pair, way.budget(), way), daemon=True).start()
         threading.Thread(target=_carry, args=(pair[::-1], None, way), daemon=True).start()
+        # With the threads they are gone. What is only shut down never tells a sender who waits.
+        del client, upstream, pair
 
 
 def _carry(pair: tuple[socket.socket, socket.socket], budget: int | None, way: Way) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from tests.support.service import ANSWER_SECONDS
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Asked:
     #: with its query
     path: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Reply:
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    #: a Set-Cookie header each
+    cookies: Sequence[str] = field(default=(), repr=False)
 
     def with_body(self, body: bytes) -> Reply:
         return replace(self, body=body)
@@ -52,6 +57,8 @@ class Front:
         self.lie: Lie = honest
         #: what to answer without asking the real API, where it is something
         self.invent: Callable[[Asked], Reply | None] = nothing
+        #: headers of requests, in lower case, that are not passed on
+        self.hidden: frozenset[str] = frozenset()
         #: every request since the last :meth:`forget`
         self.asked: list[Asked] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -72,12 +79,15 @@ class Front:
     def forget(self) -> None:
         self.asked = []
 
-    def _ask(self, asked: Asked, headers: Mapping[str, str]) -> Reply:
-        connection = http.client.HTTPConnection(*self._upstream, timeout=60)
+    def ask(self, asked: Asked, headers: Mapping[str, str]) -> Reply:
+        """What the real API answers to a request, with these headers."""
+        connection = http.client.HTTPConnection(*self._upstream, timeout=ANSWER_SECONDS)
         try:
             connection.request(asked.method, asked.path, asked.body or None, dict(headers))
             answer = connection.getresponse()
-            return Reply(answer.status, dict(answer.getheaders()), answer.read())
+            given = {k: v for k, v in answer.getheaders() if k.lower() != "set-cookie"}
+            cookies = answer.headers.get_all("Set-Cookie") or []
+            return Reply(answer.status, given, answer.read(), cookies)
         finally:
             connection.close()
 
@@ -93,15 +103,20 @@ class Front:
                     self.close_connection = True
                     return
                 size = int(self.headers.get("Content-Length", 0))
-                asked = Asked(self.command, self.path, self.rfile.read(size))
+                body = self.rfile.read(size)
+                asked = Asked(self.command, self.path, body, dict(self.headers.items()))
                 front.asked.append(asked)
                 invented = front.invent(asked)
                 kept = {
                     name: value
                     for name, value in self.headers.items()
-                    if name.lower() not in ("host", "connection", "content-length")
+                    if name.lower() not in ("connection", "content-length")
+                    and name.lower() not in front.hidden
                 }
-                reply = invented or front.lie(asked, front._ask(asked, kept))
+                try:
+                    reply = invented or front.lie(asked, front.ask(asked, kept))
+                except (OSError, http.client.HTTPException):
+                    reply = None  # the API has gone, and its connection with it
                 if reply is None:
                     self.close_connection = True
                     self.connection.close()
@@ -110,6 +125,8 @@ class Front:
                 for name, value in reply.headers.items():
                     if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                         self.send_header(name, value)
+                for cookie in reply.cookies:
+                    self.send_header("Set-Cookie", cookie)
                 self.send_header("Content-Length", str(len(reply.body)))
                 self.end_headers()
                 self.wfile.write(reply.body)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+from encrypted_records.model import device_secret, json_text
 from tests.support.service import Answer, call
 from tests.support.store import Store
 
@@ -17,11 +17,9 @@ ENDED = ("completed", "failed")
 #: A job of a test takes a second or two; a crowded machine may need many more.
 PATIENCE = 90.0
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
 
-
-def as_json(store: Store, rows: Sequence[dict[str, Any]]) -> bytes:
-    return _encoder.encode([{"schema": store.schema, "data": row} for row in rows])
+def as_json(store: Store, rows: Sequence[Mapping[str, object]]) -> bytes:
+    return json_text.encode([{"schema": store.schema, "data": row} for row in rows])
 
 
 def as_csv(store: Store, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> bytes:
@@ -43,6 +41,7 @@ def upload(
         name.replace("_", "-"): value for name, value in headers.items()
     }
     url = f"{store.service.proxy_url}/api/jobs/upload/{query}"
+    sent = {device_secret.DEVICE_HEADER: store.device.text, **sent}
     return call("POST", url, body, auth=store.account.auth, headers=sent)
 
 

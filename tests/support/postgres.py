@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
+import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+
+from tests.support.ports import free_port
+from tests.support.service import gone
 
 #: Makes a new database and returns its URL.
 NewDatabase = Callable[[], str]
@@ -79,34 +85,125 @@ def _installed() -> Path | None:
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 
 
-@contextmanager
-def _own_server(binaries: Path, folder: Path, durable: bool) -> Iterator[str]:
+def _run(binaries: Path, program: str, *arguments: str) -> None:
     # PostgreSQL refuses to run as root, and its own user cannot read folders of pytest.
     become = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    if become:
+    subprocess.run(
+        [*become, str(binaries / program), *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+    )
+
+
+@contextmanager
+def _own_server(binaries: Path, folder: Path, durable: bool) -> Iterator[str]:
+    if os.geteuid() == 0:
         shutil.chown(folder, "postgres")
     data = f"{folder}/data"
 
     def run(program: str, *arguments: str) -> None:
-        subprocess.run(
-            [*become, str(binaries / program), *arguments],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-        )
+        _run(binaries, program, *arguments)
 
     if not (folder / "data").exists():
         run("initdb", "-D", data, "-U", "tests", "-A", "trust", "--no-sync", "-E", "UTF8")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = f"-h 127.0.0.1 -p {port} -k {folder} -c max_connections=200"
     options += "" if durable else " -c fsync=off"
     run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
     try:
         yield f"postgresql://tests@127.0.0.1:{port}"
     finally:
-        run("pg_ctl", "-D", data, "-m", "fast" if durable else "immediate", "-w", "stop")
+        # One that was killed has left this file.
+        if _runs(Path(data)):
+            run("pg_ctl", "-D", data, "-m", "fast" if durable else "immediate", "-w", "stop")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A primary and a standby that has each change before it is acknowledged."""
+
+    binaries: Path
+    folder: Path
+    ports: tuple[int, int]
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        first, second = (f"postgresql://tests@127.0.0.1:{port}" for port in self.ports)
+        return first, second
+
+    @property
+    def url(self) -> str:
+        """Both, as libpq takes them: the one that can be written to answers; without a database."""
+        first, second = self.ports
+        return f"postgresql://tests@127.0.0.1:{first},127.0.0.1:{second}"
+
+    def fail_over(self) -> None:
+        """SIGKILL the primary, all of its processes, and make the standby the primary."""
+        pid = int((self.folder / "primary" / "data" / "postmaster.pid").read_text().split()[0])
+        for one in [pid, *_children(pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        _run(self.binaries, "pg_ctl", "-D", f"{self.folder}/standby", "-w", "promote")
+        with psycopg.connect(f"{self.urls[1]}/postgres", autocommit=True) as connection:
+            # There is no standby any more that it could wait for.
+            connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            connection.execute("SELECT pg_reload_conf()")
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(one)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for one in task.read_text().split()
+    ]
+
+
+@contextmanager
+def running_pair() -> Iterator[Pair]:
+    """Skipped by name where no PostgreSQL is installed: the bundled one copies nothing."""
+    binaries = _installed()
+    if binaries is None or not (binaries / "pg_basebackup").exists():
+        pytest.skip("no PostgreSQL with pg_basebackup is installed (Debian: postgresql)")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ers-postgres-")))
+        (folder / "primary").mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres")
+        first = stack.enter_context(running_server(folder / "primary", durable=False))
+        port = free_port()
+        standby = f"{folder}/standby"
+        _run(
+            binaries, "pg_basebackup", "-d", f"{first}/postgres", "-D", standby, "-R", "-c", "fast"
+        )  # fmt: skip
+        options = f"-h 127.0.0.1 -p {port} -k {folder} -c max_connections=200 -c fsync=off"
+        log = f"{folder}/standby.log"
+        _run(binaries, "pg_ctl", "-D", standby, "-w", "-l", log, "-o", options, "start")
+        try:
+            with psycopg.connect(f"{first}/postgres", autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                connection.execute("SELECT pg_reload_conf()")
+                _wait_until_it_follows(connection)
+            yield Pair(binaries, folder, (int(first.rpartition(":")[2]), port))
+        finally:
+            _run(binaries, "pg_ctl", "-D", standby, "-m", "immediate", "-w", "stop")
+
+
+def _wait_until_it_follows(connection: psycopg.Connection[Any]) -> None:
+    deadline = time.monotonic() + 60
+    while connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall() != [
+        ("sync",)
+    ]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _runs(data: Path) -> bool:
+    try:
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        return not gone([pid], within=0)
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -9,20 +9,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
+from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.watch import Watch
+from encrypted_records.model.device_secret import DOOR_HEADER
+from encrypted_records.proxy.app import LIMITS, create_app
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.services import Services
+from encrypted_records.proxy.settings import ProxySettings
+from tests.support.service import DOORS, free_ports
 
-from encrypted_records.index.merge import TIERS, Tier
-from encrypted_records.proxy.app import ProxySettings, create_app
-from encrypted_records.proxy.parts import Parts
-from tests.support.service import free_ports
-
-START_SECONDS = 30.0
+START_SECONDS = 60.0
+STANDARD = Overrides()
 
 
 @dataclass(frozen=True)
 class Proxy:
     url: str
-    parts: Parts
+    services: Services
+    watch: Watch
+    door_file: Path
+
+    @property
+    def door(self) -> dict[str, str]:
+        """The header of a command of the user who runs it."""
+        return {DOOR_HEADER: self.door_file.read_text()}
 
 
 @contextmanager
@@ -30,28 +41,51 @@ def running_proxy(
     base_url: str,
     data_dir: Path,
     *,
-    tiers: tuple[Tier, ...] = TIERS,
+    overrides: Overrides = STANDARD,
     metrics_port: int | None = None,
+    access: str = "api",
+    lock_after: int = 720,
+    allowed_hosts: tuple[str, ...] = (),
+    inline_secret: str | None = None,
+    limits: Limits = LIMITS,
 ) -> Iterator[Proxy]:
-    """A proxy on ``data_dir`` for the API at ``base_url``, which merges as ``tiers`` say."""
+    """A proxy on ``data_dir`` for the API at ``base_url``.
+
+    It works at level api for any number of users, as tests share it among many accounts.
+    """
     (port,) = free_ports(1)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    door = data_dir / "door"
     app = create_app(
-        ProxySettings(data_dir, "127.0.0.1", port, base_url, metrics_port=metrics_port)
+        ProxySettings(
+            data_dir,
+            "127.0.0.1",
+            port,
+            base_url,
+            metrics_port=metrics_port,
+            access=access,
+            lock_after=lock_after,
+            allowed_hosts=allowed_hosts,
+            door=door,
+            inline_secret=inline_secret,
+        ),
+        overrides,
     )
-    parts: Parts = app.state.parts
-    parts.merger._tiers = tiers
-    config = uvicorn.Config(app, "127.0.0.1", port, log_config=None, timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    services: Services = app.state.services
+    server = Server(app, limits, stop_seconds=2, ws="websockets-sansio", proxy_headers=True)
+    listening = listen("127.0.0.1", port, "--proxy-port")
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     deadline = time.monotonic() + START_SECONDS
     while not server.started:
         assert thread.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.005)
+    url = f"http://127.0.0.1:{port}"
+    DOORS[url] = door
     try:
-        yield Proxy(f"http://127.0.0.1:{port}", parts)
+        yield Proxy(url, services, server.watch, door)
     finally:
+        del DOORS[url]
         server.should_exit = True
         thread.join()

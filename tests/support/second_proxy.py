@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.client.api import Known
-from encrypted_records.index.merge import Tier
-from encrypted_records.index.resolve import missing, resolve
+from encrypted_records.client.known import Known
+from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.merge import Tier
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
-from encrypted_records.model.questions import parse_query
+from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import PageRef, PlainRecord
-from encrypted_records.proxy.access import Caller, Credentials
-from encrypted_records.proxy.app import ProxySettings, create_app
-from encrypted_records.proxy.committing import Committer
-from encrypted_records.proxy.merge_builds import PAGES_AT_ONCE, MergeBuilds
-from encrypted_records.proxy.merger import Merger
-from encrypted_records.proxy.parts import Parts
-from encrypted_records.proxy.schemas import SchemaState
+from encrypted_records.proxy.app import create_app
+from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.upstream import Upstream
+from encrypted_records.proxy.services import Services
+from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.compactor import Compactor
+from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store
 
@@ -29,10 +37,12 @@ from tests.support.store import Store
 class Proxy:
     """A second proxy with the same keys, in this process, that can store more at once."""
 
-    def __init__(self, store: Store, parts: Parts, caller: Caller, state: SchemaState) -> None:
-        self.parts, self.caller, self.state = parts, caller, state
+    def __init__(
+        self, store: Store, services: Services, caller: Holder, state: SchemaState
+    ) -> None:
+        self.services, self.caller, self.state = services, caller, state
         self.asked: list[Sequence[PageRef]] = []
-        original = parts.api.pages
+        original = services.api.pages
 
         async def pages(
             schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
@@ -40,33 +50,39 @@ class Proxy:
             self.asked.append(wanted)
             return await original(schema, wanted, auth, known=known)
 
-        parts.api.pages = pages  # type: ignore[method-assign]
+        services.api.pages = pages  # type: ignore[method-assign]
 
     async def ingest(self, records: Sequence[dict[str, Any]]) -> None:
         plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
         upload = seal(self.state.ledger, self.state.definition, plain)
-        (receipt,) = await self.parts.api.commit([upload], self.caller.auth)
-        await self.parts.schemas.settle(self.caller, self.state, upload, receipt)
+        (receipt,) = await self.services.api.commit([upload], self.caller.auth)
+        await self.services.schemas.settle(self.caller, self.state, upload, receipt)
 
     async def count(self, where: Any) -> int:
         asked = parse_query({"where": where}, self.state.definition).where
-        place = (self.state.ledger.tails, self.state.definition)
-        view = self.state.ledger.view()
-        segments = await self.parts.asker._reader.segments(
-            self.caller, self.state, view.segments, lambda one: missing(asked, one, *place)
-        )
+        upstream = Upstream(self.services.api, self.caller, self.state, confirmed=True)
+        context = QueryContext(upstream, self.services.fetcher)
+        plan = await context.plan(asked)
+        segments = await context.segments(plan.missing)
         found = [
-            resolve(asked, one, *place).certain - view.dead_rows(one.segment) for one in segments
+            plan.match(one).certain - context.snapshot.dead_rows(one.segment) for one in segments
         ]
         return sum(map(len, found))
 
-    def merger(self, *tiers: Tier, pages_at_once: int = PAGES_AT_ONCE) -> Merger:
-        parts = self.parts
-        reader = parts.asker._reader
-        committer = Committer(parts.api, parts.schemas)
-        workers = parts.merger._builds._workers
-        builds = MergeBuilds(parts.api, reader, reader._pager, workers, pages_at_once)
-        return Merger(builds, reader._pager, committer, tiers)
+    def merger(
+        self, *tiers: Tier, pages_at_once: int = PAGES_AT_ONCE, sizes: Sizes | None = None
+    ) -> MergeScheduler:
+        """One that merges by these tiers, and makes one group of many where there are ``sizes``."""
+        services = self.services
+        committer = Committer(services.api, services.schemas)
+        pager = services.pager
+        builds = MergeExecutor(
+            services.api, services.fetcher, pager, services.workers, pages_at_once
+        )
+        compactor = sizes and Compactor(
+            services.api, services.schemas, committer, services.workers, sizes
+        )
+        return MergeScheduler(builds, pager, committer, tiers, compactor=compactor or None)
 
 
 def with_keyrings(service: Service, data_dir: Path) -> Path:
@@ -78,13 +94,24 @@ def with_keyrings(service: Service, data_dir: Path) -> Path:
     return data_dir
 
 
+@contextmanager
+def beside(
+    store: Store, base_url: str, kept: Path, data_dir: Path, overrides: Overrides
+) -> Iterator[Store]:
+    """The store, asked through another proxy with the keyrings of ``kept``."""
+    own = with_keyrings(replace(store.service, data_dir=kept), data_dir)
+    with running_proxy(base_url, own, overrides=overrides) as proxy:
+        yield replace(store, service=replace(store.service, proxy_url=proxy.url))
+
+
 @asynccontextmanager
 async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     """Over the keyrings in ``data_dir``."""
-    app = create_app(ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url))
+    app = create_app(ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url, access="api"))
     async with app.router.lifespan_context(app):
-        parts: Parts = app.state.parts
-        secret = store.account.auth.removeprefix("Basic ")
-        caller = await parts.access.caller(Credentials("basic", secret))
-        state = await parts.schemas.fresh(caller, ids.from_text(store.schema_id))
-        yield Proxy(store, parts, caller, state)
+        services: Services = app.state.services
+        secret = f"{store.account.email}:{store.account.password}"
+        known = await services.access.caller(Credentials("basic", secret))
+        caller = Holder(known.user, known.auth)
+        state = await services.schemas.refresh(caller, ids.from_text(store.schema_id))
+        yield Proxy(store, services, caller, state)

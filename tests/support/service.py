@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
+import functools
 import json
 import os
 import secrets
+import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,12 +21,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.cli.mailbox import SignedLink, wait_for_link
+from encrypted_records.cli.settings import APP
+from encrypted_records.cli.state_file import door_path
+from encrypted_records.cli.supervise.mailbox import SignedLink, wait_for_link
+from encrypted_records.model.device_secret import DOOR_HEADER
+from tests.support.ports import free_ports
+from tests.support.tables import give_tables
 
-READY_SECONDS = 60.0
+__all__ = ["free_ports"]
+
+READY_SECONDS = 120.0
+#: Longer than the server itself waits for anything before it answers.
+ANSWER_SECONDS = 150.0
 #: What ers up promises after SIGTERM.
 STOP_SECONDS = 10.0
 
@@ -31,7 +44,7 @@ STOP_SECONDS = 10.0
 @dataclass(frozen=True)
 class Answer:
     status: int
-    headers: Mapping[str, str]
+    headers: Message
     body: bytes
 
     def json(self) -> Any:
@@ -55,7 +68,7 @@ def call(
     request = urllib.request.Request(url, data=data, headers=sent, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=60) as answer:
+        with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             return Answer(answer.status, answer.headers, answer.read())
     except urllib.error.HTTPError as answer:
         with answer:
@@ -64,7 +77,7 @@ def call(
 
 def cookies_of(answer: Answer) -> dict[str, str]:
     """The cookies that an answer sets, by name."""
-    lines = answer.headers.get_all("Set-Cookie") or []  # type: ignore[attr-defined] # HTTPMessage
+    lines = answer.headers.get_all("Set-Cookie") or []
     pairs = [line.partition(";")[0].partition("=") for line in lines]
     return {name: value for name, _, value in pairs}
 
@@ -92,14 +105,34 @@ class Service:
     database_url: str | None = None
 
     @property
+    def state_dir(self) -> Path:
+        """Where commands of the user who runs it keep what they remember, and find its door."""
+        return state_of(self.data_dir)
+
+    @property
+    def door(self) -> dict[str, str]:
+        """The header that a command of that user proves itself with."""
+        port = self.proxy_url.rpartition(":")[2]
+        path = DOORS.get(self.proxy_url) or door_path(int(port), self.state_dir / APP)
+        return {DOOR_HEADER: path.read_text()}
+
+    def code_for(self, account: Account) -> str:
+        """A code that lets in one device of the account's, made through the door."""
+        made = call(
+            "POST", f"{self.proxy_url}/api/devices/code/", {}, auth=account.auth, headers=self.door
+        )
+        assert made.status == 201, made
+        return str(made.json()["code"])
+
+    @property
     def log(self) -> str:
         """All it has said so far, on stdout and stderr."""
         return self.log_file.read_text(errors="replace")
 
-    def new_account(self) -> Account:
+    def new_account(self, email: str = "") -> Account:
         """Register somebody new and follow the link in the message."""
         name = secrets.token_hex(6)
-        email, password = f"{name}@example.org", secrets.token_urlsafe(15)
+        email, password = email or f"{name}@example.org", secrets.token_urlsafe(15)
         registered = call(
             "POST",
             f"{self.base_url}/api/accounts/register/",
@@ -156,6 +189,14 @@ class Service:
         return self.process.wait(STOP_SECONDS)
 
 
+#: Of proxies that run in this process: their doors, by URL.
+DOORS: dict[str, Path] = {}
+
+
+def state_of(data_dir: Path) -> Path:
+    return data_dir.with_name(f"{data_dir.name}-state")
+
+
 def descendants(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -183,27 +224,36 @@ def _runs(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
+#: Starts the ``ers`` of this checkout.
+ERS = (sys.executable, "-m", "encrypted_records.cli.main")
 #: Tests register and log in more often than people do from one machine.
 MANY = ",".join(f"{name}=100000/hour" for name in "passwords register reset links invite".split())
 
 
+@functools.cache
+def state_home() -> Path:
+    """What commands keep between runs, where a test names no folder of its own."""
+    folder = tempfile.mkdtemp(prefix="ers-state-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def state_beside(service: Service, folder: Path) -> str:
+    """``folder`` as a place for logins and devices of its own, with the door of a service."""
+    ours, theirs = folder / "encrypted-records", service.state_dir / "encrypted-records"
+    ours.mkdir(mode=0o700, parents=True, exist_ok=True)
+    door = f"door-{service.proxy_url.rpartition(':')[2]}"
+    (ours / door).symlink_to(theirs / door)
+    return str(folder)
+
+
 def clean_environment(**more: str) -> dict[str, str]:
     """Ours without any setting of the service but limits and hashes that suit tests, which make
-    hundreds of accounts; and no config file."""
+    hundreds of accounts; no config file, and a place for what is kept between commands."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
     return kept | {
+        "XDG_STATE_HOME": str(state_home()),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         "ERS_CONFIG": os.devnull,
         "ERS_RATE_LIMITS": MANY,
         "ERS_PASSWORD_HASHING": "light",
@@ -219,21 +269,30 @@ def running_service(
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
     ports: Sequence[int] = (),
+    program: Sequence[str | Path] = ERS,
 ) -> Iterator[Service]:
     """``ers up``, ready for requests; nothing of it is left when the block is.
 
     ``ports`` of the API and the proxy are free ones, unless somebody must find it where it was.
+    ``program`` is what starts an ``ers`` of another environment.
     """
     api_port, proxy_port = ports or free_ports(2)
     log_file = data_dir.parent / f"{data_dir.name}-{api_port}.log"
     chosen = clean_environment(
-        ERS_DATA_DIR=str(data_dir), ERS_API_PORT=str(api_port), ERS_PROXY_PORT=str(proxy_port)
+        ERS_DATA_DIR=str(data_dir),
+        ERS_API_PORT=str(api_port),
+        ERS_PROXY_PORT=str(proxy_port),
+        XDG_STATE_HOME=str(state_of(data_dir)),
     ) | dict(environment or {})
     if database_url:
         chosen["ERS_DATABASE_URL"] = database_url
+        # Tests have many accounts; a proxy whose database is elsewhere is for one by itself.
+        chosen.setdefault("ERS_ACCESS", "api")
+    elif command in ("up", "api") and program is ERS:
+        give_tables(data_dir)
     with log_file.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "encrypted_records.cli.main", command, *arguments],
+            [*program, command, *arguments],
             env=chosen,
             stdin=subprocess.DEVNULL,
             stdout=log,

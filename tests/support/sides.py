@@ -8,20 +8,22 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.support.relay import Relay, relaying
 from tests.support.service import (
+    ERS,
     READY_SECONDS,
     STOP_SECONDS,
     Service,
     call,
     clean_environment,
     free_ports,
+    state_of,
 )
 
 
@@ -40,6 +42,8 @@ def running_sides(folder: Path) -> Iterator[tuple[Service, Fog]]:
             "ERS_DATA_DIR": str(folder / "proxy"),
             "ERS_PROXY_PORT": str(proxy_port),
             "ERS_BASE_URL": f"http://127.0.0.1:{fog.port}",
+            "ERS_ACCESS": "api",
+            "XDG_STATE_HOME": str(state_of(folder / "api")),
         }
         process = stack.enter_context(running_side("proxy", proxy, proxy_url, log))
         yield Service(process, api_url, proxy_url, folder / "api", log), fog
@@ -66,11 +70,14 @@ def running_side(
     settings: Mapping[str, str],
     url: str,
     log: Path,
+    *,
+    ready: int = 200,
+    program: Sequence[str | Path] = ERS,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """``ers api`` or ``ers proxy``, ready for requests at ``url``."""
+    """``ers api`` or ``ers proxy``, once the status at ``url`` is answered with ``ready``."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "encrypted_records.cli.main", command],
+            [*program, command],
             env=clean_environment(**settings),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -81,7 +88,7 @@ def running_side(
         while True:
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             try:
-                if call("GET", f"{url}/api/status/").status == 200:
+                if call("GET", f"{url}/api/status/").status == ready:
                     break
             except OSError:
                 pass
@@ -96,13 +103,11 @@ def running_side(
             process.wait()
 
 
-class Fog:
+class Fog(Relay):
     """Forwards connections to a port, and spoils some: cuts them off, or answers 502 itself."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
+        super().__init__(target)
         #: how likely a connection is spoiled
         self.density = 0.0
         self.chance = random.Random(0)
@@ -121,18 +126,8 @@ class Fog:
     def lift(self) -> None:
         self.density = 0.0
 
-    def serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
-
-    def close(self) -> None:
-        # A thread that waits in accept() is not woken by close() alone.
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+    def _take(self, client: socket.socket) -> None:
+        threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
     def _forward(self, client: socket.socket) -> None:
         left: int | None = None
@@ -148,7 +143,7 @@ class Fog:
                 return
             # Some requests get through and lose only their answer.
             left = int(2 ** self.chance.uniform(0, 20))
-        server = socket.create_connection(("127.0.0.1", self._target))
+        server = socket.create_connection(self._target)
         budget = [left]
         self._open.add(client)
         threads = [
@@ -177,13 +172,5 @@ def _end(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-@contextmanager
-def running_fog(target: int) -> Iterator[Fog]:
-    fog = Fog(target)
-    serving = threading.Thread(target=fog.serve, daemon=True)
-    serving.start()
-    try:
-        yield fog
-    finally:
-        fog.close()
-        serving.join(5)
+def running_fog(target: int) -> AbstractContextManager[Fog]:
+    return relaying(Fog(target))

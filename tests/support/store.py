@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-
+from encrypted_records.model import device_secret, json_text
+from encrypted_records.model.device_secret import DeviceSecret
 from tests.support.service import Account, Answer, Service, call
-
-_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 @dataclass(frozen=True)
 class Store:
-    """An account and one schema of its own."""
+    """An account and one schema of its own, used by a program of the user who runs the proxy: it
+    has a device, and shows the door where keys go out or change."""
 
     service: Service
     account: Account
     schema: str
+    device: DeviceSecret = field(default_factory=device_secret.generate)
 
     @property
     def schema_id(self) -> str:
         return self.schema.split("/")[-2]
 
     def proxy(self, method: str, path: str, body: Any = None) -> Answer:
-        return _call(self.service.proxy_url, method, path, body, self.account)
+        headers = {device_secret.DEVICE_HEADER: self.device.text}
+        if path.startswith(("/api/keyring/", "/api/devices/")):
+            headers |= self.service.door
+        return _call(self.service.proxy_url, method, path, body, self.account, headers)
 
     def api(self, method: str, path: str, body: Any = None) -> Answer:
         return _call(self.service.base_url, method, path, body, self.account)
 
     def another_schema(self, definition: Any) -> Store:
-        return Store(self.service, self.account, new_schema(self.service, self.account, definition))
+        schema = new_schema(self.service, self.account, definition)
+        return Store(self.service, self.account, schema, self.device)
 
     def send(self, rows: Sequence[dict[str, Any]]) -> Answer:
         """One direct ingest."""
@@ -108,7 +112,14 @@ def new_schema(service: Service, account: Account, definition: Any) -> str:
     return url
 
 
-def _call(host: str, method: str, path: str, body: Any, account: Account) -> Answer:
-    data = None if body is None else _encoder.encode(body)
-    headers = {} if data is None else {"Content-Type": "application/json"}
-    return call(method, host + path, data, auth=account.auth, headers=headers)
+def _call(
+    host: str,
+    method: str,
+    path: str,
+    body: Any,
+    account: Account,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    data = None if body is None else json_text.encode(body)
+    sent = {} if data is None else {"Content-Type": "application/json"}
+    return call(method, host + path, data, auth=account.auth, headers={**sent, **(headers or {})})

@@ -30,6 +30,8 @@ class Vault:
     key: str
     address: str = ""
     asked: list[str] = field(default_factory=list)
+    #: what it was given to encrypt
+    seen: list[bytes] = field(default_factory=list, repr=False)
     cipher: AESGCM = field(default_factory=lambda: AESGCM(os.urandom(32)), repr=False)
 
     def answer(self, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, Any]:
@@ -43,6 +45,7 @@ class Vault:
 
     def encrypt(self, body: dict[str, Any]) -> tuple[int, Any]:
         plain, nonce = base64.b64decode(body["plaintext"]), os.urandom(12)
+        self.seen.append(plain)
         sealed = base64.b64encode(nonce + self.cipher.encrypt(nonce, plain, None)).decode()
         return 200, {"data": {"ciphertext": _PREFIX + sealed, "key_version": 1}}
 

@@ -9,6 +9,7 @@ from typing import Any
 from tests.reference import Refused, keys
 from tests.reference import definitions as defs
 from tests.reference import fields as ref
+from tests.vectors import format_cases
 
 #: Bytes that look like nothing, the same in every run.
 ROOT = hashlib.sha256(b"root of the vectors").digest()
@@ -24,7 +25,7 @@ PEOPLE = """{
  "properties": {
   "age": {"type": "integer", "minimum": 0, "maximum": 120},
   "balance": {"type": "number", "minimum": -1000.5, "maximum": 1e3, "precision": 2},
-  "city": {"type": "string"},
+  "city": {"type": "string", "maxLength": 20},
   "\\u00dcbel/~ \\"x\\"": {"type": "string"}
  },
  "required": ["city"]
@@ -46,7 +47,7 @@ def derivation() -> dict[str, Any]:
         schema = people_key(kv)
         fields = []
         for name, field in people().fields.items():
-            key = schema.field(name, field)
+            key = schema.field(field)
             fields.append(
                 {
                     "name": name,
@@ -64,6 +65,8 @@ def derivation() -> dict[str, Any]:
                 "K_schema": schema.key.hex(),
                 "key_id": schema.key_id.hex(),
                 "K_log": schema.log.hex(),
+                "K_ledger": schema.ledger.hex(),
+                "K_checkpoint": schema.checkpoint.hex(),
                 "K_uid": schema.uids.hex(),
                 "K_meta": schema.meta(SEGMENT).hex(),
                 "fields": fields,
@@ -85,6 +88,7 @@ def derivation() -> dict[str, Any]:
     return {
         "root": ROOT.hex(),
         "fingerprint": keys.fingerprint(ROOT).hex(),
+        "verifier": keys.verifier(ROOT).hex(),
         "organization": ORGANIZATION.hex(),
         "schema": SCHEMA.hex(),
         "definition": PEOPLE,
@@ -108,7 +112,7 @@ def bindings() -> list[dict[str, Any]]:
         [number.format("-0.0025", "0.1", 18), number.format("-25e-4", "1e-1", 18)],
         [integer.format(10**40 - 5, 10**40)],
     ]
-    found = []
+    found: list[dict[str, Any]] = []
     for spellings in alike:
         digests = {
             defs.binding(defs.load(f'{{"properties": {{"f": {one}}}}}').fields["f"]).hex()
@@ -116,37 +120,17 @@ def bindings() -> list[dict[str, Any]]:
         }
         (binding,) = digests
         found.append({"fields": spellings, "binding": binding})
+    # Under "formats": "enforced".
+    for name in FORMATS:
+        field = enforced(name)
+        text = _FIELDS[name]
+        found.append({"fields": [text], "binding": defs.binding(field).hex(), "enforced": True})
     return found
 
 
-def definitions() -> list[dict[str, Any]]:
-    """Texts with one meaning stand in one entry; different entries have different digests."""
-    string = '{"type": "object", "properties": {"a": {"type": "string"%s}}%s}'
-    number = (
-        '{"type":"object","properties":{"n":{"type":"number","minimum":0,"maximum":1,'
-        '"precision":3%s}}}'
-    )
-    alike = [
-        [PEOPLE, PEOPLE.replace("1e3", "1000.0").replace("\n", " ")],
-        [string % ("", ""), string % (', "title": "A"', ', "required": [], "$schema": "x"')],
-        [string % ("", ', "required": ["a"]')],
-        [string % (', "minLength": 2', ""), string % (', "minLength": 2.0', "")],
-        [string % (', "maxLength": 2', "")],
-        [string % (', "pattern": "-"', "")],
-        [string % (', "enum": ["b", "a"]', ""), string % (', "enum": ["a", "b", null, "a"]', "")],
-        [string % (', "const": "a"', ""), string % (', "enum": ["a", "b"], "const": "a"', "")],
-        [string % (', "enum": ["a"], "const": null', ""), string % (', "enum": [null]', "")],
-        [number % ""],
-        [number % ', "exclusiveMinimum": 0', number % ', "exclusiveMinimum": -0.0'],
-        [number % ', "exclusiveMaximum": 0'],
-        [number % ', "multipleOf": 0.25', number % ', "multipleOf": 25e-2'],
-        [number % ', "enum": [0.5, 1]', number % ', "enum": [1.0, 5e-1]'],
-    ]
-    found = []
-    for texts in alike:
-        (digest,) = {defs.digest(defs.load(text)).hex() for text in texts}
-        found.append({"definitions": texts, "digest": digest})
-    return found
+def enforced(name: str) -> defs.Field:
+    text = f'{{"formats": "enforced", "properties": {{"f": {_FIELDS[name]}}}}}'
+    return defs.load(text).fields["f"]
 
 
 def padding() -> list[dict[str, int]]:
@@ -189,7 +173,7 @@ TEXTS = [
 def order_bytes() -> dict[str, Any]:
     schema = people_key()
     field = people().fields["city"]
-    key = schema.field("city", field)
+    key = schema.field(field)
     return {
         "K_tail": keys.tail_key(key).hex(),
         "texts": [
@@ -213,7 +197,21 @@ _FIELDS = {
     '"maximum": 1000000000000000000000000001000, "precision": 2}',
     "fine": '{"type": "number", "minimum": 0, "maximum": 1, "precision": 18}',
     "text": '{"type": "string"}',
+    "choice": '{"type": "string", "enum": ["", "\u00e9", "a value of thirty-four bytes, so 48"]}',
+    "both": '{"type": "string", "enum": ["a", "%s"], "const": "a"}' % ("x" * 99),
+    "wide choice": '{"type": "string", "enum": ["a", "b"], "padTo": 100}',
+    "nothing": '{"type": "string", "enum": [null]}',
+    "short": '{"type": "string", "maxLength": 32}',
+    "shortest": '{"type": "string", "maxLength": 0}',
+    "most": '{"type": "string", "maxLength": 256}',
+    "more": '{"type": "string", "maxLength": 257}',
+    "padded": '{"type": "string", "padTo": 40}',
+    "padded in place": '{"type": "string", "padTo": 40, "maxLength": 12}',
+    "padded below": '{"type": "string", "padTo": 40, "maxLength": 11}',
+    "barely padded": '{"type": "string", "padTo": 1}',
+    **format_cases.FIELDS,
 }
+FORMATS = tuple(format_cases.FIELDS)
 _GOOD: list[tuple[str, str | None]] = [
     ("age", "0"),
     ("age", "120"),
@@ -233,6 +231,31 @@ _GOOD: list[tuple[str, str | None]] = [
     *(("text", text) for text in ("", "a", "x" * 15, "x" * 16, "x" * 64, "x" * 300)),
     ("text", "\u00e9\x00\x00"),
     ("text", "\x80"),
+    *(("text", "x" * size) for size in (31, 32, 47, 48)),
+    *(("choice", one) for one in (None, "", "\u00e9", "a value of thirty-four bytes, so 48")),
+    *(("both", one) for one in (None, "a")),
+    *(("wide choice", one) for one in (None, "b")),
+    ("nothing", None),
+    *(("short", one) for one in (None, "", "x" * 32, "\U0001f600" * 32)),
+    *(("shortest", one) for one in (None, "")),
+    *(("most", one) for one in (None, "\u00e9" * 256)),
+    *(("more", one) for one in (None, "x", "x" * 257)),
+    *(("padded", one) for one in (None, "x", "x" * 47, "x" * 48, "x" * 300)),
+    *(("padded in place", one) for one in (None, "\U0001f600" * 12, "x")),
+    *(("padded below", one) for one in (None, "\U0001f600" * 11, "x")),
+    *(("barely padded", one) for one in (None, "x" * 31, "x" * 32)),
+    *format_cases.GOOD,
+]
+#: Of groups that state another class than the definition asks for.
+_STATED: list[tuple[str, str | None, ref.Class]] = [
+    ("choice", "\u00e9", (144, 1)),
+    ("choice", None, (144, 1)),
+    ("text", "x", (144, 0)),
+    ("text", None, (144, 0)),
+    ("text", "x" * 144, (144, 0)),
+    ("text", "x", (144, 1)),
+    ("short", "x", (32, 0)),
+    ("short", "x" * 32, (32, 0)),
 ]
 _BAD: list[tuple[str, str, str]] = [
     ("beyond a bound between two grid points", "tenths", "02" + "00" * 7 + "65"),
@@ -244,23 +267,42 @@ _BAD: list[tuple[str, str, str]] = [
     ("too short", "age", "01" + "00" * 7),
     ("too long", "age", "01" + "00" * 9),
     ("absent with a value", "age", "00" * 8 + "01"),
-    ("absent as a string's", "age", "00" * 17),
+    ("absent as a string's", "age", "00" * 33),
     ("an integer in a number field", "fine", "01" + "00" * 8),
-    ("a string in a number field", "fine", "03" + "80" + "00" * 15),
+    ("a string in a number field", "fine", "03" + "80" + "00" * 31),
     ("beyond a domain of one value", "one", "01" + "00" * 7 + "01"),
-    ("no marker", "text", "03" + "00" * 16),
-    ("no marker after text", "text", "03" + "61" * 16),
-    ("padding of a larger class", "text", "03" + "6180" + "00" * 30),
-    ("a length that is no class", "text", "03" + "6180" + "00" * 13),
-    ("bytes after the marker", "text", "03" + "6180" + "00" * 13 + "61"),
-    ("invalid UTF-8", "text", "03" + "ff80" + "00" * 14),
-    ("half of a surrogate pair", "text", "03" + "eda08080" + "00" * 12),
-    ("overlong UTF-8", "text", "03" + "c18180" + "00" * 13),
-    ("absent of a larger class", "text", "00" * 33),
+    ("no marker", "text", "03" + "00" * 32),
+    ("no marker after text", "text", "03" + "61" * 32),
+    ("padding of a larger class", "text", "03" + "6180" + "00" * 46),
+    ("padding of a class below the smallest", "text", "03" + "6180" + "00" * 14),
+    ("a length that is no class", "text", "03" + "6180" + "00" * 29),
+    ("bytes after the marker", "text", "03" + "6180" + "00" * 29 + "61"),
+    ("invalid UTF-8", "text", "03" + "ff80" + "00" * 30),
+    ("half of a surrogate pair", "text", "03" + "eda08080" + "00" * 28),
+    ("overlong UTF-8", "text", "03" + "c18180" + "00" * 29),
+    ("absent of a larger class", "text", "00" * 49),
+    ("absent of a class below the smallest", "text", "00" * 17),
     ("absent as a number's", "text", "00" * 9),
-    ("absent with a value in it", "text", "00" + "6180" + "00" * 14),
-    ("a number's type byte", "text", "01" + "6180" + "00" * 14),
+    ("absent with a value in it", "text", "00" + "6180" + "00" * 30),
+    ("a number's type byte", "text", "01" + "6180" + "00" * 30),
     ("empty, of a string", "text", ""),
+    ("a length that shows, of a choice", "choice", "03" + "c3a980" + "00" * 29),
+    ("absence that shows, of a choice", "choice", "00" * 33),
+    ("a length that shows, of a short one", "short", "03" + "6180" + "00" * 30),
+    ("above the only class", "short", "03" + "61" * 144 + "80" + "00" * 15),
+    ("a length that shows, of a padded one", "padded", "03" + "6180" + "00" * 30),
+    ("absence that shows, of a padded one", "padded", "00" * 33),
+    *format_cases.BAD,
+]
+#: Of groups that state another class than the definition asks for.
+_BAD_STATED: list[tuple[str, str, str, ref.Class]] = [
+    ("a number in a group that states a string", "age", "01" + "00" * 8, (32, 0)),
+    ("a uuid in a group that states a string", "uuid", "07" + "00" * 16, (16, 0)),
+    ("a date in a group that states an instant", "date", "04" + "00" * 8, (10, 1)),
+    ("absent in a group that states an instant", "text", "00" * 11, (10, 0)),
+    ("absent in a group that states a number", "text", "00" * 9, (8, 1)),
+    ("of the definition's class, below the group's", "text", "03" + "6180" + "00" * 30, (48, 0)),
+    ("of a class above the group's only one", "text", "03" + "61" * 40 + "80" + "00" * 7, (32, 1)),
 ]
 
 
@@ -268,18 +310,37 @@ def values() -> dict[str, Any]:
     specs = {
         name: defs.load(f'{{"properties": {{"f": {text}}}}}').fields["f"]
         for name, text in _FIELDS.items()
-    }
+    } | {name: enforced(name) for name in FORMATS}
     good = []
-    for name, spelled in _GOOD:
+    usual = [(name, spelled, ref.class_of(specs[name])) for name, spelled in _GOOD]
+    for name, spelled, stated in [*usual, *_STATED]:
         field = specs[name]
         text = spelled is None or field["type"] == "string"
-        value: ref.Value = spelled if text else Decimal(str(spelled))
-        good.append({"field": name, "value": spelled, "plain": ref.plaintext(field, value).hex()})
+        value: ref.Value = spelled if text else _read(name, str(spelled))
+        plain = ref.plaintext(field, value, stated).hex()
+        good.append({"field": name, "class": stated, "value": spelled, "plain": plain})
     bad = []
-    for why, name, plain in _BAD:
+    for why, name, plain, stated in [
+        *((why, name, plain, ref.class_of(specs[name])) for why, name, plain in _BAD),
+        *_BAD_STATED,
+    ]:
         try:
-            ref.value_of(specs[name], bytes.fromhex(plain))
+            ref.value_of(specs[name], bytes.fromhex(plain), stated)
         except Refused as refused:
-            bad.append({"why": why, "field": name, "plain": plain, "error": refused.code})
-    assert len(bad) == len(_BAD), "every bad plaintext is refused"
-    return {"fields": _FIELDS, "good": good, "bad": bad}
+            bad.append(
+                {"why": why, "field": name, "class": stated, "plain": plain, "error": refused.code}
+            )
+    assert len(bad) == len(_BAD) + len(_BAD_STATED), "every bad plaintext is refused"
+    classes = {name: ref.class_of(field) for name, field in specs.items()}
+    enforced_fields = list(FORMATS)
+    return {
+        "fields": _FIELDS,
+        "enforced": enforced_fields,
+        "classes": classes,
+        "good": good,
+        "bad": bad,
+    }
+
+
+def _read(name: str, spelled: str) -> bool | Decimal:
+    return spelled == "true" if name == "boolean" else Decimal(spelled)

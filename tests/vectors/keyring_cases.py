@@ -46,6 +46,15 @@ def _machine_key() -> dict[str, Any]:
         ("damaged nonce", {"file": _flipped(file, 12)}, "does_not_open"),
         ("cut short", {"file": file[:-44].hex()}, "does_not_open"),
         ("nothing but a head", {"file": file[:24].hex()}, "does_not_open"),
+        ("nothing but a head and a commitment", {"file": file[:56].hex()}, "does_not_open"),
+        ("damaged commitment", {"file": _flipped(file, 24)}, "does_not_open"),
+        ("without a commitment", {"file": (file[:24] + file[56:]).hex()}, "does_not_open"),
+        ("committed to another key", {"file": _of_two_keys().hex()}, "does_not_open"),
+        ("sealed under another key", {"file": _of_two_keys(flip=True).hex()}, "does_not_open"),
+        ("versions that begin at 0", {"file": _numbered(0, 1).hex()}, "does_not_open"),
+        ("versions that begin at 2", {"file": _numbered(2, 3).hex()}, "does_not_open"),
+        ("versions with a gap", {"file": _numbered(1, 3).hex()}, "does_not_open"),
+        ("a far version", {"file": _numbered(335_776_903).hex()}, "does_not_open"),
         ("of another user", {"owner": OTHER.hex()}, "does_not_open"),
         ("of another machine", {"machine_key": ROOT.hex()}, "does_not_open"),
         ("of no version", {"file": none.hex()}, "does_not_open"),
@@ -57,6 +66,16 @@ def _machine_key() -> dict[str, Any]:
         ("empty", {"file": ""}, "unsupported"),
     ]
     return {"good": sound | {"nonce": NONCE.hex()}, "bad": _bad(sound, wrong)}
+
+
+def _numbered(*versions: int) -> bytes:
+    roots = {kv: ROOTS[at % 2 + 1] for at, kv in enumerate(versions)}
+    return ref.wrap(roots, MACHINE_KEY, OWNER, NONCE)
+
+
+def _of_two_keys(*, flip: bool = False) -> bytes:
+    keys = (ROOT, MACHINE_KEY) if flip else (MACHINE_KEY, ROOT)
+    return ref.wrap_of_two_keys(*keys, ROOTS, OWNER, NONCE)
 
 
 def _passphrase() -> dict[str, Any]:
@@ -74,6 +93,7 @@ def _passphrase() -> dict[str, Any]:
         ("altered lanes", {"file": _with(file, (8192, 1, 1))}, "does_not_open"),
         ("altered salt", {"file": _flipped(file, 24)}, "does_not_open"),
         ("altered nonce", {"file": _flipped(file, 40)}, "does_not_open"),
+        ("altered commitment", {"file": _flipped(file, 52)}, "does_not_open"),
         ("altered tag", {"file": _flipped(file, -1)}, "does_not_open"),
         ("nothing but a head, by passphrase", {"file": file[:52].hex()}, "does_not_open"),
         ("of no version, by passphrase", {"file": none.hex()}, "does_not_open"),
@@ -83,6 +103,7 @@ def _passphrase() -> dict[str, Any]:
         ("four tebibytes", {"file": _with(file, (2**32 - 1, 1, 2))}, "unsupported"),
         ("no pass", {"file": _with(file, (8192, 0, 2))}, "unsupported"),
         ("too many passes", {"file": _with(file, (8192, 17, 2))}, "unsupported"),
+        ("too many passes over so much", {"file": _with(file, (524289, 2, 2))}, "unsupported"),
         ("no lane", {"file": _with(file, (8192, 1, 0))}, "unsupported"),
         ("too many lanes", {"file": _with(file, (8192, 1, 17))}, "unsupported"),
         ("cut within the parameters", {"file": file[:39].hex()}, "unsupported"),

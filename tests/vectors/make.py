@@ -10,7 +10,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import cases, keyring_cases, paged_cases, sealed_cases, spool_cases
+from tests.vectors import (
+    cases,
+    checkpoint_cases,
+    commit_cases,
+    compaction_cases,
+    definition_cases,
+    device_cases,
+    grant_cases,
+    hole_cases,
+    identity_cases,
+    invitation_cases,
+    kept_cases,
+    keyring_cases,
+    paged_cases,
+    roster_cases,
+    sealed_cases,
+    spool_cases,
+    word_cases,
+)
 
 HERE = Path(__file__).parent
 
@@ -20,17 +38,30 @@ def build() -> dict[str, Any]:
     return {
         "derivation.json": cases.derivation(),
         "bindings.json": cases.bindings(),
-        "definitions.json": cases.definitions(),
+        "definitions.json": definition_cases.definitions(),
+        "successions.json": definition_cases.successions(),
         "padding.json": cases.padding(),
         "order_bytes.json": cases.order_bytes(),
+        "rebases.json": definition_cases.rebases(),
         "values.json": cases.values(),
         "keyring.json": keyring_cases.keyring(),
         "phrases.json": keyring_cases.phrases(),
         "fields.json": sealed_cases.fields(),
         "group.json": sealed_cases.group(),
         "rotation.json": sealed_cases.rotation(),
+        "holes.json": hole_cases.holes(),
         "paged.json": paged_cases.segments(),
+        "words.json": word_cases.cases(),
         "spool.json": spool_cases.spool(),
+        "devices.json": device_cases.secrets(),
+        "ledgers.json": kept_cases.ledgers(),
+        "identities.json": identity_cases.identities(),
+        "rosters.json": roster_cases.rosters(),
+        "grants.json": grant_cases.grants(),
+        "commits.json": commit_cases.commits(),
+        "compactions.json": compaction_cases.compactions(),
+        "checkpoints.json": checkpoint_cases.checkpoints(),
+        "invitations.json": invitation_cases.invitations(),
     }
 
 

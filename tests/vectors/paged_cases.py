@@ -7,7 +7,7 @@ import random
 from decimal import Decimal
 from typing import Any
 
-from tests.reference import paged
+from tests.reference import digests, paged
 from tests.reference.fields import Value
 from tests.vectors.cases import (
     GROUP,
@@ -26,6 +26,7 @@ _GROUPS = [(GROUP, 0), (RECORDS[0], 20)]
 _COVERED = 37
 _PURGED = (0, 19, 33)
 #: Entries in a page: columns have several.
+_ORIGIN = b"the job of the vectors, and a number"
 _SIZE = 8
 
 
@@ -65,13 +66,26 @@ def segments() -> dict[str, Any]:
         r = hashlib.sha256(name.encode()).digest()
         order = _order(name)
         made = paged.build_paged(
-            schema, definition, _GROUPS, typed, _COVERED, r, order, size=_SIZE, packed=packed
+            schema,
+            definition,
+            _GROUPS,
+            typed,
+            _COVERED,
+            r,
+            order,
+            size=_SIZE,
+            packed=packed,
+            origin=_ORIGIN,
         )
         found[name] = {
             "randomness": r.hex(),
             "order": [number for number in order if number < len(made.pages)],
             "uid": made.uid.hex(),
             "header": made.header.hex(),
+            "salt": hashlib.sha256(b"salt").hexdigest(),
+            "digest": digests.segment(
+                hashlib.sha256(b"salt").digest(), made.header, made.pages
+            ).hex(),
             "pages": [
                 {
                     "field": field,
@@ -91,13 +105,18 @@ def segments() -> dict[str, Any]:
         "groups": [[uid.hex(), base] for uid, base in _GROUPS],
         "covered": _COVERED,
         "entries_per_page": _SIZE,
+        "origin": _ORIGIN.hex(),
+        "dummies": [
+            {"slots": slots, "drawn": paged.drawn(schema, _ORIGIN, slots)}
+            for slots in (1, 40, 64, 65, 127, 128, 600, 4095, 100_000)
+        ],
         "rows": [{"ordinal": ordinal, "data": data} for ordinal, data in rows],
         "index": {
             name: [
                 [ordinal, None if key is None else key.hex()]
                 for ordinal, key in paged.entries(
                     field,
-                    schema.field(name, field),
+                    schema.field(field),
                     [(ordinal, data[name]) for ordinal, data in typed],
                 )
             ]

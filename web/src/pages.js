@@ -1,13 +1,23 @@
-// What every page runs: htmx, files that are put into forms, and live progress of jobs.
-// Pages work without it too; what needs it says so in a <noscript>.
+// What every page runs: htmx, what keeps pages from going blank, keys, files that are put into
+// forms, and live progress of jobs. Pages work without it too; what needs it says so in a <noscript>.
 
 import htmx from "htmx.org";
+import { keepPages } from "./answers.js";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
+import { listenToKeys } from "./keys.js";
 import { takeFiles } from "./files.js";
+import { keepPath } from "./paths.js";
+import { tendRecords } from "./records.js";
+import { watchStatus } from "./status.js";
 import { keepTyping } from "./typing.js";
 
+keepPath();
 keepTyping();
+keepPages();
+watchStatus();
+listenToKeys();
+tendRecords();
 htmx.onLoad((root) => {
   takeSamples(root);
   followJobs(root);

@@ -1,18 +1,7 @@
 // [data-sample]: a file dropped on it, or chosen in it, fills the form's textarea with the file's
 // first rows and sends the form. The rest of the file is not read.
 
-const SAMPLE_BYTES = 512 << 10;
-
-/** The first rows of a file, cut where a row ends. */
-async function firstRows(file) {
-  const text = await file.slice(0, SAMPLE_BYTES).text();
-  if (file.size <= SAMPLE_BYTES) return text;
-  if (text.trimStart().startsWith("[")) {
-    const end = text.search(/\}\s*,(?![\s\S]*\}\s*,)/);
-    return end < 0 ? text : `${text.slice(0, end + 1)}]`;
-  }
-  return text.slice(0, text.lastIndexOf("\n") + 1);
-}
+import { firstRows } from "./heads.js";
 
 async function take(form, file) {
   form.querySelector("textarea").value = await firstRows(file);
@@ -25,6 +14,14 @@ export function takeSamples(root) {
     chosen.addEventListener("change", () => {
       if (chosen.files.length) take(form, chosen.files[0]);
     });
+    // Somebody was quicker than this script.
+    if (chosen.files.length) take(form, chosen.files[0]);
+    // The choices beside it count for the file that is there already, too.
+    for (const box of form.querySelectorAll("input[type=checkbox]")) {
+      box.addEventListener("change", () => {
+        if (form.querySelector("textarea").value) form.requestSubmit();
+      });
+    }
     form.addEventListener("dragover", (event) => {
       event.preventDefault();
       form.classList.add("over");

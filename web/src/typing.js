@@ -5,7 +5,8 @@ export function keepTyping() {
   const typed = new Map();
   document.addEventListener("htmx:beforeRequest", () => typed.clear());
   document.addEventListener("input", ({ target }) => {
-    if (target.id && target.matches("input, textarea")) typed.set(target.id, target.value);
+    // What is chosen in a file input is no text, and no script may set it.
+    if (target.id && target.matches("input:not([type=file]), textarea")) typed.set(target.id, target.value);
   });
   document.addEventListener("htmx:afterSwap", () => {
     for (const [id, text] of typed) {

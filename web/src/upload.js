@@ -1,69 +1,160 @@
-// The upload page: files go to /api/files/ by TUS, which makes a job of each.
+// [data-uploads]: files go to /api/files/ by TUS, which makes a job of each.
 //
 // Nothing of a file stays in the browser: between visits it remembers where an unfinished upload
-// is, and choosing the same file again goes on there. (Uppy's Golden Retriever would keep the
-// file's plaintext instead.)
+// is, and choosing the same file again goes on there. A file's first rows are shown before it is
+// sent: the form that data-preview names asks for that.
 
-import Uppy from "@uppy/core";
-import Dashboard from "@uppy/dashboard";
-import Tus from "@uppy/tus";
-import { addressesOf } from "./addresses.js";
+import { FileRow, typeOf } from "./file_row.js";
+import { firstRows } from "./heads.js";
+import { counted } from "./words.js";
 
-const TYPES = {
-  csv: "text/csv",
-  json: "application/json",
-  ndjson: "application/x-ndjson",
-  jsonl: "application/x-ndjson",
-};
-/** What will not be accepted the second time either. */
-const FINAL = new Set([400, 401, 403, 404, 413, 415, 507]);
+/** How often it is looked whether an answer has come. */
+const LOOK_MS = 50;
 
-function typeOf(file) {
-  // By extension: what browsers make of .csv depends on the spreadsheet that is installed.
-  return TYPES[file.name.split(".").pop().toLowerCase()];
+class Uploads {
+  #rows = new Set();
+  #reading = Promise.resolve();
+
+  constructor(place) {
+    this.place = place;
+    this.chooser = place.querySelector("input[type=file]");
+    this.list = place.querySelector("[data-files]");
+    this.template = place.querySelector("template");
+    this.send = place.querySelector("[data-send]");
+    this.jobs = document.querySelector("#jobs");
+    this.single = place.hasAttribute("data-single");
+    this.#prepare();
+    this.#listen();
+    this.#refresh();
+    // Somebody was quicker than this script.
+    if (this.chooser.files.length) this.#add([...this.chooser.files]);
+  }
+
+  /** What the form does without scripts is done here from now on. */
+  #prepare() {
+    const { place, chooser } = this;
+    place.classList.add("scripted");
+    place.removeAttribute("enctype");
+    chooser.multiple = !this.single;
+    chooser.required = false;
+    chooser.removeAttribute("name");
+  }
+
+  #listen() {
+    const { place, chooser, send } = this;
+    chooser.addEventListener("change", () => this.#add([...chooser.files]));
+    send?.addEventListener("click", (event) => {
+      event.preventDefault();
+      this.#sendChosen();
+    });
+    // From a choice of columns until its answer, the header that was answered before is not meant.
+    document.addEventListener("change", ({ target }) => {
+      const columns = target.closest("#preview #columns");
+      if (columns) columns.dataset.changed = "yes";
+    });
+    if (send) place.addEventListener("submit", (event) => event.preventDefault());
+    const drop = place.querySelector("[data-drop]") ?? place;
+    drop.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      drop.classList.add("over");
+    });
+    drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+    drop.addEventListener("drop", (event) => {
+      event.preventDefault();
+      drop.classList.remove("over");
+      this.#add([...event.dataTransfer.files]);
+    });
+    window.addEventListener("beforeunload", (event) => {
+      if ([...this.#rows].some(({ moving }) => moving)) event.preventDefault();
+    });
+    // The answer that a schema is made for the file that was chosen.
+    place.addEventListener("htmx:afterSettle", () => {
+      const made = place.querySelector("[data-go]");
+      if (made && !made.dataset.gone) {
+        made.dataset.gone = "yes";
+        this.start(made.dataset.schema, made.dataset);
+      }
+    });
+  }
+
+  #add(files) {
+    const chosen = this.single ? files.slice(0, 1) : files;
+    if (this.single) {
+      for (const row of [...this.#rows]) if (!row.moving) this.#drop(row);
+    }
+    for (const file of chosen) {
+      const element = this.template.content.firstElementChild.cloneNode(true);
+      this.list.append(element);
+      this.#rows.add(new FileRow(element, file, (row) => this.#refresh(row)));
+    }
+    this.chooser.value = "";
+    this.#refresh();
+    const readable = chosen.find(({ name }) => typeOf(name));
+    if (readable) this.#reading = this.#preview(readable);
+  }
+
+  /** Send what is ready, under the columns that were chosen last: their answer is waited for. */
+  async #sendChosen() {
+    await this.#reading;
+    const form = `#${this.place.dataset.preview}`;
+    const asking = `${form}.htmx-request, [form="${form.slice(1)}"].htmx-request`;
+    while (document.querySelector(asking)) await new Promise((go) => setTimeout(go, LOOK_MS));
+    // It did not come, which is said where it would have been.
+    const unanswered = document.querySelector("#preview #columns[data-changed] select");
+    if (unanswered) unanswered.focus();
+    else this.start(this.place.dataset.schema);
+  }
+
+  #drop(row) {
+    row.element.remove();
+    this.#rows.delete(row);
+  }
+
+  async #preview(file) {
+    this.previewed = file;
+    // What was chosen for another file's columns is not wanted.
+    document.querySelector("#preview")?.replaceChildren();
+    const form = document.getElementById(this.place.dataset.preview);
+    const { sample, file: name, size } = form.elements;
+    sample.value = await firstRows(file);
+    name.value = file.name;
+    size.value = file.size;
+    // What was typed of another file's fields is not wanted.
+    form.querySelector("#plan")?.replaceChildren();
+    form.requestSubmit();
+  }
+
+  /** Called by rows when they begin or end something. */
+  #refresh(row) {
+    if (row?.state === "gone") {
+      this.#rows.delete(row);
+      this.chooser.focus();
+      document.querySelector("#preview")?.replaceChildren();
+    }
+    if (row && ["ended", "gone"].includes(row.state))
+      this.jobs?.dispatchEvent(new Event("refresh"));
+    const ready = [...this.#rows].filter(({ state }) => state === "ready");
+    if (this.send) {
+      this.send.hidden = !ready.length;
+      this.send.textContent = `Upload ${counted(ready.length, "file")}`;
+    }
+    this.list.hidden = !this.#rows.size;
+  }
+
+  /**
+   * Send all files that are ready to a schema. `made`: what the answer says that has made it;
+   * otherwise the page's own box for bad rows and choice of columns count.
+   */
+  start(schema, made) {
+    const order = {
+      schema,
+      csrf: document.querySelector("meta[name=csrf]").content,
+      skip: made ? "skip" in made : Boolean(this.place.querySelector("#skip")?.checked),
+      header: (made ?? document.querySelector("#preview #columns")?.dataset)?.header,
+      like: this.previewed,
+    };
+    for (const row of [...this.#rows]) if (row.state === "ready") row.start(order);
+  }
 }
 
-function start(place) {
-  const schema = place.dataset.schema;
-  const csrf = document.querySelector("meta[name=csrf]").content;
-  const skip = document.querySelector("#skip");
-  const jobs = document.querySelector("#jobs");
-  const uppy = new Uppy({
-    restrictions: { allowedFileTypes: Object.keys(TYPES).map((ending) => `.${ending}`) },
-  });
-  uppy.use(Dashboard, {
-    inline: true,
-    target: place,
-    width: "100%",
-    height: 330,
-    theme: "auto",
-    proudlyDisplayPoweredByUppy: false,
-    disableThumbnailGenerator: true,
-    note: "CSV with a header row, or records of JSON: {\"data\": {…}}. Any size.",
-  });
-  uppy.use(Tus, {
-    endpoint: "/api/files/",
-    limit: 2,
-    retryDelays: [500, 1000, 3000, 5000, 10000, 20000, 30000, 60000],
-    headers: () => ({ "X-CSRFToken": csrf, "X-On-Invalid": skip.checked ? "skip" : "fail" }),
-    allowedMetaFields: ["filename", "filetype", "schema"],
-    removeFingerprintOnSuccess: true,
-    urlStorage: addressesOf(schema),
-    onShouldRetry: (error, _attempt, _options, usual) =>
-      !FINAL.has(error.originalResponse?.getStatus()) && usual(error),
-    onAfterResponse: (_request, response) => {
-      if (response.getHeader("X-Job-Id")) jobs.dispatchEvent(new Event("refresh"));
-    },
-  });
-  uppy.on("file-added", (file) =>
-    uppy.setFileMeta(file.id, { filename: file.name, filetype: typeOf(file), schema }),
-  );
-  uppy.on("complete", () => jobs.dispatchEvent(new Event("refresh")));
-  window.addEventListener("beforeunload", (event) => {
-    const moving = ({ progress }) => progress.uploadStarted && !progress.uploadComplete;
-    if (uppy.getFiles().some(moving)) event.preventDefault();
-  });
-}
-
-const place = document.querySelector("#uppy");
-if (place) start(place);
+for (const place of document.querySelectorAll("[data-uploads]")) new Uploads(place);

@@ -1,7 +1,8 @@
 """The data folder: made once, for its owner alone, used by one service at a time.
 
-``format`` holds the number of the folder's layout. A folder of a newer layout is refused rather
-than guessed at, and so is a folder that holds something and none of it ours.
+``format`` names the forms in which each side keeps its files, by a number per side. A folder of
+other forms is refused rather than guessed at, by its number, and so is a folder that holds
+something and none of it ours. Files of other forms would look like damaged ones.
 """
 
 from __future__ import annotations
@@ -9,26 +10,28 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from encrypted_records.errors import Startup
 
-#: The layout that this version writes; docs/operations.md lists it.
-FORMAT = 1
+#: The forms that this version writes and reads, per side. Anyone who changes what a side keeps on
+#: disk so that one version could not read what the other wrote adds one.
+#: Until 1 there was one number for both, which stayed whatever changed.
+FORMS: Mapping[str, int] = {"api": 2, "proxy": 2}
 
 
-def prepare(folder: Path) -> None:
-    """Make the folder ready for use, on the first run and on every other.
+def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
+    """Make the folder ready for use by these sides, on the first run and on every other.
 
     Raises:
-        Startup: it cannot be made or written, others can read it, it is of a newer version, or
-            it is somebody else's.
+        Startup: it cannot be made or written, others can read it, what a side keeps there is of
+            another version, or it is somebody else's.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_format(folder)
+        _check_format(folder, sides)
         _close_to_others(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -39,7 +42,7 @@ def prepare(folder: Path) -> None:
         ) from None
 
 
-def _check_format(folder: Path) -> None:
+def _check_format(folder: Path, sides: Collection[str]) -> None:
     marker = folder / "format"
     if not marker.exists():
         if any(folder.iterdir()):
@@ -48,19 +51,49 @@ def _check_format(folder: Path) -> None:
                 hint="name a new or empty folder with --data-dir",
             )
         with open(marker, "x", opener=for_owner) as file:
-            file.write(f"{FORMAT}\n")
+            file.write("".join(f"{side} {number}\n" for side, number in FORMS.items()))
         return
-    text = marker.read_text(errors="replace").strip()
-    if not text.isdecimal():
+    forms = _forms(marker.read_text(errors="replace"))
+    if forms is None:
         raise Startup(
-            f"{marker} should hold a number and does not",
+            f"{marker} should hold a number for each side and does not",
             hint="restore the data folder from a backup, or name another with --data-dir",
         )
-    if int(text) > FORMAT:
+    for side in sides:
+        _require_form(folder, side, forms[side])
+
+
+def _forms(text: str) -> Mapping[str, int] | None:
+    """The numbers that a folder's ``format`` names; None if it is no such file."""
+    lines = [tuple(line.split()) for line in text.splitlines()]
+    if len(lines) == 1 and len(lines[0]) == 1:  # of both, until 1
+        lines = [(side, lines[0][0]) for side in FORMS]
+    named = {line[0]: line[1] for line in lines if len(line) == 2}
+    if len(lines) != len(FORMS) or named.keys() != FORMS.keys():
+        return None
+    if not all(number.isdecimal() and len(number) < 10 for number in named.values()):
+        return None
+    return {side: int(number) for side, number in named.items()}
+
+
+def _require_form(folder: Path, side: str, number: int) -> None:
+    """
+    Raises:
+        Startup: this version does not know the form.
+    """
+    own = FORMS[side]
+    form = f"form {number} of the {side}"
+    if number > own:
         raise Startup(
-            f"the data folder {folder} is of a newer version: format {text},"
-            f" and this version knows up to {FORMAT}",
+            f"the data folder {folder} is of a newer version: {form}, and this one knows {own}",
             hint="update encrypted-records, or name another folder with --data-dir",
+        )
+    if number < own:
+        raise Startup(
+            f"the data folder {folder} is of an older version: {form}, and this one needs {own};"
+            " nothing in it was touched",
+            hint="start the version that made it, export the records (ers record export) and store"
+            " them with this one in another folder; or name another with --data-dir",
         )
 
 
@@ -81,7 +114,7 @@ def for_owner(path: str, flags: int) -> int:
 
 
 @contextmanager
-def held(folder: Path, role: str) -> Iterator[None]:
+def hold(folder: Path, role: str) -> Iterator[None]:
     """Hold the folder as the only ``role`` (up, api or proxy) while the block runs.
 
     The operating system lets go of it whenever this process ends, however it ends.

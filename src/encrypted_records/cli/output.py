@@ -1,8 +1,9 @@
 """Results: a table for people, JSON lines or CSV for programs.
 
-On a terminal results are tables, elsewhere JSON, one object per line; ``--output`` decides
-otherwise. Numbers keep all their digits. Lists leave as they come, page by page, except tables,
-whose columns must first be measured.
+On a terminal results are tables, elsewhere JSON, whose lists are arrays; what may have any length
+is one object per line there. ``--output``, ``ERS_OUTPUT`` and the profile decide otherwise. Numbers
+keep all their digits. Lists leave as they come, page by page, except tables, whose columns must
+first be measured.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import re
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any, TypeVar
 
 import click
 
-from encrypted_records.cli.terminal import printable, show, table
+from encrypted_records.cli.profiles import FORMATS, ProfileOption
+from encrypted_records.cli.terminal import printable, show, table, warn
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 
-FORMATS = ("table", "json", "ndjson", "csv")
 #: Longer cells of a table are cut; every other form is whole.
 _WIDEST = 60
 
@@ -30,23 +32,38 @@ def takes_output(command: Command) -> Command:
     option = click.option(
         "--output",
         "-o",
+        cls=ProfileOption,
         type=click.Choice(FORMATS),
-        callback=lambda _ctx, _param, found: Output(found or default_format()),
-        show_default="table on a terminal, else ndjson",
+        envvar="ERS_OUTPUT",
+        show_envvar=True,
+        callback=lambda _ctx, _param, form: Output(form or default_format(), chosen=bool(form)),
+        show_default="table on a terminal, else json",
         help="How results are written.",
     )
     return option(command)
 
 
 def default_format() -> str:
-    return "table" if sys.stdout.isatty() else "ndjson"
+    return "table" if sys.stdout.isatty() else "json"
 
 
 @dataclass(frozen=True)
 class Output:
-    form: str
+    """
+    Attributes:
+        form: one of FORMATS.
+        chosen: whether somebody asked for it.
+    """
 
-    def one(self, thing: Row) -> None:
+    form: str
+    chosen: bool = True
+
+    def as_stream(self) -> Output:
+        """The same, for what may have any length: one object per line, unless JSON was asked for.
+        Anyone who reads an array has to wait for its end."""
+        return Output("ndjson") if self.form == "json" and not self.chosen else self
+
+    def write_one(self, thing: Row) -> None:
         """Write a single thing; in a table a line for each member."""
         if self.form == "table":
             for name, value in thing.items():
@@ -62,17 +79,23 @@ class Output:
         things: AsyncIterable[Row],
         columns: Sequence[str],
         cells: Callable[[Row], Row] = lambda thing: thing,
+        *,
+        called: str,
     ) -> int:
         """Write a list; how many there were.
 
         Args:
             columns: of the table and the CSV.
             cells: what stands in them, of a thing; JSON shows the thing itself.
+            called: what the things are; a person is told if the list is empty.
         """
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        return await write(things, columns, cells)
+        count = await write(things, columns, cells)
+        if self.form == "table" and not count:
+            warn(f"no {called}")
+        return count
 
     async def _table(
         self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
@@ -80,8 +103,9 @@ class Output:
         rows = [
             {name: _cell(value) for name, value in cells(thing).items()} async for thing in things
         ]
-        for line in table(rows, columns):
-            show(line)
+        if rows:
+            for line in table(rows, columns):
+                show(line)
         return len(rows)
 
     async def _csv(
@@ -99,10 +123,12 @@ class Output:
         self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
     ) -> int:
         count = 0
+        held = "[]"
         async for thing in things:
-            show(("," if count else "[") + "\n" + _json(thing, pretty=True))
+            show(f"{held}," if count else "[")
+            held = indent(_json(thing, pretty=True), "  ")
             count += 1
-        show("]" if count else "[]")
+        show(f"{held}\n]" if count else held)
         return count
 
     async def _lines(
@@ -118,7 +144,9 @@ class Output:
 def _json(thing: Any, *, pretty: bool) -> str:
     import msgspec  # noqa: PLC0415 - slow to import
 
-    text = msgspec.json.Encoder(decimal_format="number").encode(thing)
+    from encrypted_records.model import json_text  # noqa: PLC0415
+
+    text = json_text.encode(thing)
     return (msgspec.json.format(text, indent=2) if pretty else text).decode()
 
 

@@ -24,6 +24,8 @@ from encrypted_records.errors import InvalidSetting
 
 APP = "encrypted-records"
 LOCAL = "127.0.0.1"
+#: The table of the config file that holds the profiles of commands.
+PROFILES = "profiles"
 PORT = click.IntRange(1, 65535)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -51,11 +53,11 @@ class Origin(Url):
         super().__init__("http", "https")
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        found = super().convert(value, param, ctx).rstrip("/")
-        parts = urlsplit(found)
+        address = super().convert(value, param, ctx).rstrip("/")
+        parts = urlsplit(address)
         if not parts.hostname or parts.path or parts.query:
             self.fail("expected http://host:port, with no path", param, ctx)
-        return found
+        return address
 
 
 class Folder(click.ParamType[Path]):
@@ -97,6 +99,10 @@ class Settings:
         ),
     )
     proxy_port: int = field(default=8080, metadata=_row("Port of the proxy.", PORT))
+    workers: int = field(
+        default=1,
+        metadata=_row("Processes of the API, which share its port.", click.IntRange(min=1, max=64)),
+    )
     base_url: str = field(
         default=f"http://{LOCAL}:8000",
         metadata=_row("The API that this proxy works for.", Origin()),
@@ -107,6 +113,45 @@ class Settings:
             "postgresql://user:password@host/name. Better set by its variable: ps shows flags.",
             Url("postgresql", "postgres", "sqlite"),
             "SQLite in the data folder",
+        ),
+    )
+    replica_url: str | None = field(
+        default=None,
+        metadata=_row(
+            "A PostgreSQL that follows that one, to read rows and pages from where it has them.",
+            Url("postgresql", "postgres"),
+            "none",
+        ),
+    )
+    bulk_url: str | None = field(
+        default=None,
+        metadata=_row(
+            "Where large parts of records and index lie: file:///path,"
+            " s3://bucket/prefix?endpoint=https://host, or database:// for nowhere else.",
+            Url("file", "s3", "database"),
+            "files in api/objects/ of the data folder",
+        ),
+    )
+    bulk_before: str | None = field(
+        default=None,
+        metadata=_row(
+            "The store from which objects move to that of --bulk-url; read until they have moved.",
+            Url("file", "s3"),
+            "none",
+        ),
+    )
+    keep_replaced: int = field(
+        default=15,
+        metadata=_row(
+            "Minutes for which what was replaced stays for readers, and for restored databases.",
+            click.IntRange(min=1, max=60 * 24 * 365),
+        ),
+    )
+    erase_within: int = field(
+        default=30,
+        metadata=_row(
+            "Days within which what deleted records were sealed into goes.",
+            click.IntRange(min=1, max=3650),
         ),
     )
     email_url: str | None = field(
@@ -131,10 +176,26 @@ class Settings:
             "none",
         ),
     )
+    access: str = field(
+        default="auto",
+        metadata=_row(
+            "What opens a keyring: that the API knows its user (api), or also a device that was"
+            " taken in (device). auto: device if others can reach the proxy, else api.",
+            click.Choice(["auto", "api", "device"]),
+        ),
+    )
     page_cache: int = field(
         default=2048,
         metadata=_row(
-            "MiB of index pages that the proxy keeps on disk, sealed.", click.IntRange(min=1)
+            "MiB of index pages and rows that the proxy keeps on disk, sealed.",
+            click.IntRange(min=1),
+        ),
+    )
+    lock_after: int = field(
+        default=720,
+        metadata=_row(
+            "Minutes without use after which a keyring that was unlocked locks by itself.",
+            click.IntRange(min=1, max=10_080),
         ),
     )
     api_metrics_port: int | None = field(
@@ -203,25 +264,33 @@ def read_config(path: Path, *, must_exist: bool) -> dict[str, Any]:
     Raises:
         InvalidSetting: unreadable, no TOML, an unknown key, or a value that does not fit its key.
     """
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        if not must_exist:
-            return {}
+    if must_exist and not path.exists():
         raise InvalidSetting(
             f"there is no config file {path}", hint="correct --config or ERS_CONFIG"
-        ) from None
+        )
+    members = read_toml(path)
+    members.pop(PROFILES, None)  # of commands, which look at them themselves
+    return {key: _convert(path, key, value) for key, value in members.items()}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a config file says; nothing without one.
+
+    Raises:
+        InvalidSetting: unreadable, or no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise InvalidSetting(f"the config file {path} cannot be read: {reason}") from None
-    try:
-        found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(
             f"the config file {path} is no TOML: {str(error).lower()}",
             hint="write one setting per line, such as: api_port = 9000",
         ) from None
-    return {key: _convert(path, key, value) for key, value in found.items()}
 
 
 def _convert(path: Path, key: str, value: object) -> Any:
@@ -233,7 +302,7 @@ def _convert(path: Path, key: str, value: object) -> Any:
     kind: click.ParamType[Any] = row.metadata["kind"]
     expected = int if isinstance(kind, click.IntRange) else str
     try:
-        # bool is an int to Python and to click; a number is none.
+        # bool is an int to Python and to click; a number is not one.
         if type(value) is not expected:
             raise click.BadParameter(f"expected {'a number' if expected is int else 'a string'}")
         return kind.convert(value, None, None)

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,10 @@ import click
 from encrypted_records import errors
 from encrypted_records.errors import ErsError
 
-DONE, FAILED, MISUSED, MISSING, REFUSED, UNAVAILABLE, REJECTED, INTERRUPTED = (
-    *range(7),
-    130,
-)
+DONE, FAILED, MISUSED, MISSING, REFUSED, UNAVAILABLE, REJECTED, DECLINED = range(8)
+INTERRUPTED = 130
+#: Anyone who read the result has gone, as of a program that SIGPIPE ended.
+UNREAD = 141
 #: The first class that an error is of decides.
 EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
     (errors.InvalidRecords, REJECTED),
@@ -35,12 +36,15 @@ EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
     (errors.Refused, REFUSED),
     (errors.Unavailable, UNAVAILABLE),
 )
+_CTRL_C = bytes([signal.SIGINT])
+#: How soon a Ctrl-C that nobody has looked at comes again.
+_REPEATED_SECONDS = 0.1
 #: Flaws of an input shown below an error; the rest are counted.
 FLAWS_SHOWN = 5
 
 
 def say(line: str = "") -> None:
-    """A line of the result, at once: whoever reads a pipe waits for it."""
+    """A line of the result, at once: anyone who reads a pipe waits for it."""
     click.echo(line)
 
 
@@ -50,12 +54,28 @@ def show(text: str) -> None:
 
 
 def warn(line: str) -> None:
-    """A line that is no result, for whoever looks on."""
+    """A line for people that is no part of the result."""
     click.echo(printable(line), err=True)
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def format_count(number: int, thing: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def confirm(
+    question: str,
+    *,
+    yes: bool,
+    why: str = "this cannot be undone",
+    undone: str = "nothing was changed",
+) -> None:
     """Ask before something that cannot be undone; end the command unless it is answered by yes.
+
+    Args:
+        yes: do not ask.
+        why: what has to be asked about, where there is no terminal to ask on.
+        undone: what did not happen, where the answer is no.
 
     Raises:
         InvalidSetting: there is no terminal to ask on.
@@ -64,11 +84,19 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise errors.InvalidSetting(
-            "this cannot be undone, and there is no terminal to ask on",
+            f"{why}, and there is no terminal to ask on",
             hint="repeat it with --yes if it is meant",
         )
     with _ctrl_c_ends_it():
-        click.confirm(question, abort=True, err=True)
+        if not click.confirm(question, err=True):
+            warn(f"You said no: {undone}.")
+            raise click.exceptions.Exit(DECLINED)
+
+
+def ask_yes(question: str) -> bool:
+    """Whether a question is answered by yes."""
+    with _ctrl_c_ends_it():
+        return click.confirm(question, err=True)
 
 
 def ask(label: str, *, err: bool = True, **options: Any) -> str:
@@ -79,12 +107,39 @@ def ask(label: str, *, err: bool = True, **options: Any) -> str:
 
 @contextmanager
 def _ctrl_c_ends_it() -> Iterator[None]:
-    """While asyncio runs, it holds Ctrl-C back until the next await; a question has none."""
+    """While asyncio runs, it holds Ctrl-C back until the next await; a question has none.
+
+    A signal that comes just before the system waits for a key is not looked at until there is one.
+    So it is repeated, until the question is over.
+    """
     held = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    over, turn = threading.Event(), threading.Lock()
+    asker = threading.get_ident()
+
+    def repeat() -> None:
+        while (told := os.read(reading, 1)) != b"\0":
+            while told == _CTRL_C and not over.wait(_REPEATED_SECONDS):
+                with turn:
+                    if not over.is_set():
+                        signal.pthread_kill(asker, signal.SIGINT)
+
+    repeating = threading.Thread(target=repeat, name="ctrl-c", daemon=True)
+    repeating.start()
     try:
         yield
     finally:
+        with turn:
+            over.set()
         signal.signal(signal.SIGINT, held)
+        signal.set_wakeup_fd(woken)
+        os.set_blocking(writing, True)
+        os.write(writing, b"\0")
+        repeating.join()
+        os.close(reading)
+        os.close(writing)
 
 
 def report(error: ErsError) -> int:
@@ -93,8 +148,8 @@ def report(error: ErsError) -> int:
     _error(error.message, error.hint)
     for flaw in error.flaws[:FLAWS_SHOWN]:
         row = "" if flaw.row is None else f"row {flaw.row}"
-        place = ", ".join(part for part in (row, flaw.field or flaw.pointer) if part)
-        text = f"{place}: {flaw.detail}" if place else flaw.detail
+        location = ", ".join(part for part in (row, flaw.field or flaw.pointer) if part)
+        text = f"{location}: {flaw.detail}" if location else flaw.detail
         click.echo(f"  {printable(text)}", err=True)
     if len(error.flaws) > FLAWS_SHOWN:
         click.echo(f"  and {len(error.flaws) - FLAWS_SHOWN} more", err=True)
@@ -111,7 +166,10 @@ def report_misuse(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "ers"
     message = error.format_message().rstrip(".")
-    _error(message[:1].lower() + message[1:], f"see {command} --help")
+    hint = f"see {command} --help"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
+        message, hint = "no such option: --json", "JSON is: --output json"
+    _error(message[:1].lower() + message[1:], hint)
     return MISUSED
 
 
@@ -152,9 +210,14 @@ def _trace() -> None:
 
 
 def _error(message: str, hint: str) -> None:
-    click.echo(f"error: {message}", err=True)
+    # The other side may have said it, and may be anybody.
+    click.echo(f"error: {_lines(message)}", err=True)
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        click.echo(f"hint: {_lines(hint)}", err=True)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -162,7 +225,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 def printable(text: str) -> str:
     """``text`` with what would move the cursor, or turn the writing around, as its escape."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:

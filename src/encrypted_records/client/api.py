@@ -5,33 +5,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from encrypted_records.client.transport import Response, Transport
-from encrypted_records.errors import ApiFailed, ErsError, Malformed, Unsupported
+from encrypted_records.client.known import Known, all_frames, read_frames
+from encrypted_records.client.lists import read_list
+from encrypted_records.client.messages import Response
+from encrypted_records.client.transport import ANSWER_SECONDS, Transport
+from encrypted_records.errors import ApiFailed
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
     U32,
+    U63,
+    BlockNames,
+    BlockRef,
     Commit,
     CommitUpload,
     ManifestDelta,
     Page,
+    PageDigests,
     PageRef,
     Receipt,
+    RowDigests,
     RowRef,
     StoredRow,
 )
 
 #: Rows and pages asked for in one request; the API takes no fewer.
 MAX_ROWS = 1000
+MAX_DIGESTS = 100
 MAX_PAGES = 1000
+MAX_BLOCKS = 64
+#: Bytes of an answer that are decoded sooner than a thread has taken them over.
+FEW_BYTES = 256 << 10
 #: Schemas asked for in one request: each comes with its definition.
 MAX_SCHEMAS = 100
+#: Bytes a second that the API stores at least.
+STORED_RATE = 1 << 20
 
 
 class SchemaResource(msgspec.Struct):
@@ -40,7 +55,11 @@ class SchemaResource(msgspec.Struct):
     id: str
     url: str
     organization: str
+    dataset: str
+    slug: str
+    name: str
     schema: msgspec.Raw
+    key_id: str | None
 
 
 class SchemaKeyState(msgspec.Struct):
@@ -53,11 +72,6 @@ class SchemaKeyState(msgspec.Struct):
     key_id: str | None
     key_version: U32 | None
     first_key_version: U32 | None
-
-
-class _SchemaPage(msgspec.Struct):
-    next: str | None
-    results: list[SchemaKeyState]
 
 
 class _Access(msgspec.Struct):
@@ -78,6 +92,12 @@ class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
     fields: dict[str, bytes]
 
 
+class StoredRecord(SealedRecord, forbid_unknown_fields=True):
+    """A row as the API has it, whether it says that it is ``dead`` or not."""
+
+    dead: bool
+
+
 class _JobToken(msgspec.Struct):
     token: str
 
@@ -86,21 +106,11 @@ class _SealedRecords(msgspec.Struct):
     results: list[SealedRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a caller takes for a schema's present state: version of the log, and definition."""
+class StoredPage(msgspec.Struct):
+    """Some rows of a schema, of all the ``count`` places that it has."""
 
-    version: int
-    definition: bytes
-
-
-class Moved(Exception):
-    """The state is another than the caller knows; ``deltas`` lead from it to the present one."""
-
-    def __init__(self, known: Known, deltas: Sequence[ManifestDelta]) -> None:
-        super().__init__("the log has moved on")
-        self.known = known
-        self.deltas = deltas
+    count: U63
+    results: list[StoredRecord]
 
 
 class Api:
@@ -111,7 +121,7 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/", json={"email": email, "password": password}
         )
-        access: str = answer.typed(_Access).access
+        access: str = answer.convert(_Access).access
         return access
 
     async def session_token(self, headers: Mapping[str, str]) -> str:
@@ -120,44 +130,85 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/session/", headers={**headers, **own}
         )
-        access: str = answer.typed(_Access).access
+        access: str = answer.convert(_Access).access
         return access
 
+    async def end_login(self, auth: str) -> None:
+        """End the login of a token that :meth:`access_token` gave."""
+        await self.transport.request("POST", "/api/accounts/logout/", auth=auth)
+
     async def user_id(self, auth: str) -> str:
+        return await self._of_user("id", auth)
+
+    async def email(self, auth: str) -> str:
+        return await self._of_user("email", auth)
+
+    async def _of_user(self, name: str, auth: str) -> str:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
-        found = answer.json()
-        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        members = answer.json()
+        if not isinstance(members, dict) or not isinstance(members.get(name), str):
             raise ApiFailed("the API's answer names no user")
-        return str(found["id"])
+        return str(members[name])
 
     async def schema(self, schema: bytes, auth: str) -> SchemaResource:
         answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: SchemaResource = answer.typed(SchemaResource)
+        resource: SchemaResource = answer.convert(SchemaResource)
         return resource
+
+    async def show_definition(self, schema: bytes, text: bytes, auth: str) -> None:
+        """Have the API show a definition, as JSON, whose rules the schema's log holds.
+
+        Raises:
+            Conflict: ``through_a_proxy``; the log holds another one by now.
+        """
+        await self.transport.request(
+            "PATCH", reference("schemas", schema), json={"schema": msgspec.Raw(text)}, auth=auth
+        )
+
+    async def require_dataset(self, dataset: bytes, auth: str) -> None:
+        """
+        Raises:
+            NotFound: there is no such dataset, or not for this caller.
+        """
+        await self.transport.request("GET", reference("datasets", dataset), auth=auth)
+
+    async def schemas_of(self, dataset: bytes, auth: str) -> list[SchemaResource]:
+        """The schemas of a dataset that the caller reaches."""
+        path = f"/api/schemas/?dataset={to_text(dataset)}&limit={MAX_SCHEMAS}"
+        return await read_list(self.transport, path, SchemaResource, auth)
 
     async def schema_keys(self, auth: str) -> list[SchemaKeyState]:
         """All schemas that the caller reaches."""
-        found: list[SchemaKeyState] = []
-        path: str | None = f"/api/schemas/?limit={MAX_SCHEMAS}"
-        while path is not None:
-            answer = await self.transport.request("GET", path, auth=auth)
-            page: _SchemaPage = answer.typed(_SchemaPage)
-            found += page.results
-            path = page.next
-        return found
+        path = f"/api/schemas/?limit={MAX_SCHEMAS}"
+        return await read_list(self.transport, path, SchemaKeyState, auth)
 
     async def sealed_records(self, record_ids: Sequence[bytes], auth: str) -> list[SealedRecord]:
         """The records of these ids (at most 100), in their order."""
         query = "&".join(f"id={to_text(record_id)}" for record_id in record_ids)
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
-        found: _SealedRecords = answer.typed(_SealedRecords)
-        return found.results
+        if len(answer.body) <= FEW_BYTES:
+            records: _SealedRecords = answer.convert(_SealedRecords)
+        else:
+            records = await asyncio.to_thread(answer.convert, _SealedRecords)
+        return records.results
+
+    async def stored_records(
+        self, schema: bytes, auth: str, *, offset: int, limit: int
+    ) -> tuple[StoredPage, int]:
+        """The rows at these places of a schema, dead ones too, and how many bytes they took.
+
+        No log is asked for them: they are what the API has.
+        """
+        query = f"schema={to_text(schema)}&dead=true&offset={offset}&limit={limit}"
+        answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
+        page: StoredPage = answer.convert(StoredPage)
+        return page, len(answer.body)
 
     async def manifest(self, schema: bytes, since: int, auth: str) -> list[ManifestDelta]:
         """The log after version ``since``: one delta, or several that follow on."""
         path = f"{reference('schemas', schema)}manifest/"
         answer = await self.transport.request("GET", path, params={"since": str(since)}, auth=auth)
-        deltas = _all(answer, ManifestDelta)
+        deltas = all_frames(answer, ManifestDelta)
         if not deltas:
             raise ApiFailed("the API's answer holds no manifest")
         return deltas
@@ -183,6 +234,36 @@ class Api:
         path = f"{reference('schemas', schema)}rows/"
         return await self._read(path, wanted, MAX_ROWS, StoredRow, auth, known)
 
+    async def names(self, schema: bytes, wanted: Sequence[BlockRef], auth: str) -> list[BlockNames]:
+        """Ids, versions and one sealed field of the rows of blocks, in the order asked for."""
+        path = f"{reference('schemas', schema)}names/"
+        return await self._read(path, wanted, MAX_BLOCKS, BlockNames, auth, None)
+
+    async def rows_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
+        """The body of :meth:`rows`, for up to :data:`MAX_ROWS`, for somebody else to read."""
+        path = f"{reference('schemas', schema)}rows/"
+        return (await self._frames(path, wire.encode(wanted), auth)).body
+
+    async def digests_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
+        """The body of :meth:`row_digests`, for up to :data:`MAX_DIGESTS`."""
+        path = f"{reference('schemas', schema)}digests/"
+        return (await self._frames(path, wire.encode(wanted), auth)).body
+
+    async def row_digests(
+        self, schema: bytes, wanted: Sequence[RowRef], auth: str
+    ) -> list[RowDigests]:
+        """What proves the rows, in the order asked for."""
+        path = f"{reference('schemas', schema)}digests/"
+        return await self._read(path, wanted, MAX_DIGESTS, RowDigests, auth, None)
+
+    async def page_digests(
+        self, schema: bytes, segments: Sequence[bytes], auth: str
+    ) -> list[PageDigests]:
+        """The digests of all pages of these segments, in the order asked for."""
+        path = f"{reference('schemas', schema)}digests/"
+        wanted = [PageRef(uid, 0) for uid in segments]
+        return await self._read(path, wanted, MAX_DIGESTS, PageDigests, auth, None)
+
     async def _read(
         self,
         path: str,
@@ -192,29 +273,47 @@ class Api:
         auth: str,
         known: Known | None,
     ) -> list[wire.T]:
-        found: list[wire.T] = []
+        frames: list[wire.T] = []
         for start in range(0, len(wanted), at_once):
             body = wire.encode(wanted[start : start + at_once])
             answer = await self._frames(path, body, auth, known)
-            found += _all(answer, kind) if known is None else _confirmed(answer, kind, known)
+            if len(answer.body) <= FEW_BYTES:
+                frames += read_frames(answer, kind, known)
+            else:
+                frames += await asyncio.to_thread(read_frames, answer, kind, known)
             # All that is asked for afterwards is immutable, so one confirmation is enough.
             known = None
-        if len(found) != len(wanted):
+        if len(frames) != len(wanted):
             raise ApiFailed("the API answered with another number of items than was asked for")
-        return found
+        return frames
 
-    async def commit(self, uploads: Sequence[CommitUpload], auth: str) -> list[Receipt]:
-        """Store commits, all or none; repeating is safe since each carries its id."""
+    async def commit(
+        self, uploads: Sequence[CommitUpload], auth: str, *, because: str = ""
+    ) -> list[Receipt]:
+        """Store commits, all or none; repeating is safe since each carries its id.
+
+        Args:
+            because: why, for the audit log.
+        """
         body = b"".join(wire.encode_uploads(uploads))
-        receipts = _all(await self._frames("/api/commits/", body, auth), Receipt)
+        path = f"/api/commits/?because={because}" if because else "/api/commits/"
+        receipts = all_frames(await self._frames(path, body, auth), Receipt)
         if len(receipts) != len(uploads):
             raise ApiFailed("the API answered with another number of receipts than commits")
         return receipts
 
+    async def clock(self) -> float | None:
+        """The API's time, in seconds since 1970, to the second; None where it states none."""
+        answer = await self.transport.request("GET", "/api/csrf/")
+        try:
+            return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        except (KeyError, ValueError, OverflowError):
+            return None
+
     async def job_token(self, job: bytes, auth: str) -> str:
         """An Authorization value with which this job, a UUID's bytes, can go on by itself."""
         answer = await self.transport.request("POST", f"{_job(job)}token/", auth=auth)
-        token: str = answer.typed(_JobToken).token
+        token: str = answer.convert(_JobToken).token
         return f"Job {token}"
 
     async def stage(self, schema: bytes, body: bytes, auth: str) -> None:
@@ -223,22 +322,34 @@ class Api:
 
     async def publish(self, job: bytes, commits: Sequence[Commit], auth: str) -> list[Receipt]:
         """Make what is staged under this id visible; repeating is safe as for :meth:`commit`."""
-        answer = await self._frames(f"{_job(job)}publish/", wire.encode(commits), auth)
-        receipts = _all(answer, Receipt)
+        body = wire.encode(commits)
+        answer = await self._frames(f"{_job(job)}publish/", body, auth, seconds=ANSWER_SECONDS)
+        receipts = all_frames(answer, Receipt)
         if len(receipts) != len(commits):
             raise ApiFailed("the API answered with another number of receipts than commits")
         return receipts
 
     async def drop_parts(self, job: bytes, auth: str) -> None:
         """Drop what is staged under this id, whatever was asked about it before."""
-        await self.transport.request("DELETE", f"{_job(job)}parts/", auth=auth, repeatable=True)
+        await self._drop(f"{_job(job)}parts/", auth)
 
     async def drop_job(self, job: bytes, auth: str) -> None:
         """Drop what is staged under this id, and void the job's token."""
-        await self.transport.request("DELETE", _job(job), auth=auth, repeatable=True)
+        await self._drop(_job(job), auth)
+
+    async def _drop(self, path: str, auth: str) -> None:
+        await self.transport.request(
+            "DELETE", path, auth=auth, timeout=ANSWER_SECONDS, repeatable=True
+        )
 
     async def _frames(
-        self, path: str, body: bytes, auth: str, known: Known | None = None
+        self,
+        path: str,
+        body: bytes,
+        auth: str,
+        known: Known | None = None,
+        *,
+        seconds: float | None = None,
     ) -> Response:
         return await self.transport.request(
             "POST",
@@ -247,42 +358,11 @@ class Api:
             params=None if known is None else {"since": str(known.version)},
             headers={"Content-Type": wire.MEDIA_TYPE},
             auth=auth,
+            # What is brought has to be stored before there is an answer.
+            timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / STORED_RATE,
             repeatable=True,
         )
 
 
 def _job(job: bytes) -> str:
     return f"/api/jobs/{uuid.UUID(bytes=job)}/"
-
-
-def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:
-    try:
-        return wire.decode_all(answer.body, kind)
-    except ErsError:
-        raise ApiFailed("the API's answer is not in the format of this version") from None
-
-
-def _confirmed(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]:
-    """The frames behind the log, which must say that there is nothing after ``known``.
-
-    Raises:
-        Moved: it says otherwise.
-    """
-    deltas: list[ManifestDelta] = []
-    found: list[wire.T] = []
-    try:
-        for item in wire.decode(answer.body):
-            if isinstance(item, ManifestDelta) and not found:
-                deltas.append(item)
-            elif isinstance(item, kind):
-                found.append(item)
-            else:
-                raise ApiFailed("the API's answer holds what was not asked for")
-    except (Malformed, Unsupported):
-        raise ApiFailed("the API's answer is not in the format of this version") from None
-    if not deltas:
-        raise ApiFailed("the API did not say whether the log has moved on")
-    unmoved = Known(deltas[-1].version, deltas[-1].definition) == known
-    if not unmoved or any(delta.entries for delta in deltas):
-        raise Moved(known, deltas)
-    return found

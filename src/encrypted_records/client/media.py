@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-#: Media types by ending; the rest is recognised by its first bytes.
-_ENDINGS = {
-    ".csv": "text/csv",
-    ".json": "application/json",
-    ".ndjson": "application/x-ndjson",
-    ".jsonl": "application/x-ndjson",
-}
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.model.media_types import Format
 
 
-def media_type(path: str, beginning: bytes) -> str:
-    """What kind of records a file holds: by its name, else by its first bytes."""
-    named = _ENDINGS.get(Path(path).suffix.lower())
-    if named is not None:
-        return named
-    first = beginning.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return {b"[": "application/json", b"{": "application/x-ndjson"}.get(first, "text/csv")
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """
+    Raises:
+        InvalidSetting: the file cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = (error.strerror or "it fails").lower()
+        raise InvalidSetting(f"{file} cannot be read: {why}") from error
 
 
 def media_type_of(file: Path) -> str:
-    """:func:`media_type` of a file that is there."""
-    with file.open("rb") as opened:
-        return media_type(str(file), opened.read(1 << 10))
+    """The media type of a file: by its name, or else by its first bytes.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+    """
+    with reading(file), file.open("rb") as opened:
+        return Format.of_file(str(file), opened.read(1 << 10)).media_type

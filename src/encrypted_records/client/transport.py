@@ -1,27 +1,43 @@
-"""One HTTP connection pool towards one host; foreign failures leave it as ours.
+"""HTTP connections to one host. Errors of the HTTP library become errors of ours.
 
 A request is repeated only where its caller says that repeating is safe (``repeatable``): reads,
-and writes that carry an id under which the other side recognises them.
+and writes that carry an id under which the other side recognises them. All its tries together have
+one deadline, which moves on while bytes do (:mod:`.patience`).
+
+Requests have a pool of connections, and what streams has another: a reader who takes his time
+holds up nobody's question.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import socket
+import time
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import aiohttp
 import msgspec
 
 from encrypted_records import logs
-from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, Malformed
-from encrypted_records.model import problem
+from encrypted_records.client import journal
+from encrypted_records.client.limits import Timing
+from encrypted_records.client.messages import CHUNK_BYTES, Body, Closing, Request, Response
+from encrypted_records.client.outage import Outage
+from encrypted_records.client.patience import Patience
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
 
 log = logging.getLogger(__name__)
 
@@ -29,65 +45,36 @@ log = logging.getLogger(__name__)
 forwarded_for: ContextVar[str] = ContextVar("forwarded_for", default="")
 
 CONNECT_SECONDS = 5.0
+#: For how long a stream waits for a connection, and an answer may take.
+POOL_SECONDS = 20.0
 ANSWER_SECONDS = 120.0
-#: Pauses before each repetition of a repeatable request.
-BACKOFF_SECONDS = (0.1, 0.5, 2.0)
+#: For requests; more would not be served sooner, and would take the server from others.
+CONNECTIONS = 32
+#: For what streams, most of which only waits.
+STREAMS = 128
+#: What the system takes of a body before it has left, so that we see whether any of it does.
+UNSEEN_BYTES = 256 << 10
+#: A server may name a longer pause, up to this.
+MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
 
 #: A stream may take as long as it likes, but not pause for longer than an answer may take.
 _STREAMING = aiohttp.ClientTimeout(
-    total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
+    total=None, connect=POOL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
 )
-_CHUNK_BYTES = 1 << 18
+#: The rest is for :class:`Patience`.
+_CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 
-#: A stream can be sent once: a request with one is never repeated.
-Body = bytes | AsyncIterable[bytes] | None
+#: What traces are told of a request that shows no credentials.
+BARE = "bare"
+
 #: Gives an Authorization value; asked for each request, since what it gives may expire.
 Authorization = Callable[[], Awaitable[str]]
 
 
-class Closing(ABC):
-    """Closed when the block that it is entered for ends."""
+T = TypeVar("T")
 
-    @abstractmethod
-    async def close(self) -> None: ...
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        """The body as JSON.
-
-        Raises:
-            ApiFailed: it is none.
-        """
-        return self.typed(Any)
-
-    def typed(self, kind: Any) -> Any:
-        """The body as JSON of type ``kind`` (anything msgspec converts to).
-
-        Raises:
-            ApiFailed: it is not.
-        """
-        try:
-            return msgspec.json.decode(self.body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ApiFailed("the answer was not the JSON that was expected") from None
+_STANDARD = Timing()
 
 
 class Transport(Closing):
@@ -96,36 +83,68 @@ class Transport(Closing):
     Args:
         base_url: scheme, host and port, no path.
         auth: the value of the Authorization header, what gives it, or None.
+        headers: sent with every request.
+        timing: how long it waits.
     """
 
     #: What no connection is called; a subclass may know more of what is missing.
     unreachable: ClassVar[type[ApiUnreachable]] = ApiUnreachable
-    #: For how many seconds a connection is kept that nothing is asked on.
-    idle_seconds: ClassVar[float] = 15.0
+    connections: ClassVar[int] = CONNECTIONS
+    #: Whether what streams has a pool of its own.
+    streams_apart: ClassVar[bool] = True
+    streams: ClassVar[int] = STREAMS
 
-    def __init__(self, base_url: str, *, auth: str | Authorization | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        auth: str | Authorization | None = None,
+        headers: Mapping[str, str] | None = None,
+        timing: Timing = _STANDARD,
+    ) -> None:
         self.base_url = base_url.rstrip("/")
         self.auth = auth
-        self._session: aiohttp.ClientSession | None = None
+        self.headers = dict(headers or {})
+        self.timing = timing
+        self._outage = Outage()
+        self._pools: dict[str, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for pool in self._pools.values():
+            await pool.close()
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The pool, opened on first use since it belongs to the running event loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
+        """The pool for what streams, and for what others send."""
+        return self._pool("streams", self.streams)
+
+    def _pool(self, name: str, connections: int) -> aiohttp.ClientSession:
+        """Opened on first use, since it belongs to the running event loop."""
+        name = name if self.streams_apart else ""
+        if name not in self._pools:
+            self._pools[name] = aiohttp.ClientSession(
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                connector=aiohttp.TCPConnector(keepalive_timeout=self.idle_seconds),
+                connector=aiohttp.TCPConnector(
+                    limit=connections,
+                    keepalive_timeout=self.timing.idle_seconds,
+                    socket_factory=_socket,
+                ),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS),
+                trace_configs=self.traces(),
             )
-        return self._session
+        return self._pools[name]
 
-    async def prepare(self, path: str) -> None:
-        """What has to be done before anything is sent to ``path``: here nothing."""
+    def traces(self) -> list[aiohttp.TraceConfig]:
+        """Traces of what the pools do: here none."""
+        return []
+
+    async def prepare(self, path: str) -> Mapping[str, str]:
+        """Do what has to be done before anything is sent to ``path``; headers to send there.
+
+        Here that is nothing.
+        """
+        return {}
 
     async def request(
         self,
@@ -137,6 +156,7 @@ class Transport(Closing):
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         auth: str | None = None,
+        bare: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - handed to the library as is
         repeatable: bool | None = None,
     ) -> Response:
@@ -144,7 +164,8 @@ class Transport(Closing):
 
         Args:
             auth: an Authorization value for this request instead of the transport's own.
-            timeout: seconds for the whole exchange.
+            bare: send no credentials, and prepare nothing.
+            timeout: seconds in which nothing may come or go, instead of the usual.
             repeatable: whether a failed attempt may be sent again; GET is unless told otherwise,
                 and a stream never.
 
@@ -152,26 +173,60 @@ class Transport(Closing):
             ErsError: the class that the answer's problem document or status stands for.
             ApiUnreachable, ApiTimeout: no answer, after all attempts.
         """
-        await self.prepare(path)
-        sent = await self._headers(headers, auth)
+        more = dict(headers or {})
         if json is not None:
             data = msgspec.json.encode(json)
-            sent.setdefault("Content-Type", "application/json")
+            more.setdefault("Content-Type", "application/json")
+        if isinstance(data, bytes):
+            more["Content-Length"] = str(len(data))
+        if not isinstance(data, bytes | None):
+            return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
-        pauses = list(BACKOFF_SECONDS) if again and isinstance(data, bytes | None) else []
-        while True:
+        began = time.monotonic()
+        try:
+            self._outage.refuse()
+            seconds = timeout or self.timing.silent_seconds
+            async with Patience(seconds, self.timing.least_rate) as patience:
+                asked = Request(method, path, data, more, params, patience, auth, bare)
+                response = await self._until_answered(asked, self.timing.pauses if again else ())
+        except TimeoutError:
+            error = self._no_answer()
+            self._outage.note_failure(error, began)
+            raise error from None
+        except (ApiUnreachable, ApiTimeout) as error:
+            self._outage.note_failure(error, began)
+            raise
+        return response.check()
+
+    async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
+        """
+        Raises:
+            TimeoutError: the patience is at its end.
+            ApiUnreachable, ApiTimeout: no try that is left.
+        """
+
+        async def send(ready: Mapping[str, str]) -> Response:
+            return await self.attempt(replace(asked, headers=ready))
+
+        for pause in (*pauses, None):
             try:
-                response = await self._once(method, path, data, sent, params, timeout)
+                if asked.bare:
+                    response = await send(self._plain(asked.headers))
+                else:
+                    response = await self.send_prepared(asked.path, send, asked.headers, asked.auth)
             except (ApiUnreachable, ApiTimeout) as error:
-                if not pauses:
+                if pause is None:
                     raise
                 reason = error.reason
+                wait = pause
             else:
-                if response.status not in _TRANSIENT or not pauses:
-                    return self._checked(response)
+                if response.status not in _TRANSIENT or pause is None:
+                    return response
                 reason = str(response.status)
-            log.warning("%s %s failed (%s), trying again", method, path, reason)
-            await asyncio.sleep(pauses.pop(0))
+                wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
+            log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)
+            await asyncio.sleep(wait)
+        raise AssertionError  # the last one has returned or raised
 
     @asynccontextmanager
     async def stream(
@@ -187,22 +242,24 @@ class Transport(Closing):
         Raises:
             ErsError: as :meth:`request`, also where the answer breaks off.
         """
-        await self.prepare(path)
-        sent = await self._headers(headers, None)
-        with self._ours():
-            answer = await self.session.request(
-                method,
-                self.base_url + path,
-                data=data,
-                headers=sent,
-                allow_redirects=False,
-                timeout=_STREAMING,
-            )
+
+        async def send(ready: Mapping[str, str]) -> aiohttp.ClientResponse:
+            with self._ours():
+                return await self.session.request(
+                    method,
+                    self.base_url + path,
+                    data=data,
+                    headers=ready,
+                    allow_redirects=False,
+                    timeout=_STREAMING,
+                )
+
+        answer = await self.send_prepared(path, send, headers)
         async with answer:
             if answer.status >= 400:
                 with self._ours():
                     body = await answer.read()
-                self._checked(Response(answer.status, answer.headers, body))
+                Response(answer.status, answer.headers, body).check()
             yield self._chunks(answer)
 
     async def messages(self, path: str) -> AsyncIterator[str]:
@@ -211,14 +268,18 @@ class Transport(Closing):
         Raises:
             Unavailable: it cannot be opened, or broke.
         """
-        await self.prepare(path)
-        sent = await self._headers(None, None)
-        with self._ours():
-            socket = await self.session.ws_connect(self.base_url + path, headers=sent, heartbeat=30)
-        async with socket:
+
+        async def send(ready: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
+            with self._ours():
+                return await self.session.ws_connect(
+                    self.base_url + path, headers=ready, heartbeat=30
+                )
+
+        opened = await self.send_prepared(path, send)
+        async with opened:
             while True:
                 with self._ours():
-                    message = await socket.receive()
+                    message = await opened.receive()
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     return
                 yield message.data
@@ -226,44 +287,97 @@ class Transport(Closing):
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         # Only reading is inside: what the caller does with a chunk fails under its own name.
         with self._ours():
-            async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                 yield chunk
 
-    async def _headers(self, more: Mapping[str, str] | None, auth: str | None) -> dict[str, str]:
+    def _plain(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a request that shows no credentials."""
         # Bodies are mostly ciphertext; compressing them would only cost time.
-        sent = {"Accept-Encoding": "identity", **(more or {})}
+        sent = {"Accept-Encoding": "identity", **self.headers, **more}
         if logs.request_id.get() != logs.NO_REQUEST:
             sent.setdefault("X-Request-ID", logs.request_id.get())
+        return sent
+
+    async def send_prepared(
+        self,
+        path: str,
+        send: Callable[[Mapping[str, str]], Awaitable[T]],
+        more: Mapping[str, str] | None = None,
+        auth: str | None = None,
+    ) -> T:
+        """What ``send`` makes of the headers of a request to ``path``, which is prepared first."""
+        sent = self._plain({**await self.prepare(path), **(more or {})})
         credentials = auth or (await self.auth() if callable(self.auth) else self.auth)
         if credentials is not None:
             sent["Authorization"] = credentials
-        return sent
+        return await send(sent)
 
-    async def _once(
+    async def attempt(self, asked: Request) -> Response:
+        """One try of a request; its answer, whatever its status."""
+        with self._ours():
+            async with self._pool("requests", self.connections).request(
+                asked.method,
+                self.base_url + asked.path,
+                data=asked.body(),
+                headers=asked.headers,
+                params=asked.params,
+                allow_redirects=False,
+                timeout=_CONNECTING,
+                trace_request_ctx=BARE if asked.bare else None,
+            ) as answer:
+                self._outage.heard()
+                parts = []
+                async for part in answer.content.iter_any():
+                    asked.patience.note(len(part))
+                    parts.append(part)
+                body = b"".join(parts)
+                size = len(asked.data) if isinstance(asked.data, bytes) else 0
+                journal.note(asked.method, asked.path, size, len(body), answer.status)
+                return Response(answer.status, answer.headers, body)
+
+    async def _stream(
         self,
         method: str,
         path: str,
-        data: Body,
+        data: AsyncIterable[bytes],
         headers: Mapping[str, str],
         params: Mapping[str, str] | None,
-        seconds: float | None,
+        auth: str | None,
     ) -> Response:
-        options: dict[str, Any] = {}
-        if seconds is not None:
-            options["timeout"] = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        elif not isinstance(data, bytes | None):
-            options["timeout"] = _STREAMING
-        with self._ours():
-            async with self.session.request(
-                method,
-                self.base_url + path,
-                data=data,
-                headers=headers,
-                params=params,
-                allow_redirects=False,
-                **options,
-            ) as answer:
-                return Response(answer.status, answer.headers, await answer.read())
+        async def send(ready: Mapping[str, str]) -> Response:
+            with self._ours():
+                async with (
+                    asyncio.timeout(None) as untaken,
+                    self.session.request(
+                        method,
+                        self.base_url + path,
+                        data=self._while_taken(data, untaken),
+                        headers=ready,
+                        params=params,
+                        allow_redirects=False,
+                        timeout=_STREAMING,
+                    ) as answer,
+                ):
+                    return Response(answer.status, answer.headers, await answer.read())
+
+        return await self.send_prepared(path, send, headers, auth)
+
+    async def _while_taken(
+        self, data: AsyncIterable[bytes], untaken: asyncio.Timeout
+    ) -> AsyncIterator[bytes]:
+        """``data``, as long as each piece is taken in time; what gives it may take any time.
+
+        The library knows when an answer is late, and not when nobody takes what it sends.
+        """
+        now = asyncio.get_running_loop().time
+        timing = self.timing
+        async for piece in data:
+            untaken.reschedule(now() + timing.silent_seconds + len(piece) / timing.least_rate)
+            yield piece
+            untaken.reschedule(None)
+
+    def _no_answer(self) -> ApiTimeout:
+        return ApiTimeout(f"{self.base_url} gave no answer in time")
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
@@ -271,17 +385,15 @@ class Transport(Closing):
         try:
             yield
         except TimeoutError:
-            raise ApiTimeout(f"{self.base_url} gave no answer in time") from None
+            raise self._no_answer() from None
         except aiohttp.InvalidURL:
             raise Malformed(f"{self.base_url} is no URL of a service") from None
         except (aiohttp.ClientError, ConnectionError, OSError):
             raise self.unreachable(f"no connection to {self.base_url}, or it broke off") from None
 
-    @staticmethod
-    def _checked(response: Response) -> Response:
-        if response.status < 400:
-            return response
-        wait = response.headers.get("Retry-After", "")
-        raise problem.to_error(
-            response.status, response.body, int(wait) if wait.isdecimal() else None
-        )
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSEEN_BYTES)
+    return made

@@ -5,32 +5,49 @@ string :func:`info` makes of the label and what is written beside it::
 
     root[kv]                       32 random bytes, one per keyring version kv
      ├─ "fingerprint"              8 bytes that name the root key to people
+     ├─ "verifier"                 32 bytes by which a proxy knows the words of a key again
+     ├─ "identity" "sign"   org, member, kv   Ed25519 seed
+     ├─ "identity" "x25519" org, member, kv   X25519 private key
+     ├─ "identity" "mlkem"  org, member, kv   ML-KEM-768 seed, 64 bytes
+     ├─ "anchor" org, member, kv   K_anchor HMAC-SHA256 over an organization's first entry
+     ├─ "token"  member            a service account's token at the API, 32 bytes
      ├─ "job" job, kv              K_job    AES-256-GCM, what the proxy keeps of a job
+     ├─ "question" id, kv          K_question AES-256-GCM, a question that was saved by name
      ├─ "spool" upload, kv         K_spool
      │   └─ "session" salt         K_session AES-256-GCM, what one append wrote
      └─ "schema" org, schema, kv   K_schema
          ├─ "id"                   key id, 8 bytes, known to the API
          ├─ "log"                  K_log    HMAC-SHA256 of commits
+         ├─ "ledger"               K_ledger AES-256-GCM, what the proxy keeps of a log
+         ├─ "checkpoint"           K_checkpoint HMAC-SHA256 of checkpoints
          ├─ "uid"                  K_uid    HMAC-SHA256 that hedges uids
          ├─ "meta"  segment uid    K_meta   AES-256-GCM, one segment header
-         └─ "field" name, binding  K_field
+         └─ "field" id, binding    K_field
              ├─ "seal"  group uid    K_seal   AES-256-GCM, the field's values in one group
              ├─ "index" segment uid  K_index  AES-256-GCM, the field's pages in one segment
              └─ "tail"               K_tail   HMAC-SHA256 of long strings' index keys
+
+    D[e]                           32 random bytes, one per dataset and epoch e
+     ├─ "commitment" org, dataset, e   32 bytes, public
+     └─ "schema" org, schema, e    K_schema, as above, but for
+         └─ "metas"                K_metas
+             └─ "meta" segment uid   K_meta
 
 The extract step of HKDF is left out: every input key is uniform already (RFC 5869, section 3.3).
 """
 
 from __future__ import annotations
 
-import struct
+from encrypted_records.model.signed import info
 
-PREFIX = b"ERS1"
+__all__ = ["info"]
 
 FINGERPRINT = b"fingerprint"
 SCHEMA = b"schema"
 KEY_ID = b"id"
 LOG = b"log"
+LEDGER = b"ledger"
+CHECKPOINT = b"checkpoint"
 UID = b"uid"
 META = b"meta"
 FIELD = b"field"
@@ -39,19 +56,44 @@ INDEX = b"index"
 TAIL = b"tail"
 SPOOL = b"spool"
 JOB = b"job"
+QUESTION = b"question"
+VERIFIER = b"verifier"
 SESSION = b"session"
+COMMITMENT = b"commitment"
+IDENTITY = b"identity"
+SIGN = b"sign"
+X25519 = b"x25519"
+MLKEM = b"mlkem"
+ANCHOR = b"anchor"
+TOKEN = b"token"
+SERVICE = b"service"
+METAS = b"metas"
+GRANT = b"grant"
+INVITATION = b"invitation"
+ANSWER = b"answer"
+CHECK = b"check"
+FILE = b"file"
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
 FINGERPRINT_BYTES = 8
 UID_BYTES = 16
 NONCE_BYTES = 12
+MLKEM_SEED_BYTES = 64
+#: An invitation's secret, and its words (docs/SPEC.md, section 15.6).
+INVITATION_BYTES = 16
+INVITATION_WORDS = 12
 
-#: First byte of a field's plaintext. Numbers are never reused.
-TYPE_ABSENT = 0
+#: First byte of a field's plaintext. Numbers are never reused; 0 is that of an absent value, of
+#: which every byte is zero.
 TYPE_INTEGER = 1
 TYPE_NUMBER = 2
 TYPE_STRING = 3
+TYPE_DATE = 4
+TYPE_TIME = 5
+TYPE_INSTANT = 6
+TYPE_UUID = 7
+TYPE_BOOLEAN = 8
 
 #: First byte of a page's nonce and associated data. Numbers are never reused.
 PAGE_MINI = 1
@@ -63,6 +105,12 @@ PAGE_DUMMY = 4
 INDEX_KEY_PREFIX = 48
 INDEX_KEY_TAIL = 16
 INDEX_KEY_BYTES = INDEX_KEY_PREFIX + INDEX_KEY_TAIL
+#: Index key of a uuid.
+UUID_KEY_BYTES = 16
+#: In a column of words: keys of words are from the second on, those of undecided rows from the
+#: first on, and those of all other rows below.
+UNDECIDED_FROM = 1 << 62
+WORDS_FROM = 1 << 63
 
 #: The keyring file (docs/SPEC.md, section 8).
 KEYRING_MAGIC = b"ERSKEYRING"
@@ -73,6 +121,7 @@ WRAP_KEYCHAIN = 3
 WRAP_TRANSIT = 4
 #: Stands for the owner of a keyring file that leaves the proxy as a backup.
 NO_OWNER = bytes(16)
+COMMITMENT_BYTES = 32
 SALT_BYTES = 16
 #: A recovery phrase (section 8.1).
 PHRASE_WORDS = 24
@@ -80,6 +129,8 @@ PHRASE_WORDS = 24
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)
 ARGON2_LANES = range(1, 16 + 1)
+#: KiB times passes: five times what a writer spends. Derivations wait for one another.
+ARGON2_WORK = 1_048_576
 
 #: The spool file (docs/SPEC.md, section 11).
 SPOOL_MAGIC = b"ERSSPOOL"
@@ -95,11 +146,3 @@ SPOOL_SALT_BYTES = 32
 #: Plaintext in one frame, at most.
 SPOOL_FRAME_BYTES = 1 << 18
 SPOOL_SESSION_FRAMES = 1 << 20
-
-
-def info(*parts: bytes) -> bytes:
-    """The info string of a derivation: ``ERS1`` and the parts, each after its 16-bit length.
-
-    The lengths make it injective: no two lists of parts give the same string.
-    """
-    return b"".join(struct.pack(">H", len(part)) + part for part in (PREFIX, *parts))

@@ -6,97 +6,38 @@ A key is handed on as an object that can do its one job. Bytes are given away by
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives import hashes, hmac
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-from cryptography.utils import Buffer
+from cryptography.exceptions import InvalidTag
 
 from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto.identity import Identity
+from encrypted_records.crypto.secret import Cipher, Mac, Secret
 from encrypted_records.errors import DoesNotOpen, KeyMissing
+from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
 
 #: Groups whose keys a field remembers.
 _GROUPS_KEPT = 256
 
 
-class _Secret:
-    """32 secret bytes that neither ``repr`` nor pickling gives away."""
-
-    __slots__ = ("__dict__", "_secret")
-
-    def __init__(self, secret: bytes) -> None:
-        if len(secret) != fmt.KEY_BYTES:
-            raise ValueError("a key has 32 bytes")
-        self._secret: Final = secret
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
-    def __reduce__(self) -> str:
-        raise TypeError("keys are not pickled")
-
-    def _derive(self, *parts: bytes, length: int = fmt.KEY_BYTES) -> bytes:
-        expand = HKDFExpand(algorithm=hashes.SHA256(), length=length, info=fmt.info(*parts))
-        return expand.derive(self._secret)
-
-
-class _Mac(_Secret):
-    def compute(self, *parts: bytes) -> bytes:
-        state = hmac.HMAC(self._secret, hashes.SHA256())
-        for part in parts:
-            state.update(part)
-        return state.finalize()
-
-    def verify(self, tag: bytes, *parts: bytes) -> bool:
-        """Compare in constant time."""
-        state = hmac.HMAC(self._secret, hashes.SHA256())
-        for part in parts:
-            state.update(part)
-        try:
-            state.verify(tag)
-        except InvalidSignature:
-            return False
-        return True
-
-
-class _Cipher(_Secret):
-    @cached_property
-    def _aead(self) -> AESGCM:
-        # A fresh AESGCM object per message costs half of the sealing rate.
-        return AESGCM(self._secret)
-
-    def encrypt(self, nonce: bytes, plain: bytes, context: bytes) -> bytes:
-        """AES-256-GCM: ciphertext and 16-byte tag. The caller answers for the nonce."""
-        return self._aead.encrypt(nonce, plain, context)
-
-    def encrypt_into(self, nonce: bytes, plain: Buffer, context: bytes, out: memoryview) -> int:
-        """As :meth:`encrypt`, into the first bytes of ``out``; how many those are."""
-        return self._aead.encrypt_into(nonce, plain, context, out)
-
-    def decrypt(self, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
-        """Undo :meth:`encrypt`.
-
-        Raises:
-            DoesNotOpen: altered, of another place, or of another key.
-        """
-        try:
-            return self._aead.decrypt(nonce, sealed, context)
-        except (InvalidTag, ValueError):
-            raise DoesNotOpen("a ciphertext does not open") from None
-
-
-class LogKey(_Mac):
+class LogKey(Mac):
     """Authenticates commits."""
 
 
-class UidKey(_Mac):
+class LedgerKey(Cipher):
+    """Seals what the proxy keeps of one schema's log, in few messages under random nonces."""
+
+
+class CheckpointKey(Mac):
+    """Authenticates checkpoints of a log."""
+
+
+class UidKey(Mac):
     """Makes uids that fresh randomness alone would not make safe."""
 
     def uid(self, content: bytes) -> bytes:
@@ -107,6 +48,12 @@ class UidKey(_Mac):
         with the content in it, equal uids mean equal contents.
         """
         return self.compute(os.urandom(32), content)[: fmt.UID_BYTES]
+
+    def draw(self, origin: bytes, below: int) -> int:
+        """A number below ``below`` that only holders of the key know, and that is the same
+        whenever it is drawn for the same ``origin`` (docs/SPEC.md, section 6.2.1)."""
+        drawn = self.compute(b"dummies", hashlib.sha256(origin).digest())
+        return int.from_bytes(drawn[:8], "big") % below
 
     def of_request(self, key: bytes, digest: bytes, number: int) -> bytes:
         """32 bytes for the ids of a request that may be repeated (docs/SPEC.md, section 2.2).
@@ -119,15 +66,15 @@ class UidKey(_Mac):
         return self.compute(b"request", key, digest, number.to_bytes(4, "big"))
 
 
-class TailKey(_Mac):
+class TailKey(Mac):
     """Hashes what does not fit into an index key."""
 
 
-class MetaKey(_Cipher):
+class MetaKey(Cipher):
     """Seals one segment's header; one message under it, ever."""
 
 
-class SealKey(_Cipher):
+class SealKey(Cipher):
     """Seals one field's values in one group; the nonce is the ordinal."""
 
     def encrypt_all(
@@ -136,20 +83,49 @@ class SealKey(_Cipher):
         """:meth:`encrypt` of one after another, with nothing in between."""
         return list(map(self._aead.encrypt, nonces, plain, contexts))
 
+    def decrypt_all(
+        self, nonces: Iterable[bytes], sealed: Iterable[bytes], contexts: Iterable[bytes]
+    ) -> list[bytes]:
+        """:meth:`decrypt` of one after another, with nothing in between.
 
-class IndexKey(_Cipher):
+        Raises:
+            DoesNotOpen: one does not.
+        """
+        try:
+            return list(map(self._aead.decrypt, nonces, sealed, contexts))
+        except (InvalidTag, ValueError):
+            raise DoesNotOpen("a ciphertext does not open") from None
+
+
+class IndexKey(Cipher):
     """Seals one field's pages in one segment; the nonce is the page's kind and number."""
 
 
-class SessionKey(_Cipher):
+class SessionKey(Cipher):
     """Seals what one append wrote to a spool file; the nonce is the frame's number."""
 
 
-class JobKey(_Cipher):
+class JobKey(Cipher):
     """Seals what the proxy keeps of one job, in few messages under random nonces."""
 
 
-class SpoolKey(_Secret):
+class AnchorKey(Mac):
+    """Lets a member know again the organization that it answered (docs/SPEC.md, section 15.4)."""
+
+    def anchor(self, found: bytes) -> bytes:
+        """32 bytes for the organization whose first entry has the digest ``found``."""
+        return self.compute(found)
+
+    def holds(self, anchor: bytes, found: bytes) -> bool:
+        """Whether :meth:`anchor` of ``found`` is ``anchor``; in constant time."""
+        return self.verify(anchor, found)
+
+
+class QuestionKey(Cipher):
+    """Seals one saved question, each time it is renamed under a random nonce."""
+
+
+class SpoolKey(Secret):
     """Everything about one upload's spool file, under keyring version ``version``."""
 
     def __init__(self, secret: bytes, *, upload: bytes, version: int) -> None:
@@ -158,14 +134,14 @@ class SpoolKey(_Secret):
         self.version = version
 
     def hand_over(self) -> bytes:
-        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers`)."""
+        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers.pool`)."""
         return self._secret
 
     def session(self, salt: bytes) -> SessionKey:
         return SessionKey(self._derive(fmt.SESSION, salt))
 
 
-class FieldKey(_Secret):
+class FieldKey(Secret):
     """Everything about one field, for as long as its type, bounds and precision stay."""
 
     def __init__(self, secret: bytes) -> None:
@@ -189,18 +165,25 @@ class FieldKey(_Secret):
         return TailKey(self._derive(fmt.TAIL))
 
 
-class SchemaKey(_Secret):
-    """Everything about one schema under one keyring version."""
+class MetasKey(Secret):
+    """Everything about the headers of a schema's segments."""
+
+    def meta(self, segment: bytes) -> MetaKey:
+        return MetaKey(self._derive(fmt.META, segment))
+
+
+class SchemaKey(Secret):
+    """Everything about one schema under one keyring version, or one epoch of its dataset."""
 
     def __init__(self, secret: bytes, *, organization: bytes, schema: bytes, version: int) -> None:
         super().__init__(secret)
         self.organization = organization
         self.schema = schema
         self.version = version
-        self._fields: dict[tuple[str, bytes], FieldKey] = {}
+        self._fields: dict[tuple[int, bytes], FieldKey] = {}
 
     def hand_over(self) -> bytes:
-        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers`)."""
+        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers.pool`)."""
         return self._secret
 
     @cached_property
@@ -212,22 +195,34 @@ class SchemaKey(_Secret):
         return LogKey(self._derive(fmt.LOG))
 
     @cached_property
+    def ledger(self) -> LedgerKey:
+        return LedgerKey(self._derive(fmt.LEDGER))
+
+    @cached_property
+    def checkpoint(self) -> CheckpointKey:
+        return CheckpointKey(self._derive(fmt.CHECKPOINT))
+
+    @cached_property
     def uids(self) -> UidKey:
         return UidKey(self._derive(fmt.UID))
 
     def meta(self, segment: bytes) -> MetaKey:
-        return MetaKey(self._derive(fmt.META, segment))
+        return self._metas.meta(segment)
+
+    @cached_property
+    def _metas(self) -> MetasKey:
+        return MetasKey(self._derive(fmt.METAS))
 
     def field(self, spec: FieldSpec) -> FieldKey:
-        place = (spec.name, spec.binding)
-        key = self._fields.get(place)
+        identity = (spec.id, spec.binding)
+        key = self._fields.get(identity)
         if key is None:
-            key = FieldKey(self._derive(fmt.FIELD, spec.name.encode(), spec.binding))
-            self._fields[place] = key
+            key = FieldKey(self._derive(fmt.FIELD, spec.id_bytes, spec.binding))
+            self._fields[identity] = key
         return key
 
 
-class RootKey(_Secret):
+class RootKey(Secret):
     """One version of a keyring, in it since ``created`` (seconds since 1970; 0: not known)."""
 
     def __init__(self, secret: bytes, *, created: int = 0) -> None:
@@ -239,7 +234,7 @@ class RootKey(_Secret):
         return cls(os.urandom(fmt.KEY_BYTES), created=created)
 
     def export(self) -> bytes:
-        """The 32 bytes. Whoever calls this answers for where they go."""
+        """The 32 bytes. Anyone who calls this answers for where they go."""
         return self._secret
 
     @cached_property
@@ -247,18 +242,50 @@ class RootKey(_Secret):
         """Names the key to people; 8 bytes."""
         return self._derive(fmt.FINGERPRINT, length=fmt.FINGERPRINT_BYTES)
 
-    def schema(self, organization: bytes, schema: bytes, version: int) -> SchemaKey:
-        """The schema's key under this root, which is keyring version ``version``.
+    @cached_property
+    def verifier(self) -> bytes:
+        """Tells this key from any other, and nothing else of it; 32 bytes."""
+        return self._derive(fmt.VERIFIER)
 
-        Args:
-            organization, schema: 16-byte identifiers.
-        """
+    def schema(self, organization: bytes, schema: bytes, version: int) -> SchemaKey:
+        """The schema's key under this root, which is keyring version ``version``; 16-byte ids."""
         secret = self._derive(fmt.SCHEMA, organization, schema, version.to_bytes(4, "big"))
         return SchemaKey(secret, organization=organization, schema=schema, version=version)
+
+    def identity(self, organization: bytes, member: bytes, version: int) -> Identity:
+        """Who ``member`` is in an organization under this root, which is ``version``.
+
+        Args:
+            organization, member: 16-byte identifiers.
+        """
+        place = (organization, member, version.to_bytes(4, "big"))
+        return Identity(
+            self._derive(fmt.IDENTITY, fmt.SIGN, *place),
+            self._derive(fmt.IDENTITY, fmt.X25519, *place),
+            self._derive(fmt.IDENTITY, fmt.MLKEM, *place, length=fmt.MLKEM_SEED_BYTES),
+        )
+
+    def anchor(self, organization: bytes, member: bytes, version: int) -> AnchorKey:
+        """What makes and checks a member's anchors under this root, which is ``version``."""
+        place = (organization, member, version.to_bytes(4, "big"))
+        return AnchorKey(self._derive(fmt.ANCHOR, *place))
+
+    @property
+    def service_id(self) -> bytes:
+        """Of the service whose root this is, 16 bytes: nobody can make a string of another's id."""
+        return self._derive(fmt.SERVICE, length=ids.ID_BYTES)
+
+    def token(self, member: bytes) -> bytes:
+        """The 32 bytes that a service account shows the API. The caller answers for them."""
+        return self._derive(fmt.TOKEN, member)
 
     def job(self, job: bytes, version: int) -> JobKey:
         """The key of what is kept of a job under this root, which is ``version``."""
         return JobKey(self._derive(fmt.JOB, job, version.to_bytes(4, "big")))
+
+    def question(self, question: bytes, version: int) -> QuestionKey:
+        """The key of a saved question under this root, which is ``version``."""
+        return QuestionKey(self._derive(fmt.QUESTION, question, version.to_bytes(4, "big")))
 
     def spool(self, upload: bytes, version: int) -> SpoolKey:
         """The key of an upload's bytes on disk under this root, which is ``version``.
@@ -291,7 +318,7 @@ class Keyring:
     def fingerprint(self) -> bytes:
         return self.roots[self.newest].fingerprint
 
-    def rotated(self, *, created: int = 0) -> Keyring:
+    def rotate(self, *, created: int = 0) -> Keyring:
         """This keyring with one version more, whose root key owes nothing to the older ones."""
         return Keyring({**self.roots, self.newest + 1: RootKey.generate(created=created)})
 
@@ -353,7 +380,7 @@ class SchemaKeys:
             self._derived[version] = key
         return key
 
-    def named(self, version: int, key_id: bytes) -> SchemaKey:
+    def find(self, version: int, key_id: bytes) -> SchemaKey:
         """The key of ``version``, which must be the one that ``key_id`` names.
 
         Raises:

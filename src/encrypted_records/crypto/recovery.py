@@ -1,7 +1,9 @@
 """Keyring <-> the bytes of a keyring file, or a recovery phrase (docs/SPEC.md, section 8).
 
-The file is a head that says how it is wrapped, and AES-256-GCM over the root keys. The whole head
-is associated data, with the owner's user id: no parameter of it can be altered unnoticed.
+The file is a head that says how it is wrapped, a commitment to the wrapping key, and AES-256-GCM
+over the root keys. The whole head is associated data, with the owner's user id: no parameter of it
+can be altered unnoticed. AES-GCM does not commit to its key; the commitment does, so that no file
+opens under two passphrases.
 
 A recovery phrase is the root key itself, in words. No message here repeats a word of one.
 """
@@ -10,19 +12,28 @@ from __future__ import annotations
 
 import os
 import struct
-import unicodedata
-from collections.abc import Sequence
-from functools import cache
+import threading
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import constant_time, hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-from mnemonic import Mnemonic
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto import words
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
+from encrypted_records.model.normalization import normalized
+
+#: Longest passphrase, in bytes of UTF-8: nobody types as much.
+MAX_PASSPHRASE_BYTES = 4096
+
+#: OpenSSL's Argon2id waits for ever where two of several lanes run at once: its threads are
+#: counted, and each of the two waits for those that the other one has.
+_one_at_a_time = threading.Lock()
 
 _HEAD = struct.Struct(f">{len(fmt.KEYRING_MAGIC)}sBB")
 _COST = struct.Struct(">III")
@@ -35,7 +46,7 @@ _PARAMETER_BYTES = {
 }
 
 
-class Cost(NamedTuple):
+class KdfCost(NamedTuple):
     """What Argon2id is made to spend on a passphrase."""
 
     memory_kib: int
@@ -44,7 +55,7 @@ class Cost(NamedTuple):
 
 
 #: The second recommended option of RFC 9106, for when memory is not plentiful.
-COST = Cost(65_536, 3, 4)
+COST = KdfCost(65_536, 3, 4)
 
 
 class WrappingKey:
@@ -60,9 +71,9 @@ class WrappingKey:
     def parameters(self) -> bytes:
         return b""
 
-    def key(self, parameters: bytes) -> AESGCM:
+    def key(self, parameters: bytes) -> bytes:
         assert not parameters
-        return AESGCM(self._secret)
+        return self._secret
 
 
 class MachineKey(WrappingKey):
@@ -90,16 +101,19 @@ class Passphrase:
         cost: for files that are written; one that is read says its own.
 
     Raises:
-        BadInput: empty, or no Unicode text.
+        BadInput: empty, too long, or no Unicode text.
     """
 
     wrapping: Final = fmt.WRAP_PASSPHRASE
 
-    def __init__(self, text: str, *, cost: Cost = COST) -> None:
+    def __init__(self, text: str, *, cost: KdfCost = COST) -> None:
         try:
-            self._secret: Final = unicodedata.normalize("NFC", text).encode()
+            size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
             raise BadInput("the passphrase is no UTF-8") from None
+        if size > MAX_PASSPHRASE_BYTES:
+            raise BadInput(f"a passphrase has at most {MAX_PASSPHRASE_BYTES} bytes")
+        self._secret: Final = normalized("NFC", text).encode()
         if not self._secret:
             raise BadInput("the passphrase is empty")
         self._cost = cost
@@ -108,17 +122,18 @@ class Passphrase:
         # A fresh salt makes a fresh key: no key of a passphrase ever meets two nonces.
         return _COST.pack(*self._cost) + os.urandom(fmt.SALT_BYTES)
 
-    def key(self, parameters: bytes) -> AESGCM:
-        """The key under these parameters; a third of a second at the usual cost.
+    def key(self, parameters: bytes) -> bytes:
+        """The wrapping key under these parameters; a third of a second at the usual cost.
 
         Raises:
             Unsupported: they ask for too much, or for less than is of use.
         """
-        cost = Cost._make(_COST.unpack_from(parameters))
+        cost = KdfCost._make(_COST.unpack_from(parameters))
         if (
             cost.memory_kib not in fmt.ARGON2_MEMORY_KIB
             or cost.passes not in fmt.ARGON2_PASSES
             or cost.lanes not in fmt.ARGON2_LANES
+            or cost.memory_kib * cost.passes > fmt.ARGON2_WORK
         ):
             raise Unsupported(
                 "the keyring file's Argon2id parameters are out of bounds",
@@ -131,7 +146,8 @@ class Passphrase:
             lanes=cost.lanes,
             memory_cost=cost.memory_kib,
         )
-        return AESGCM(derive.derive(self._secret))
+        with _one_at_a_time:
+            return derive.derive(self._secret)
 
 
 Wrapper = WrappingKey | Passphrase
@@ -159,11 +175,33 @@ def wrap(keyring: Keyring, wrapper: Wrapper, owner: bytes) -> bytes:
     parameters, nonce = wrapper.parameters(), os.urandom(fmt.NONCE_BYTES)
     start = _HEAD.pack(fmt.KEYRING_MAGIC, fmt.KEYRING_VERSION, wrapper.wrapping)
     head = start + parameters + nonce
+    assert _ascend(keyring.roots), "a keyring has versions 1, 2, 3 and so on"
     plain = b"".join(
         _ENTRY.pack(version, root.created, root.export())
         for version, root in sorted(keyring.roots.items())
     )
-    return head + wrapper.key(parameters).encrypt(nonce, plain, head + owner)
+    secret = wrapper.key(parameters)
+    sealed = _file_key(secret, head).encrypt(nonce, plain, head + owner)
+    return head + _commitment(secret, head) + sealed
+
+
+def _commitment(secret: bytes, head: bytes) -> bytes:
+    """What no other wrapping key has under this head: to find one is to find a collision of
+    SHA-256."""
+    return _expand(secret, fmt.COMMITMENT, head, fmt.COMMITMENT_BYTES)
+
+
+def _file_key(secret: bytes, head: bytes) -> AESGCM:
+    return AESGCM(_expand(secret, fmt.FILE, head, fmt.KEY_BYTES))
+
+
+def _expand(secret: bytes, label: bytes, head: bytes, length: int) -> bytes:
+    info = fmt.info(label, head)
+    return HKDFExpand(algorithm=hashes.SHA256(), length=length, info=info).derive(secret)
+
+
+def _ascend(versions: Iterable[int]) -> bool:
+    return all(version == at for at, version in enumerate(sorted(versions), start=1))
 
 
 def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
@@ -171,28 +209,34 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
 
     Raises:
         Unsupported: as :func:`wrapping_of`, or with absurd parameters.
-        DoesNotOpen: damaged, of another user, or wrapped under another key or passphrase.
+        DoesNotOpen: damaged, of another user, wrapped under another key or passphrase, or of
+            versions that do not ascend from 1.
     """
     wrapping = wrapping_of(file)
     end = _HEAD.size + _PARAMETER_BYTES[wrapping]
     parameters, nonce = file[_HEAD.size : end], file[end : end + fmt.NONCE_BYTES]
-    head, sealed = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
+    head, rest = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
+    commitment, sealed = rest[: fmt.COMMITMENT_BYTES], rest[fmt.COMMITMENT_BYTES :]
     if len(nonce) < fmt.NONCE_BYTES:
         raise Unsupported("that is no keyring file", hint="restore it from a backup")
     if wrapping != wrapper.wrapping:
         raise _does_not_open(wrapper)
+    secret = wrapper.key(parameters)
+    if not constant_time.bytes_eq(commitment, _commitment(secret, head)):
+        raise _does_not_open(wrapper)
     try:
-        plain = wrapper.key(parameters).decrypt(nonce, sealed, head + owner)
-    except InvalidTag:
+        plain = _file_key(secret, head).decrypt(nonce, sealed, head + owner)
+    except (InvalidTag, ValueError):
         raise _does_not_open(wrapper) from None
     if not plain or len(plain) % _ENTRY.size:
         raise _does_not_open(wrapper)
-    return Keyring(
-        {
-            version: RootKey(secret, created=created)
-            for version, created, secret in _ENTRY.iter_unpack(plain)
-        }
-    )
+    entries = list(_ENTRY.iter_unpack(plain))
+    if [version for version, _, _ in entries] != list(range(1, len(entries) + 1)):
+        raise DoesNotOpen(
+            "the versions in the keyring file do not ascend from 1",
+            hint="restore the keyring file from a backup that this service has written",
+        )
+    return Keyring({version: RootKey(root, created=created) for version, created, root in entries})
 
 
 def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
@@ -213,8 +257,8 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
 
 
 def phrase_of(root: RootKey) -> str:
-    """The recovery phrase: 24 words that are the key. Whoever calls this answers for them."""
-    return _bip39().to_mnemonic(root.export())
+    """The recovery phrase: 24 words that are the key. Anyone who calls this answers for them."""
+    return words.words_of(root.export())
 
 
 def keyring_of(phrases: Sequence[str], *, created: int) -> Keyring:
@@ -235,23 +279,8 @@ def root_of(phrase: str, *, created: int) -> RootKey:
     Raises:
         BadInput: no phrase, or with a mistake in it.
     """
-    words = unicodedata.normalize("NFKD", phrase).lower().split()
-    if len(words) != fmt.PHRASE_WORDS:
-        raise _no_phrase(f"a recovery phrase has {fmt.PHRASE_WORDS} words, not {len(words)}")
-    unknown = [at for at, word in enumerate(words, 1) if word not in _bip39().wordlist]
-    if unknown:
-        places = ", ".join(map(str, unknown))
-        raise _no_phrase(f"not in the list of words: word {places} of the recovery phrase")
-    try:
-        secret = bytes(_bip39().to_entropy(words))
-    except ValueError:
-        raise _no_phrase("the checksum of the recovery phrase is wrong") from None
+    secret = words.secret_of(phrase, fmt.PHRASE_WORDS, "recovery phrase", _no_phrase)
     return RootKey(secret, created=created)
-
-
-@cache
-def _bip39() -> Mnemonic:
-    return Mnemonic("english")
 
 
 def _no_phrase(message: str) -> BadInput:

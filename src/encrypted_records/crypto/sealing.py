@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.model.shapes import SEAL_VERSION
+from encrypted_records.model.ciphertext_lengths import SEAL_VERSION
 
 _VERSION = bytes((SEAL_VERSION,))
 _ORDINAL_NONCE = struct.Struct(">8xI")
@@ -23,49 +23,69 @@ _RECORD_VERSION = struct.Struct(">I")
 _HEADER_NONCE = bytes(NONCE_BYTES)
 
 
-def place(key: SchemaKey) -> bytes:
+def context_of(key: SchemaKey) -> bytes:
     """What begins all associated data of a schema: format version, organization, schema."""
     return _VERSION + key.organization + key.schema
 
 
-def record_context(schema_place: bytes, record_id: bytes, version: int) -> bytes:
-    """A record's part of the associated data; the field's name follows it."""
-    return schema_place + record_id + _RECORD_VERSION.pack(version)
+def record_context(schema_context: bytes, record_id: bytes, version: int) -> bytes:
+    """A record's part of the associated data; the field's id follows it."""
+    return schema_context + record_id + _RECORD_VERSION.pack(version)
 
 
-def seal_field(key: SealKey, ordinal: int, record: bytes, name: bytes, plain: bytes) -> bytes:
+def seal_field(key: SealKey, ordinal: int, record: bytes, field: bytes, plain: bytes) -> bytes:
     """One field's ciphertext.
 
     Args:
         ordinal: the record's place in its group, 0 to 2**20 - 1; the nonce.
         record: what :func:`record_context` gave for the record.
-        name: the field's name as UTF-8.
+        field: the field's id as 4 bytes.
     """
-    return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + name)
+    return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + field)
 
 
 def seal_column(
-    key: SealKey, records: Sequence[bytes], name: bytes, plain: Sequence[bytes]
+    key: SealKey,
+    records: Sequence[bytes],
+    field: bytes,
+    plain: Sequence[bytes],
+    ordinals: Sequence[int],
 ) -> list[bytes]:
-    """:func:`seal_field` of one field of consecutive records, from ordinal 0 on."""
-    nonces = map(_ORDINAL_NONCE.pack, range(len(plain)))
-    sealed = key.encrypt_all(nonces, plain, [record + name for record in records])
+    """:func:`seal_field` of one field of the records at these ordinals."""
+    nonces = map(_ORDINAL_NONCE.pack, ordinals)
+    sealed = key.encrypt_all(nonces, plain, [record + field for record in records])
     return [_VERSION + one for one in sealed]
 
 
-def open_field(key: SealKey, ordinal: int, record: bytes, name: bytes, sealed: bytes) -> bytes:
+def open_field(key: SealKey, ordinal: int, record: bytes, field: bytes, sealed: bytes) -> bytes:
     """Undo :func:`seal_field`.
 
     Raises:
         DoesNotOpen: altered, or sealed for another record, field, version, schema or key.
     """
-    return key.decrypt(_ORDINAL_NONCE.pack(ordinal), _body(sealed), record + name)
+    return key.decrypt(_ORDINAL_NONCE.pack(ordinal), _body(sealed), record + field)
+
+
+def open_column(
+    key: SealKey,
+    records: Sequence[bytes],
+    field: bytes,
+    sealed: Sequence[bytes],
+    ordinals: Sequence[int],
+) -> list[bytes]:
+    """:func:`open_field` of one field of the records at these ordinals.
+
+    Raises:
+        DoesNotOpen: as :func:`open_field`, of any of them.
+    """
+    nonces = map(_ORDINAL_NONCE.pack, ordinals)
+    return key.decrypt_all(nonces, map(_body, sealed), [record + field for record in records])
 
 
 def _page_context(
-    schema_place: bytes, segment: bytes, kind: int, number: int, name: bytes
+    schema_context: bytes, segment: bytes, kind: int, number: int, field: bytes
 ) -> bytes:
-    return schema_place + segment + _PAGE_NONCE.pack(kind, number) + name
+    return schema_context + segment + _PAGE_NONCE.pack(kind, number) + field
 
 
 def seal_page(
@@ -74,12 +94,12 @@ def seal_page(
     number: int,
     plain: bytes,
     *,
-    schema_place: bytes,
+    schema_context: bytes,
     segment: bytes,
-    name: bytes,
+    field: bytes,
 ) -> bytes:
     """One page of one field's column, or the whole column where ``kind`` says so."""
-    context = _page_context(schema_place, segment, kind, number, name)
+    context = _page_context(schema_context, segment, kind, number, field)
     return _VERSION + key.encrypt(_PAGE_NONCE.pack(kind, number), plain, context)
 
 
@@ -89,31 +109,31 @@ def open_page(
     number: int,
     sealed: bytes,
     *,
-    schema_place: bytes,
+    schema_context: bytes,
     segment: bytes,
-    name: bytes,
+    field: bytes,
 ) -> bytes:
     """Undo :func:`seal_page`.
 
     Raises:
         DoesNotOpen: altered, or a page of another field, place, segment, schema or key.
     """
-    context = _page_context(schema_place, segment, kind, number, name)
+    context = _page_context(schema_context, segment, kind, number, field)
     return key.decrypt(_PAGE_NONCE.pack(kind, number), _body(sealed), context)
 
 
-def seal_header(key: MetaKey, plain: bytes, *, schema_place: bytes, segment: bytes) -> bytes:
+def seal_header(key: MetaKey, plain: bytes, *, schema_context: bytes, segment: bytes) -> bytes:
     """A segment's header. The key belongs to the segment and seals this one message."""
-    return _VERSION + key.encrypt(_HEADER_NONCE, plain, schema_place + segment)
+    return _VERSION + key.encrypt(_HEADER_NONCE, plain, schema_context + segment)
 
 
-def open_header(key: MetaKey, sealed: bytes, *, schema_place: bytes, segment: bytes) -> bytes:
+def open_header(key: MetaKey, sealed: bytes, *, schema_context: bytes, segment: bytes) -> bytes:
     """Undo :func:`seal_header`.
 
     Raises:
         DoesNotOpen: altered, or of another segment, schema or key.
     """
-    return key.decrypt(_HEADER_NONCE, _body(sealed), schema_place + segment)
+    return key.decrypt(_HEADER_NONCE, _body(sealed), schema_context + segment)
 
 
 def _body(sealed: bytes) -> bytes:

@@ -63,7 +63,7 @@ def read_head(data: bytes) -> SpoolHead:
     return SpoolHead(kind, keyring, upload)
 
 
-class Session:
+class SpoolSession:
     """One append: what it has sealed so far, or what was opened of it so far.
 
     ``number`` counts the file's sessions from 0; ``offset`` is where in the upload the next frame
@@ -99,8 +99,8 @@ class Session:
         size = len(plain)
         assert 0 < size <= fmt.SPOOL_FRAME_BYTES and not self.is_full
         _FRAME.pack_into(out, 0, fmt.SPOOL_FRAME, size)
-        place = out[FRAME_HEAD_BYTES : size + FRAME_OVERHEAD]
-        self._key.encrypt_into(_NONCE.pack(self._frames), plain, self._context(), place)
+        sealed = out[FRAME_HEAD_BYTES : size + FRAME_OVERHEAD]
+        self._key.encrypt_into(_NONCE.pack(self._frames), plain, self._context(), sealed)
         self.skip(size)
         return size + FRAME_OVERHEAD
 
@@ -139,7 +139,7 @@ def frame_size(head: bytes) -> int:
 def seal_whole(kind: int, key: SpoolKey, plain: Buffer) -> bytes:
     """A spool file of one frame, 1 to ``SPOOL_FRAME_BYTES`` bytes: a note, or a list of parts."""
     head = SpoolHead(kind, key.version, key.upload).encode()
-    session = Session(key, head, 0, 0)
+    session = SpoolSession(key, head, 0, 0)
     frame = bytearray(len(plain) + FRAME_OVERHEAD)
     session.seal_into(plain, memoryview(frame))
     return head + session.encode() + frame
@@ -152,11 +152,11 @@ def open_whole(kind: int, key: SpoolKey, file: bytes) -> bytes:
         DoesNotOpen: altered, or of another kind, upload or key.
         Unsupported: as :func:`read_head`.
     """
-    found = read_head(file)
+    head = read_head(file)
     begin = HEAD_BYTES + SESSION_BYTES
     marker, salt = file[HEAD_BYTES : HEAD_BYTES + 1], file[HEAD_BYTES + 1 : begin]
     sealed = file[begin + FRAME_HEAD_BYTES :]
     size = frame_size(file[begin : begin + FRAME_HEAD_BYTES])
-    if found.kind != kind or marker[0] != fmt.SPOOL_SESSION or len(sealed) != size + TAG_BYTES:
+    if head.kind != kind or marker[0] != fmt.SPOOL_SESSION or len(sealed) != size + TAG_BYTES:
         raise DoesNotOpen("a sealed note is of another form")
-    return Session(key, file[:HEAD_BYTES], 0, 0, salt).open(sealed)
+    return SpoolSession(key, file[:HEAD_BYTES], 0, 0, salt).open(sealed)

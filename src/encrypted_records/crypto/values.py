@@ -7,7 +7,11 @@ Two encodings: the *plaintext* of a sealed field, whose length shows only a size
 from __future__ import annotations
 
 import re
+import struct
+import unicodedata
 from collections.abc import Sequence
+from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +19,28 @@ from numpy.typing import NDArray
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model import formats
+from encrypted_records.model.ciphertext_lengths import (
+    NUMBER_PLAIN_BYTES,
+    LeastClass,
+    fixed_class,
+    is_fixed_length,
+    padded_length,
+)
 from encrypted_records.model.definition import FieldSpec, Value, comparable
-from encrypted_records.model.shapes import NUMBER_PLAIN_BYTES, is_padded_length, padded_length
+from encrypted_records.model.rules import ValueRefused
 
 _MARKER = b"\x80"
-_NUMBER_TYPES = {"integer": fmt.TYPE_INTEGER, "number": fmt.TYPE_NUMBER}
+_TYPES: dict[str, int] = {
+    "integer": fmt.TYPE_INTEGER,
+    "number": fmt.TYPE_NUMBER,
+    "date": fmt.TYPE_DATE,
+    "time": fmt.TYPE_TIME,
+    "date-time": fmt.TYPE_INSTANT,
+    "uuid": fmt.TYPE_UUID,
+    "boolean": fmt.TYPE_BOOLEAN,
+}
+_INSTANT = struct.Struct(">QH")
 _ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))
 _ESCAPED = re.compile(rb"\x01(.?)", re.DOTALL)
 _ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
@@ -27,6 +48,10 @@ _ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
 
 def to_offset(spec: FieldSpec, value: Value) -> int:
     """The place of a number on its field's grid, from 0 at the minimum; fits 64 bits."""
+    if spec.format is not None:
+        point = spec.to_point(value)
+        assert point is not None
+        return point
     assert isinstance(value, int) or (value is not None and not isinstance(value, str))
     rules = spec.numbers
     # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
@@ -34,9 +59,14 @@ def to_offset(spec: FieldSpec, value: Value) -> int:
     return point - rules.lowest
 
 
+def uuid_keys(column: Sequence[Value]) -> NDArray[np.bytes_]:
+    """:func:`uuid_key` of every value, none of which is absent."""
+    return np.array([uuid_key(value) for value in column], f"S{fmt.UUID_KEY_BYTES}")
+
+
 def to_offsets(spec: FieldSpec, column: Sequence[Value]) -> NDArray[np.uint64]:
     """:func:`to_offset` of every value, none of which is absent."""
-    if spec.type == "integer":
+    if spec.type == "integer" and spec.format is None:
         lowest = spec.numbers.lowest
         return np.array([value - lowest for value in column], np.uint64)  # type: ignore[operator] # integers
     return np.array([to_offset(spec, value) for value in column], np.uint64)
@@ -47,38 +77,84 @@ def from_offset(spec: FieldSpec, offset: int) -> Value:
     point = rules.lowest + offset
     if offset < 0 or point > rules.highest:
         raise DoesNotOpen("a sealed number lies outside its field's bounds")
+    if spec.format is not None:
+        return formats.from_point(spec.format, point)
     return point if spec.type == "integer" else rules.from_grid(point)
 
 
-def encode(spec: FieldSpec, value: Value) -> bytes:
+def shown(own: FieldSpec, spec: FieldSpec, value: Value) -> Value:
+    """A value that was sealed under ``own``, with the decimals of ``spec``, which are no fewer."""
+    if own is spec or not isinstance(value, Decimal) or own.number is None:
+        return value
+    more = spec.numbers.precision - own.number.precision
+    return spec.numbers.from_grid(own.number.to_grid(value) * 10**more) if more > 0 else value
+
+
+def encode(spec: FieldSpec, value: Value, stated: LeastClass) -> bytes:
     """The plaintext of a field: a type byte, then 8 bytes of number, or padded UTF-8.
 
     Padding is one marker byte and zeros (ISO/IEC 7816-4) up to the length class. An absent value
-    has the length of a number, or of the smallest class of strings.
+    has the length of a number, or of the field's least class.
+
+    Args:
+        stated: what the group of the plaintext states of the field.
     """
-    if spec.type != "string":
-        if value is None:
-            return bytes(NUMBER_PLAIN_BYTES)
-        offset = to_offset(spec, value)
-        return bytes((_NUMBER_TYPES[spec.type],)) + offset.to_bytes(NUMBER_PLAIN_BYTES - 1, "big")
     if value is None:
-        return bytes(1 + padded_length(1))
+        return bytes(1 + stated.length)
+    if spec.kind != "string":
+        return bytes((_type_byte(spec),)) + _fixed(spec, value)
     assert isinstance(value, str)
     text = value.encode() + _MARKER
-    return b"\x03" + text.ljust(padded_length(len(text)), b"\x00")
+    return b"\x03" + text.ljust(_width(len(text), stated), b"\x00")
 
 
-def encode_column(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
+def _type_byte(spec: FieldSpec) -> int:
+    return _TYPES[spec.format or spec.type]
+
+
+def _fixed(spec: FieldSpec, value: Value) -> bytes:
+    """What follows the type of a value whose type has one length."""
+    if spec.kind == "uuid":
+        return uuid_key(value)
+    if spec.format == "date-time":
+        assert isinstance(value, str)
+        instant, minutes = formats.read_instant(value)
+        return _INSTANT.pack(instant, minutes + formats.MOST_MINUTES)
+    return to_offset(spec, value).to_bytes(NUMBER_PLAIN_BYTES - 1, "big")
+
+
+def uuid_key(value: Value) -> bytes:
+    """A uuid as index keys and plaintexts have it: 16 bytes."""
+    assert isinstance(value, str)
+    return UUID(value).bytes
+
+
+def from_uuid_key(key: bytes) -> str:
+    """Undo :func:`uuid_key`, also of a key without its last zero bytes."""
+    return str(UUID(bytes=key.ljust(fmt.UUID_KEY_BYTES, b"\x00")))
+
+
+def _width(size: int, stated: LeastClass) -> int:
+    """To how many bytes a text of ``size`` is padded, its marker included."""
+    width = max(stated.length, padded_length(size))
+    # A value that shows where its group says that none does: sealing it would be our bug.
+    assert not stated.only or width == stated.length, "a value is longer than its only class"
+    return width
+
+
+def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
     """:func:`encode` of every value, several times faster than one by one."""
-    if spec.type != "string":
+    if spec.kind != "string":
+        if spec.kind == "uuid" or spec.format == "date-time":
+            return [encode(spec, value, stated) for value in column]
         return _encode_numbers(spec, column)
     texts = [value.encode() for value in column if value is not None]  # type: ignore[union-attr] # of a string field
-    sizes = {len(text) for text in texts}
-    widths = {size: 1 + padded_length(size + 1) for size in sizes}
+    sizes = set(map(len, texts))
+    widths = {size: 1 + _width(size + 1, stated) for size in sizes}
     plain = [(b"\x03" + text + _MARKER).ljust(widths[len(text)], b"\x00") for text in texts]
     if len(plain) == len(column):
         return plain
-    absent, present = encode(spec, None), iter(plain)
+    absent, present = encode(spec, None, stated), iter(plain)
     return [absent if value is None else next(present) for value in column]
 
 
@@ -86,37 +162,54 @@ def _encode_numbers(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
     plain = np.zeros((len(column), NUMBER_PLAIN_BYTES), np.uint8)
     present = np.array([value is not None for value in column], np.bool_)
     offsets = to_offsets(spec, [value for value in column if value is not None])
-    plain[present, 0] = _NUMBER_TYPES[spec.type]
+    plain[present, 0] = _type_byte(spec)
     plain[present, 1:] = offsets.astype(">u8").view(np.uint8).reshape(-1, NUMBER_PLAIN_BYTES - 1)
     data = plain.tobytes()
     step = NUMBER_PLAIN_BYTES
     return [data[at : at + step] for at in range(0, len(data), step)]
 
 
-def decode(spec: FieldSpec, plain: bytes) -> Value:
+def decode(spec: FieldSpec, plain: bytes, stated: LeastClass) -> Value:
     """Undo :func:`encode`, accepting nothing that it would not make.
 
     Raises:
-        DoesNotOpen: not the encoding of a value of this field.
+        DoesNotOpen: not the encoding of a value of this field, or not in a class that its group
+            states.
     """
     kind = plain[0] if plain else -1
-    if spec.type != "string":
-        if len(plain) == NUMBER_PLAIN_BYTES:
-            if kind == _NUMBER_TYPES[spec.type]:
-                return from_offset(spec, int.from_bytes(plain[1:], "big"))
+    if (fixed := fixed_class(spec)) is not None:
+        if len(plain) == 1 + fixed.length and stated == fixed:
+            if kind == _type_byte(spec):
+                return _from_fixed(spec, plain[1:])
             if not any(plain):
                 return None
-    elif is_padded_length(len(plain) - 1):
+    elif not is_fixed_length(stated.length) and stated.may_be(len(plain) - 1):
         if kind == fmt.TYPE_STRING:
-            return _unpadded(plain[1:])
-        if len(plain) == 1 + padded_length(1) and not any(plain):
+            return _remove_padding(plain[1:], stated)
+        if len(plain) == 1 + stated.length and not any(plain):
             return None
     raise DoesNotOpen("a sealed field holds no value of its type")
 
 
-def _unpadded(padded: bytes) -> str:
+def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:
+    if spec.kind == "uuid":
+        return from_uuid_key(rest)
+    if spec.format != "date-time":
+        return from_offset(spec, int.from_bytes(rest, "big"))
+    instant, offset = _INSTANT.unpack(rest)
+    try:
+        if instant <= spec.numbers.highest:
+            return formats.show_instant(instant, offset - formats.MOST_MINUTES)
+    except ValueRefused:
+        pass
+    raise DoesNotOpen("a sealed instant lies outside the calendar")
+
+
+def _remove_padding(padded: bytes, stated: LeastClass) -> str:
     text = padded.rstrip(b"\x00")
-    if text[-1:] == _MARKER and padded_length(len(text)) == len(padded):
+    size = len(padded)
+    # Any text that is not longer has the least class.
+    if text[-1:] == _MARKER and (size == stated.length or padded_length(len(text)) == size):
         try:
             return text[:-1].decode()
         except UnicodeDecodeError:
@@ -142,7 +235,8 @@ def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
     together = "".join(texts)
     if "\x00" in together or "\x01" in together:
         ordered = [order_bytes(text) for text in texts]
-    elif together.isascii():
+    elif unicodedata.is_normalized("NFC", together):
+        # Then every part of it is, and one call is quicker than one for each.
         ordered = [text.encode() for text in texts]
     else:
         # Normalizing brings no byte that would have to be escaped.
@@ -152,6 +246,11 @@ def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
     return np.array(ordered, f"S{fmt.INDEX_KEY_BYTES}")
 
 
+def word_key(word: str, tail: TailKey) -> int:
+    """The index key of a folded word: a keyed hash with its highest bit set."""
+    return fmt.WORDS_FROM | int.from_bytes(tail.compute(word.encode())[:8], "big")
+
+
 def text_of(ordered: bytes) -> str:
     """Undo :func:`order_bytes`, up to normalization: the text as it is compared.
 
@@ -159,7 +258,7 @@ def text_of(ordered: bytes) -> str:
         DoesNotOpen: no text has these order bytes.
     """
     try:
-        return _ESCAPED.sub(lambda found: _ESCAPES_OF[found[1]], ordered).decode()
+        return _ESCAPED.sub(lambda match: _ESCAPES_OF[match[1]], ordered).decode()
     except (UnicodeDecodeError, KeyError):
         raise DoesNotOpen("an index key holds no text") from None
 
@@ -173,7 +272,7 @@ def string_key(ordered: bytes, tail: TailKey) -> bytes:
     """The index key of a string: its order bytes, or their first 48 and a keyed hash.
 
     Equal strings have equal keys. Two long strings with the same first 48 bytes are in the order
-    of their hashes, which is no order; whoever asks for one checks the opened records.
+    of their hashes, which is no order; anyone who asks for one checks the opened records.
     """
     if not is_long(ordered):
         return ordered

@@ -1,8 +1,8 @@
-"""What the parsers of uploads give: records in blocks, each with the place where it begins.
+"""The output of the parsers of uploads: records in blocks, each with the start of its first record.
 
 An upload may be larger than memory, so that a parser takes bytes as they come and gives blocks of
-some hundred records. Parsing can begin again at the place of any block; that is how a worker finds
-the records that it is to seal without reading what comes before them.
+some hundred records. Parsing can begin again at the start of any block. So a worker finds
+the records that it seals without reading those before them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_RECORD_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record object as it came. ``row`` counts from 1."""
+    """A record object as it was sent. ``row`` counts from 1."""
 
     row: int
     schema: Any
@@ -28,14 +28,14 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A record that cannot be read, while those around it can."""
+    """A record that cannot be read, between records that can."""
 
     row: int
-    flaw: Flaw
+    error: Flaw
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordStart:
     """Where a record begins: its offset in the upload, in bytes, and its row."""
 
     offset: int
@@ -43,33 +43,33 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Records that follow one another, from ``place`` on."""
+class RecordBlock:
+    """Records that follow one another, from ``start`` on."""
 
-    place: Place
+    start: RecordStart
     records: list[RawRecord | BadRow]
 
     @property
     def count(self) -> int:
         return len(self.records)
 
-    def part(self, first: int, last: int) -> Block:
+    def part(self, first: int, last: int) -> RecordBlock:
         """Those of its records that are numbered ``first`` to ``last``; a parser that is to find
         them begins where this block does."""
-        begin = max(0, first - self.place.row)
-        end = max(0, last + 1 - self.place.row)
-        row = self.place.row + begin
-        return Block(Place(self.place.offset, row), self.records[begin:end])
+        begin = max(0, first - self.start.row)
+        end = max(0, last + 1 - self.start.row)
+        row = self.start.row + begin
+        return RecordBlock(RecordStart(self.start.offset, row), self.records[begin:end])
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A block of ``count`` CSV rows by column: the text of each cell, None where it is absent.
 
-    Every row is sound CSV of the header's width; of what is in its cells nothing is known.
+    Every row is valid CSV of the header's width; its cells are not checked yet.
     """
 
-    place: Place
+    start: RecordStart
     schema: Any
     columns: dict[str, Sequence[str | None]]
     count: int
@@ -84,25 +84,28 @@ class Table:
                 self.schema,
                 {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None},
             )
-            for row, cells in enumerate(zip(*self.columns.values(), strict=True), self.place.row)
+            for row, cells in enumerate(zip(*self.columns.values(), strict=True), self.start.row)
         ]
 
     def part(self, first: int, last: int) -> Table:
-        """As :meth:`Block.part`."""
-        begin = max(0, first - self.place.row)
-        end = max(begin, min(self.count, last + 1 - self.place.row))
+        """As :meth:`RecordBlock.part`."""
+        begin = max(0, first - self.start.row)
+        end = max(begin, min(self.count, last + 1 - self.start.row))
         columns = {name: cells[begin:end] for name, cells in self.columns.items()}
         return Table(
-            Place(self.place.offset, self.place.row + begin), self.schema, columns, end - begin
+            RecordStart(self.start.offset, self.start.row + begin),
+            self.schema,
+            columns,
+            end - begin,
         )
 
 
 class Parser(Protocol):
-    """Bytes in, blocks out. A flaw that leaves unclear where the next record begins is raised."""
+    """Bytes in, blocks out. An error that hides where the next record begins is raised."""
 
-    def feed(self, data: bytes) -> Sequence[Block | Table]: ...
+    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]: ...
 
-    def finish(self) -> Sequence[Block | Table]:
+    def finish(self) -> Sequence[RecordBlock | Table]:
         """The last blocks, when no more bytes come."""
         ...
 

@@ -1,58 +1,78 @@
-"""The first pass over an upload: is every record sound, and in which pieces is it to be sealed?
+"""The first pass over an upload: is every record valid, and in which chunks will it be sealed?
 
 A *chunk* is a run of rows that is sealed and sent at once, by any worker, in any order, and again
-after whatever interrupts it. Its size is bounded in rows, in cells and in bytes, so that a worker's
-memory and a request's size are, whatever an upload holds.
+after an interruption. Its rows, cells and bytes are limited, and so are a worker's memory and a
+request's size, for every upload.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from encrypted_records.errors import BadInput, Flaw, NotFound
-from encrypted_records.ingest.blocks import BadRow, Block, Place, RawRecord, Table
-from encrypted_records.ingest.parse_csv import typed
-from encrypted_records.ingest.tables import Columns, Values, accepted_columns
+from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.tables import Columns, Values, accept_columns
 from encrypted_records.ingest.validate import validate
-from encrypted_records.model import ids
+from encrypted_records.model import ids, json_text
+from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition import SchemaDefinition, Value
 
-#: Flaws of an upload that are listed; more are counted.
-MAX_FLAWS = 10_000
-#: What a chunk may hold. A record of empty cells is small as text; sealed, each cell has up to 36
-#: bytes, and up to 80 more in the index. With the text, that stays below the API's 64 MiB a part.
-CHUNK_RECORDS = 1 << 16
-CHUNK_CELLS = 3 << 17
-CHUNK_BYTES = 8 << 20
+#: The list of errors of an upload ends here; bad rows are still counted.
+MAX_ERRORS = 10_000
+#: Of so many bad rows the cells are kept, so that people see what is wrong; and of each so much.
+MAX_EXAMPLES = 50
+MAX_EXAMPLE_CELL = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """What a chunk may hold. A record of empty cells is small as text; sealed, each cell has its
+    least class and 20 bytes beside it, and up to 80 more in the index. With the text, that stays
+    below the API's 64 MiB a part.
+
+    ``padded`` is of the least classes of all cells together.
+    """
+
+    records: int = 1 << 16
+    cells: int = 3 << 17
+    text_bytes: int = 8 << 20
+    padded: int = 16 << 20
+
+
+STANDARD = ChunkLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows ``first`` to ``last``; the parser finds them from ``place`` on, or a little later."""
+    """Rows ``first`` to ``last``; the parser finds them from ``start`` on, or a little later."""
 
-    place: Place
+    start: RecordStart
     first: int
     last: int
 
 
 @dataclass
 class Findings:
-    """What the first pass has found so far. ``flawed`` counts rows, ``flaws`` is cut off."""
+    """What the first pass has found so far. ``bad_rows`` is a number, and ``errors`` ends at
+    :data:`MAX_ERRORS`."""
 
     rows: int = 0
-    flawed: int = 0
-    flaws_total: int = 0
-    flaws: list[Flaw] = field(default_factory=list)
+    bad_rows: int = 0
+    errors: list[Flaw] = field(default_factory=list)
+    #: the first bad rows that could be read: number, and cells as text
+    examples: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
 
 
-class Schemas:
-    """The definitions that an upload's records are held against, each asked for once.
+class SchemaLookup:
+    """The definitions that an upload's records must fit; each is looked up once.
 
     Args:
-        lookup: the definition of a schema; raises NotFound where the caller reaches none.
-        named: the schema that the request names for records that do not.
+        lookup: the definition of a schema; raises NotFound if the user can reach no such schema.
+        named: the schema that the request names for records that name none.
         own_hosts: origins whose absolute URLs count as references.
     """
 
@@ -69,17 +89,17 @@ class Schemas:
         self._known: dict[object, tuple[bytes, SchemaDefinition] | Flaw] = {}
 
     def of(self, name: object) -> tuple[bytes, SchemaDefinition] | Flaw:
-        """The schema that a record names, or what is wrong with that; the flaw has no row yet."""
+        """The schema that a record names, or the error in that name; the error has no row yet."""
         if name is None and self._named is not None:
             name = self._named
         known = self._known.get(name) if isinstance(name, str | bytes) else None
         if known is None:
-            known = self._found(name)
+            known = self._look_up(name)
             if isinstance(name, str | bytes) and not isinstance(known, Flaw):
                 self._known[name] = known
         return known
 
-    def _found(self, name: object) -> tuple[bytes, SchemaDefinition] | Flaw:
+    def _look_up(self, name: object) -> tuple[bytes, SchemaDefinition] | Flaw:
         try:
             schema = (
                 name
@@ -91,24 +111,30 @@ class Schemas:
         if schema in self._known:
             return self._known[schema]
         try:
-            found = schema, self._lookup(schema)
+            definition = self._lookup(schema)
         except NotFound:
             return Flaw("unknown_reference", "names no schema that you can reach", field="schema")
-        self._known[schema] = found
-        return found
+        self._known[schema] = schema, definition
+        return schema, definition
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A record that can be stored: its schema, and its values as they are kept."""
+    """A record that can be stored: its schema, and its values as they are stored."""
 
     schema: bytes
     definition: SchemaDefinition
     data: dict[str, Value]
 
 
+def text_of_cell(value: object) -> str:
+    """A cell as a person may look at it: as text, and cut where it is long."""
+    text = value if isinstance(value, str) else json_text.encode(value).decode()
+    return text if len(text) <= MAX_EXAMPLE_CELL else f"{text[: MAX_EXAMPLE_CELL - 1]}…"
+
+
 def accept(
-    schemas: Schemas, record: RawRecord | BadRow, *, text: bool
+    schemas: SchemaLookup, record: RawRecord | BadRow, *, text: bool
 ) -> Accepted | Sequence[Flaw]:
     """The record as it will be stored, or what is wrong with it.
 
@@ -116,14 +142,14 @@ def accept(
         text: whether numbers came as text, as in CSV.
     """
     if isinstance(record, BadRow):
-        return (record.flaw,)
-    found = schemas.of(record.schema)
-    if isinstance(found, Flaw):
-        return (Flaw(found.code, found.detail, row=record.row, field=found.field),)
-    schema, definition = found
-    raw = typed(definition, record.data) if text else record.data
-    data, flaws = validate(definition, raw, row=record.row, pointer="")
-    return flaws or Accepted(schema, definition, data)
+        return (record.error,)
+    named = schemas.of(record.schema)
+    if isinstance(named, Flaw):
+        return (Flaw(named.code, named.detail, row=record.row, field=named.field),)
+    schema, definition = named
+    raw = read_numbers(definition, record.data) if text else record.data
+    data, errors = validate(definition, raw, row=record.row, pointer="")
+    return errors or Accepted(schema, definition, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,113 +162,154 @@ class AcceptedTable:
     count: int
 
 
-def accept_table(schemas: Schemas, block: Block | Table) -> AcceptedTable | None:
-    """A table's records as they will be stored; None for other blocks, and where one of its rows
-    may not fit, which :func:`accept` of each then says."""
+def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
+    """A table's records as they will be stored. None for other blocks, and if one of its rows may
+    not fit: :func:`accept` of each row then reports the errors."""
     if not isinstance(block, Table):
         return None
-    found = schemas.of(block.schema)
-    if isinstance(found, Flaw):
+    named = schemas.of(block.schema)
+    if isinstance(named, Flaw):
         return None
-    schema, definition = found
-    columns = accepted_columns(definition, block)
+    schema, definition = named
+    columns = accept_columns(definition, block)
     return None if columns is None else AcceptedTable(schema, definition, columns, block.count)
 
 
 def gather(
-    schemas: Schemas, blocks: Iterable[Block | Table], *, text: bool
+    schemas: SchemaLookup, blocks: Iterable[RecordBlock | Table], *, text: bool
 ) -> dict[bytes, Columns]:
-    """The sound records of these blocks, by schema, in their order; others are left out.
+    """The valid records of these blocks, by schema, in their order; others are left out.
 
     Args:
         text: as for :func:`accept`.
     """
     gathered: dict[bytes, Columns] = {}
 
-    def of(found: Accepted | AcceptedTable) -> Columns:
-        if found.schema not in gathered:
-            gathered[found.schema] = Columns(found.definition)
-        return gathered[found.schema]
+    def columns_of(accepted: Accepted | AcceptedTable) -> Columns:
+        if accepted.schema not in gathered:
+            gathered[accepted.schema] = Columns(accepted.definition)
+        return gathered[accepted.schema]
 
     for block in blocks:
         table = accept_table(schemas, block)
         if table is not None:
-            of(table).extend(table.columns, table.count)
+            columns_of(table).extend(table.columns, table.count, block.start.row)
             continue
         for record in block.records:
             row = accept(schemas, record, text=text)
             if isinstance(row, Accepted):
-                of(row).add(row.data)
+                columns_of(row).add(row.data, record.row)
     return gathered
 
 
-class Checker:
-    """Takes blocks in their order; ``findings`` then says what was found."""
+class _Weight(NamedTuple):
+    """Cells, and the sum of their least classes in bytes: of a record, or of several."""
 
-    def __init__(self, schemas: Schemas, *, text: bool) -> None:
+    cells: int
+    padded: int
+
+    def plus(self, record: _Weight, count: int) -> _Weight:
+        return _Weight(self.cells + count * record.cells, self.padded + count * record.padded)
+
+    def room_for(self, record: _Weight, limits: ChunkLimits) -> int:
+        """How many such records a chunk that holds this much has room for."""
+        return min(
+            (limits.cells - self.cells) // record.cells,
+            (limits.padded - self.padded) // record.padded,
+        )
+
+
+_NOTHING = _Weight(0, 0)
+
+
+class Checker:
+    """Takes blocks in their order and collects ``findings``.
+
+    Args:
+        limits: what a chunk may hold.
+    """
+
+    def __init__(
+        self, schemas: SchemaLookup, *, text: bool, limits: ChunkLimits = STANDARD
+    ) -> None:
         self.findings = Findings()
         self._schemas = schemas
         self._text = text
-        self._begun: tuple[Place, int] | None = None
-        self._cells = 0
+        self._limits = limits
+        self._begun: tuple[RecordStart, int] | None = None
+        self._held = _NOTHING
+        #: of a record, by schema
+        self._weights: dict[bytes, _Weight] = {}
 
-    def take(self, blocks: Iterable[Block | Table]) -> None:
+    def take(self, blocks: Iterable[RecordBlock | Table]) -> None:
         for block in blocks:
-            found = accept_table(self._schemas, block)
-            if found is not None:
-                self._rows(block.place, len(found.definition.fields), found.count)
+            table = accept_table(self._schemas, block)
+            if table is not None:
+                self._rows(block.start, self._weigh(table), table.count)
                 continue
             for record in block.records:
-                self._record(block.place, record)
+                self._record(block.start, record)
 
     def finish(self) -> Findings:
         self._close()
         return self.findings
 
-    def _record(self, place: Place, record: RawRecord | BadRow) -> None:
+    def _record(self, start: RecordStart, record: RawRecord | BadRow) -> None:
         outcome = accept(self._schemas, record, text=self._text)
-        cells = 0
+        weight = _NOTHING
         if isinstance(outcome, Accepted):
-            cells = len(outcome.definition.fields)
+            weight = self._weigh(outcome)
         else:
             self._note(outcome)
-        self._begin(place, record.row, cells)
-        self._cells += cells
+            if isinstance(record, RawRecord) and len(self.findings.examples) < MAX_EXAMPLES:
+                cells_of = {name: text_of_cell(value) for name, value in record.data.items()}
+                self.findings.examples.append((record.row, cells_of))
+        self._begin(start, record.row, weight)
+        self._held = self._held.plus(weight, 1)
         self.findings.rows = record.row
 
-    def _rows(self, place: Place, cells: int, count: int) -> None:
-        """As :meth:`_record` of ``count`` good rows from ``place`` on, of so many cells each."""
-        row, end = place.row, place.row + count
+    def _weigh(self, accepted: Accepted | AcceptedTable) -> _Weight:
+        weight = self._weights.get(accepted.schema)
+        if weight is None:
+            definition = accepted.definition
+            weight = _Weight(len(definition.fields), padded_width(definition))
+            self._weights[accepted.schema] = weight
+        return weight
+
+    def _rows(self, start: RecordStart, weight: _Weight, count: int) -> None:
+        """As :meth:`_record` of ``count`` good rows from ``start`` on, of such a weight each."""
+        row, end = start.row, start.row + count
         while row < end:
-            _, first = self._begin(place, row, cells)
-            fit = min(CHUNK_RECORDS - (row - first), (CHUNK_CELLS - self._cells) // cells)
+            _, first = self._begin(start, row, weight)
+            limits = self._limits
+            fit = min(limits.records - (row - first), self._held.room_for(weight, limits))
             some = min(end - row, max(1, fit))
-            self._cells += some * cells
+            self._held = self._held.plus(weight, some)
             row += some
             self.findings.rows = row - 1
 
-    def _begin(self, place: Place, row: int, cells: int) -> tuple[Place, int]:
-        """See to it that a chunk is begun that has room for the next row."""
+    def _begin(self, start: RecordStart, row: int, weight: _Weight) -> tuple[RecordStart, int]:
+        """Ensure that the current chunk has room for the next row, or begin one."""
         if self._begun is not None:
             began, first = self._begun
+            limits = self._limits
             if (
-                row - first >= CHUNK_RECORDS
-                or self._cells + cells > CHUNK_CELLS
-                or place.offset - began.offset >= CHUNK_BYTES
+                row - first >= limits.records
+                or (weight.cells and not self._held.room_for(weight, limits))
+                or start.offset - began.offset >= limits.text_bytes
             ):
                 self._close()
         if self._begun is None:
-            self._begun = place, row
+            self._begun = start, row
         return self._begun
 
-    def _note(self, flaws: Sequence[Flaw]) -> None:
-        found = self.findings
-        found.flawed += 1
-        found.flaws_total += len(flaws)
-        found.flaws += flaws[: MAX_FLAWS - len(found.flaws)]
+    def _note(self, errors: Sequence[Flaw]) -> None:
+        findings = self.findings
+        findings.bad_rows += 1
+        findings.errors += errors[: MAX_ERRORS - len(findings.errors)]
 
     def _close(self) -> None:
         if self._begun is not None:
-            place, first = self._begun
-            self.findings.chunks.append(Chunk(place, first, self.findings.rows))
-        self._begun, self._cells = None, 0
+            start, first = self._begun
+            self.findings.chunks.append(Chunk(start, first, self.findings.rows))
+        self._begun, self._held = None, _NOTHING

@@ -1,26 +1,15 @@
-"""What kind of file an upload is: by the type it was sent under, by its name, by its first bytes.
+"""Check the first bytes of an upload against the format that its sender names.
 
-Nothing is guessed from content alone. What was said decides, and content that contradicts it is
-refused in words that help, since the parser of the wrong kind would only complain about row 1.
+The content alone never decides the format. The sender's media type or file name does, and content
+that contradicts it is refused with a clear message: the parser of the wrong format would only
+report an error in row 1.
 """
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from encrypted_records.errors import BadInput
-
-_TYPES = {
-    "text/csv": True,
-    "application/csv": True,
-    "application/vnd.ms-excel": True,  # what Windows calls *.csv where Excel is installed
-    "application/json": False,
-    "text/json": False,
-    "application/x-ndjson": False,
-    "application/x-jsonlines": False,
-    "application/jsonl": False,
-}
-_SUFFIXES = {".csv": True, ".json": False, ".ndjson": False, ".jsonl": False}
+from encrypted_records.model.charsets import Charset
+from encrypted_records.model.media_types import Format
 
 #: How files begin that are often sent by mistake.
 _OTHERS = {
@@ -31,37 +20,39 @@ _OTHERS = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
     b"BZh": "compressed with bzip2",
     b"PAR1": "a Parquet file",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
 }
+_UTF16 = {b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16"}
+_WIDE = frozenset({Charset.UTF_16, Charset.UTF_16LE, Charset.UTF_16BE})
 _BOM = b"\xef\xbb\xbf"
+#: Fewer bytes do not show any of these.
+SHORTEST = 4
 
 
-def is_csv(filetype: str, filename: str) -> bool | None:
-    """Whether an upload is CSV, and not JSON; None where neither type nor name says so."""
-    known = _TYPES.get(filetype.partition(";")[0].strip().lower())
-    return _SUFFIXES.get(PurePath(filename).suffix.lower()) if known is None else known
+def check_start(start: bytes, kind: Format | None, charset: Charset | None = None) -> None:
+    """Check the first bytes of an upload against the format that its sender names.
 
-
-def check_start(start: bytes, *, csv: bool | None) -> None:
-    """Hold the first bytes of an upload against what it is said to be.
+    Args:
+        charset: of CSV, as its sender declares it; None is UTF-8.
 
     Raises:
-        BadInput: ``file_type``; it is something else, or nothing was said that helps.
+        BadInput: ``file_type``; the file is something else, or the sender named no format.
     """
-    for magic, name in _OTHERS.items():
+    for magic, name in (_OTHERS if charset in _WIDE else _OTHERS | _UTF16).items():
         if start.startswith(magic):
-            raise _refused(f"the file is {name}", "save it as CSV or JSON, in UTF-8")
-    if csv is None:
+            raise _refused(
+                f"the file is {name}",
+                "save it as CSV or JSON, in UTF-8; of CSV, another charset may be declared",
+            )
+    if kind is None:
         raise _refused(
             "the file is neither JSON nor CSV by its type or its name",
             "send filetype text/csv, application/json or application/x-ndjson in Upload-Metadata",
         )
     text = start.removeprefix(_BOM).lstrip()
     looks_like_json = text[:1] in (b"[", b"{")
-    if text and csv and looks_like_json:
+    if text and kind is Format.CSV and looks_like_json:
         raise _refused("the file is said to be CSV and begins as JSON", "send the type it has")
-    if text and not csv and not looks_like_json:
+    if text and kind is not Format.CSV and not looks_like_json:
         raise _refused("the file is said to be JSON and does not begin so", "send the type it has")
 
 

@@ -1,43 +1,72 @@
-"""A sample of somebody's rows -> a schema definition for them to edit.
+"""A sample of rows -> a schema definition for its owner to edit.
 
-A proposal errs towards accepting: numbers get bounds well beyond what the sample shows, since
-bounds are part of the keys and cannot be widened without sealing everything anew. What only
-looks like a number (leading zeros, a plus sign, more digits than fit 64 bits) stays a string.
+A proposal errs towards accepting: numbers get bounds well beyond what the sample shows, since each
+change of bounds is a commit that every reader takes in. What only looks like a number (leading
+zeros, a plus sign, more digits than fit 64 bits) stays a string.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import zip_longest
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
-from encrypted_records.model import strict_json
-from encrypted_records.model.definition import MAX_PRECISION, as_decimal
-from encrypted_records.model.definition_parser import escape_pointer, parse_definition
-
-#: Rows that are looked at; what follows them is not.
-MAX_SAMPLED = 10_000
+from encrypted_records.errors import InvalidDefinition, InvalidRecords
+from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
+from encrypted_records.model.ciphertext_lengths import padded_length
+from encrypted_records.model.definition import MAX_FIELDS, MAX_PAD_TO, comparable
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.definition_sets import MAX_SETS
+from encrypted_records.model.formats import JSON_TYPES
+from encrypted_records.model.formats import Format as FormatName
+from encrypted_records.model.formats import accept as accept_format
+from encrypted_records.model.media_types import Format
+from encrypted_records.model.rules import MAX_PRECISION, ValueRefused
 
 _CSV_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _MAX_DIGITS = 18
+#: A field's values become its ``enum`` if they are so few, and each of them so frequent that others
+#: are not to be expected: a record with another value would be refused.
+_CHOICES = range(2, 50 + 1)
+_LEAST_OF_EACH, _LEAST_ON_AVERAGE = 5, 20
+#: Values of up to so many bytes are padded to the longest; so are longer ones that differ little.
+_SHORT_BYTES = 63
+#: In so many rows an identifier is to have no value twice, before it is proposed as unique.
+_LEAST_UNIQUE = 1000
+_IDENTIFIER = re.compile(
+    r"(?:^|[_\W])(?i:id|uuid|guid|e[-_]?mail|user_?name|login|iban|isbn|ssn|sku)$"
+    r"|(?<=[a-z])(?:I[dD]|U[uU][iI][dD]|G[uU][iI][dD]|E?Mail|Login)$"
+)
+_UNIQUE = (
+    "no value of the sample is there twice: proposed as unique, so that a record with a value that"
+    " another has is refused; leave it out of unique where values may repeat"
+)
+#: What any string takes. Later values may be longer than those of the sample.
+_LEAST_CLASS = 32
+_LITTLE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class FieldNote:
-    """What a proposal for a field rests on; ``note`` says what its owner should look at."""
+    """What a proposal for a field is based on; ``note`` is what its owner should check.
+
+    ``least`` and ``most`` are the extremes of its numbers, where they all are numbers. ``bytes`` is
+    the usual length of its texts, in UTF-8, where some are texts.
+    """
 
     name: str
     present: int
     absent: int
     note: str | None
+    least: Decimal | None = None
+    most: Decimal | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +76,15 @@ class Proposal:
     definition: dict[str, Any]
     sampled: int
     fields: list[FieldNote]
+
+
+def _fits(named: FormatName, text: str) -> bool:
+    value: str | bool = {"true": True, "false": False}.get(text, text)
+    try:
+        accept_format(named, value)
+    except ValueRefused:
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -59,6 +97,18 @@ class _Column:
     highest: Decimal = Decimal(0)
     decimals: int = 0
     digits: int = 0
+    #: Values that a string field could hold: how many; how often each was seen, while they are few;
+    #: bytes of the longest; and of all together, as they would be stored unpadded.
+    written: int = 0
+    seen: Counter[str] | None = field(default_factory=Counter)
+    longest: int = 0
+    stored: int = 0
+    #: Bytes of the texts together.
+    length: int = 0
+    #: All values as they are compared, as long as no two are equal.
+    different: set[str | Decimal] | None = field(default_factory=set)
+    #: Formats that all its texts have, as far as looked at.
+    formats: set[FormatName] = field(default_factory=lambda: set(JSON_TYPES))
 
     @property
     def present(self) -> int:
@@ -72,6 +122,59 @@ class _Column:
         self.decimals = max(self.decimals, -exponent)
         self.digits = max(self.digits, value.adjusted() + 1)
         self.numbers += 1
+        self._add_different(value)
+
+    def add_text(self, value: str) -> None:
+        self.texts += 1
+        self.formats = {one for one in self.formats if _fits(one, value)}
+        self.length += len(value.encode(errors="replace"))
+        self._add_different(comparable(value))
+        self.add_written(value)
+
+    def _add_different(self, value: str | Decimal) -> None:
+        if self.different is None:
+            return
+        before = len(self.different)
+        self.different.add(value)
+        if len(self.different) == before:
+            self.different = None
+
+    def add_written(self, value: str) -> None:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            # Half of a surrogate pair: no record can hold it.
+            self.seen = None
+            return
+        self.written += 1
+        self.longest = max(self.longest, size)
+        self.stored += max(_LEAST_CLASS, padded_length(size + 1))
+        if self.seen is not None:
+            self.seen[value] += 1
+            if len(self.seen) > _CHOICES[-1]:
+                self.seen = None
+
+    @property
+    def choices(self) -> list[str] | None:
+        """All values of the field, as far as can be told; None where there may be others."""
+        seen = self.seen
+        if (
+            not seen
+            or len(seen) not in _CHOICES
+            or min(seen.values()) < _LEAST_OF_EACH
+            or self.written < _LEAST_ON_AVERAGE * len(seen)
+        ):
+            return None
+        return sorted(seen)
+
+    @property
+    def pad_to(self) -> int | None:
+        """Up to how many bytes values can be alike at little cost."""
+        widest = max(_LEAST_CLASS, padded_length(self.longest + 1))
+        costs_little = widest * self.written <= _LITTLE * self.stored
+        # All that fits into the class of the longest comes for the same price.
+        fitting = widest - 1
+        return fitting if (self.longest <= _SHORT_BYTES or costs_little) else None
 
     @property
     def fits(self) -> bool:
@@ -79,146 +182,143 @@ class _Column:
         return self.digits + self.decimals <= _MAX_DIGITS and self.decimals <= MAX_PRECISION
 
 
-def infer_csv(body: bytes) -> Proposal:
-    """A proposal from CSV text with a header row; empty cells are absent values.
+def infer(sample: bytes, kind: Format, *, choices: bool = True) -> Proposal:
+    """A proposal from CSV text with a header row, in which empty cells are absent values; or from
+    an array of records or of bare objects, or from one of them per line.
+
+    Args:
+        choices: whether ``enum`` may be proposed, which the API can read in the definition.
 
     Raises:
-        InvalidRecords: no header, a name twice, or a row that has more cells than the header.
+        Malformed, InvalidRecords: as :func:`read_rows`.
     """
-    return _infer(_csv_rows(_text(body)))
-
-
-def infer_json(body: bytes) -> Proposal:
-    """A proposal from an array of records or of bare objects, or from one of them per line.
-
-    Raises:
-        Malformed: not JSON.
-        InvalidRecords: not objects, or values that no field can hold.
-    """
-    return _infer(_json_rows(body))
-
-
-def _text(body: bytes) -> str:
-    try:
-        return body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRecords(f"not UTF-8 at byte {error.start}") from None
-
-
-def _csv_rows(text: str) -> Iterator[dict[str, Decimal | str | None]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        if header and header[-1].startswith("schema_id:"):
-            header.pop()
-        if not any(name.strip() for name in header):
-            raise InvalidRecords("the sample has no header row", code="csv_header")
-        twice = {name for name in header if header.count(name) > 1}
-        if twice:
-            raise InvalidRecords("a name stands twice in the header", code="csv_header")
-        for number, cells in enumerate(reader, 1):
-            if not cells:
-                continue
-            if len(cells) > len(header):
-                raise InvalidRecords(
-                    "a row has more cells than the header",
-                    flaws=(Flaw("csv_row", "more cells than the header has names", row=number),),
-                )
-            yield {
-                name: _cell(cell) if cell else None
-                for name, cell in zip_longest(header, cells, fillvalue="")
-            }
-    except csv.Error:
-        raise InvalidRecords(
-            f"not CSV near line {reader.line_num}",
-            hint="quote cells that hold quotes, commas or line breaks, and double quotes in them",
-        ) from None
-
-
-def _cell(cell: str) -> Decimal | str:
-    return Decimal(cell) if _CSV_NUMBER.fullmatch(cell) else cell
-
-
-def _json_rows(body: bytes) -> Iterator[dict[str, Decimal | str | None]]:
-    found = _json_items(body)
-    for number, item in enumerate(found, 1):
-        record = item
-        if isinstance(item, dict) and "data" in item and set(item) <= {"schema", "data"}:
-            record = item["data"]
-        if not isinstance(record, dict):
-            raise InvalidRecords(
-                "every row of the sample must be an object",
-                flaws=(Flaw("type", "expected an object", row=number),),
-            )
-        yield {name: _value(value, name, number) for name, value in record.items()}
-
-
-def _json_items(body: bytes) -> list[Any]:
-    stripped = body.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if stripped.startswith(b"["):
-        found = strict_json.loads(stripped)
-        assert isinstance(found, list)
-        return found
-    return [strict_json.loads(line) for line in stripped.splitlines() if line.strip()]
-
-
-def _value(value: Any, name: str, row: int) -> Decimal | str | None:
-    if value is None or isinstance(value, str):
-        return value
-    number = as_decimal(value)
-    if number is None:
-        detail = "only strings and numbers can be stored"
-        pointer = f"/{row - 1}/{escape_pointer(name)}"
-        raise InvalidRecords(
-            "a value of the sample fits no field",
-            flaws=(Flaw("type", detail, pointer, row, name),),
-            hint="leave the field out, or turn its values into strings or numbers",
-        )
-    return number
-
-
-def _infer(rows: Iterable[Mapping[str, Decimal | str | None]]) -> Proposal:
-    seen: dict[str, _Column] = {}
-    sampled = 0
-    for row in rows:
-        if sampled == MAX_SAMPLED:
-            break
-        sampled += 1
-        for name, value in row.items():
-            column = seen.setdefault(name, _Column())
-            if isinstance(value, Decimal):
-                column.add_number(value)
-            elif value is not None:
-                column.texts += 1
-    if not sampled:
-        raise InvalidRecords("the sample holds no rows")
+    rows = read_rows(sample, kind)
+    seen, sampled = _look(rows, cells=kind is Format.CSV)
     notes: list[FieldNote] = []
     properties: dict[str, dict[str, Any]] = {}
+    unique: list[list[str]] = []
     for name, column in seen.items():
-        properties[name], note = _propose(column)
-        notes.append(FieldNote(name, column.present, sampled - column.present, note))
+        properties[name], note = _propose(column, choices=choices)
+        if _identifies(name, column, properties[name], sampled):
+            unique.append([name])
+            note = "; ".join(one for one in (note, _UNIQUE) if one)
+        notes.append(_note(name, column, sampled, note))
     required = [name for name, column in seen.items() if column.present == sampled]
     definition: dict[str, Any] = {"type": "object", "properties": properties}
+    if any("format" in one for one in properties.values()):
+        definition = {"type": "object", "formats": "enforced", "properties": properties}
     if required:
         definition["required"] = required
+    if unique:
+        definition["unique"] = unique[:MAX_SETS]
     _check(definition)
     return Proposal(definition, sampled, notes)
 
 
-def _propose(column: _Column) -> tuple[dict[str, Any], str | None]:
+def _identifies(name: str, column: _Column, proposed: Mapping[str, Any], sampled: int) -> bool:
+    """Whether a field looks like one that names its record.
+
+    That no value is there twice says little of a few rows, and nothing of measurements: a unique
+    field that should be none refuses records. So its name or its form has to say so, too.
+    """
+    if column.different is None or column.present != sampled or sampled < _LEAST_UNIQUE:
+        return False
+    if proposed.get("type") == "number":
+        return False
+    return proposed.get("format") == "uuid" or _IDENTIFIER.search(name) is not None
+
+
+def _note(name: str, column: _Column, sampled: int, note: str | None) -> FieldNote:
+    numeric = bool(column.numbers) and not column.texts
+    return FieldNote(
+        name,
+        column.present,
+        sampled - column.present,
+        note,
+        column.lowest if numeric else None,
+        column.highest if numeric else None,
+        -(-column.length // column.texts) if column.texts else None,
+    )
+
+
+def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]:
+    """What is seen of each field, and in how many rows.
+
+    Args:
+        cells: whether text that reads like a number may be one.
+    """
+    seen: dict[str, _Column] = {}
+    sampled = 0
+    for row in islice(rows, MAX_SAMPLED):
+        sampled += 1
+        if len(row) > MAX_FIELDS:
+            raise too_wide()
+        for name, value in row.items():
+            column = seen.setdefault(name, _Column())
+            if isinstance(value, Decimal):
+                column.add_number(value)
+            elif value is not None and cells and _CSV_NUMBER.fullmatch(value):
+                column.add_number(Decimal(value))
+                column.add_written(value)
+            elif value is not None:
+                column.add_text(value)
+                if not cells:
+                    # In JSON a boolean is no text.
+                    column.formats.discard("boolean")
+        if len(seen) > MAX_FIELDS:
+            raise too_wide()
+    if not sampled:
+        raise InvalidRecords("the sample holds no rows")
+    return seen, sampled
+
+
+def _propose(column: _Column, *, choices: bool) -> tuple[dict[str, Any], str | None]:
     if not column.present:
         return {"type": "string"}, "no row of the sample has a value; check the type"
-    if not column.numbers:
-        return {"type": "string"}, None
-    if column.texts:
-        return {"type": "string"}, "some values are numbers, others text; kept as text"
-    if not column.fits:
-        return {"type": "string"}, "too many digits for a number field; kept as text"
+    why = None
+    if column.numbers:
+        if column.texts:
+            why = "some values are numbers, others text; kept as text"
+        elif not column.fits:
+            why = "too many digits for a number field; kept as text"
+        else:
+            return _propose_number(column)
+    elif column.formats:
+        return _propose_format(*column.formats)
+    text, note = _propose_text(column, choices=choices)
+    return text, "; ".join(one for one in (why, note) if one) or None
+
+
+def _propose_text(column: _Column, *, choices: bool) -> tuple[dict[str, Any], str | None]:
+    if choices and column.choices is not None:
+        note = (
+            f"the API can read these {len(column.choices)} values in the definition, though not"
+            " which record has which; a record with another value is refused"
+        )
+        return {"type": "string", "enum": column.choices}, note
+    if column.pad_to is not None and column.pad_to <= MAX_PAD_TO:
+        return {"type": "string", "padTo": column.pad_to}, None
+    note = (
+        f"the stored length tells roughly how long a value is (up to {column.longest} bytes here);"
+        " padTo hides it, and makes every value as long as the longest"
+    )
+    return {"type": "string"}, note
+
+
+def _propose_format(named: FormatName) -> tuple[dict[str, Any], str | None]:
+    """No text fits two formats."""
+    body: dict[str, Any] = {"type": JSON_TYPES[named], "format": named}
+    if named == "boolean":
+        body |= {"minimum": 0, "maximum": 1}
+    return body, f"every value of the sample is a {named}; a record with any other is refused"
+
+
+def _propose_number(column: _Column) -> tuple[dict[str, Any], str | None]:
     bounds: dict[str, Any] = {
         "minimum": -_headroom(-column.lowest) if column.lowest < 0 else 0,
         "maximum": _headroom(column.highest) if column.highest > 0 else 0,
     }
-    note = "the bounds are a guess; they cannot be changed once records are stored"
+    note = "the bounds are a guess; they can be widened at any time"
     if column.decimals <= 0:
         return {"type": "integer", **bounds}, note
     return {"type": "number", **bounds, "precision": column.decimals}, note

@@ -1,8 +1,9 @@
 """CSV uploads -> raw records, as RFC 4180 and the interface have it.
 
 The first row is the header. Its last entry may be ``schema_id:<id>``, which has no column below
-it. Rows end in LF or CRLF; blank lines are none. An empty cell without quotes is absent, one with
-quotes is the empty string. Everything else that RFC 4180 does not allow is refused, not guessed:
+it. A column whose name begins with ``leave_out:`` is not read. Rows end in LF or CRLF; blank lines
+are no rows. An empty cell is absent without quotes, and the
+empty string with quotes. Everything else that RFC 4180 does not allow is refused, not guessed:
 a quote inside a cell without quotes, text after a closing quote, a row of another width.
 """
 
@@ -14,24 +15,26 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, AnyStr
 
-from encrypted_records.errors import InvalidRecords, Malformed
+from encrypted_records.errors import Flaw, InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
-    Block,
-    Place,
     RawRecord,
+    RecordBlock,
+    RecordStart,
     Table,
     bad_row,
     record_too_large,
 )
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
+from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
 from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 
-SCHEMA_ENTRY = "schema_id:"
 #: Lines are read in blocks of about so many bytes.
 BLOCK_BYTES = 128 << 10
+#: Longest header: 512 names of 200 characters, each quoted, have less.
+MAX_HEADER_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)')
 #: A line that ends inside a quoted cell.
@@ -41,38 +44,47 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The names of the columns, the id of the schema where the header names one, and how many
-    bytes of the upload it takes."""
+    """The names of the columns, those that are left out among them, the id of the schema where the
+    header names one, and how many bytes of the upload it takes."""
 
     names: tuple[str, ...]
     schema: str | None
     size: int
 
+    @property
+    def fields(self) -> tuple[str | None, ...]:
+        """The field of each column; None of one that is left out."""
+        return tuple(None if name.startswith(LEFT_OUT) else name for name in self.names)
 
-def read_header(start: bytes, *, final: bool) -> Header | None:
+
+def read_header(start: bytes, *, final: bool, charset: str = "UTF-8") -> Header | None:
     """The header that an upload begins with; None where ``start`` does not reach its end yet.
 
     Args:
         final: whether ``start`` is the whole upload.
+        charset: what it was sent in, for the error.
 
     Raises:
-        InvalidRecords: ``csv_header``; there is none, or not a sound one. No name is repeated: a
-            file without a header has a record in its place.
+        InvalidRecords: ``csv_header``; there is no valid header. The error repeats no name, because
+            the first row of a file without a header is a record.
     """
     skipped = len(_BOM) if start.startswith(_BOM) else 0
-    first = next(_whole_lines(start[skipped:]), b"")
+    first = next(_whole_lines(start[skipped : skipped + MAX_HEADER_BYTES]), b"")
     end = skipped + len(first)
-    if not final and not first.endswith(b"\n"):
-        if len(start) > MAX_RECORD_BYTES:
-            raise bad_header("the header does not end")
-        return None
+    if not first.endswith(b"\n"):
+        if len(start) > skipped + MAX_HEADER_BYTES:
+            raise bad_header(f"the header does not end within {MAX_HEADER_BYTES >> 20} MiB")
+        if not final:
+            return None
     try:
         line = _without_newline(start[skipped:end].decode())
     except UnicodeDecodeError:
-        raise bad_header("the header is not UTF-8") from None
+        raise bad_header(f"the header is not {charset}") from None
     cells = _cells(line)
     if cells is None:
-        raise bad_header("the header is not sound CSV")
+        raise bad_header("the header is not valid CSV")
+    if len(cells) > MAX_FIELDS + 1:
+        raise bad_header(f"there are more than {MAX_FIELDS} columns")
     if not any(cells):
         raise bad_header("there is no header row")
     schema = None
@@ -84,10 +96,14 @@ def read_header(start: bytes, *, final: bool) -> Header | None:
     if empty:
         raise bad_header(f"{_columns(empty)} without a name")
     names = [cell for cell in cells if cell]
-    twice = [number for number, name in enumerate(names, 1) if name in names[: number - 1]]
+    header = Header(tuple(names), schema, end)
+    fields = header.fields
+    twice = [at for at, name in enumerate(fields, 1) if name and name in fields[: at - 1]]
     if twice:
         raise bad_header(f"{_columns(twice)} named like an earlier one")
-    return Header(tuple(names), schema, end)
+    if not any(fields):
+        raise bad_header("all columns are left out")
+    return header
 
 
 def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
@@ -96,12 +112,32 @@ def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
     Raises:
         InvalidRecords: ``csv_header``; unknown columns, or required fields without one.
     """
-    unknown = [number for number, name in enumerate(names, 1) if name not in definition.fields]
+    numbered = list(enumerate(names, 1))
+    left_out = {number for number, name in numbered if name.startswith(LEFT_OUT)}
+    fields = {number for number, name in numbered if name in definition.fields}
+    if left_out & fields:
+        # The schema is older than this meaning of a name: no field of it is dropped unsaid.
+        both = sorted(left_out & fields)
+        raise bad_header(f"{_columns(both)} a field of the schema, by a name that leaves it out")
+    unknown = [number for number, _ in numbered if number not in left_out | fields]
     if unknown:
-        raise bad_header(f"{_columns(unknown)} no field of the schema")
+        reason = _usual_reason(names, definition)
+        raise bad_header(f"{_columns(unknown)} no field of the schema{reason}")
     missing = sorted(definition.required - set(names))
     if missing:
         raise bad_header(f"no column for the required {', '.join(missing)}")
+
+
+def _usual_reason(names: Sequence[str], definition: SchemaDefinition) -> str:
+    """Why columns usually are no fields. They are not named: in a file without a header these are
+    the values of its first record."""
+    if any(name not in definition.fields and name.strip() in definition.fields for name in names):
+        return "; there are blanks around names"
+    if len(names) == 1:
+        for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in names[0]:
+                return f"; there are {called} in it where commas belong"
+    return ""
 
 
 def _columns(numbers: Sequence[int]) -> str:
@@ -113,24 +149,50 @@ def bad_header(detail: str) -> InvalidRecords:
     return InvalidRecords(
         f"the CSV's header: {detail}",
         code="csv_header",
-        hint="the first row names fields of the schema, once each; its last entry is"
-        " schema_id:<schema id>, unless the request names the schema",
+        hint="the first row names fields of the schema, once each; where the request names no"
+        " schema, its last entry is schema_id:<schema id>",
     )
 
 
-class CsvParser:
-    """Rows below a header, from ``place`` on. Values are text; :func:`typed` reads numbers."""
+def bad_schema(detail: str, code: str) -> InvalidRecords:
+    """The header's last entry cannot be followed."""
+    error = bad_header(f"its last entry {detail}")
+    error.flaws = (Flaw(code, detail, field="schema_id"),)
+    return error
 
-    def __init__(self, header: Header, place: Place) -> None:
-        self._names = header.names
+
+class CsvParser:
+    """Rows below a header, from ``start`` on.
+
+    Values are text; :func:`read_numbers` reads numbers.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        start: RecordStart,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        by_column: bool = True,
+        charset: str = "UTF-8",
+    ) -> None:
+        """
+        Args:
+            by_column: whether blocks without quotes are taken by column, which is quicker.
+            charset: what the upload was sent in, for errors.
+        """
+        self._fields = header.fields
+        self._charset = charset
         #: below ``schema_id:...`` some programs write one more empty cell
         self._spare = header.schema is not None
         self._schema = header.schema and reference("schemas", header.schema)
-        self._place = place
+        self._start = start
         self._buffer = b""
-        self._wait = BLOCK_BYTES
+        self._block_bytes = block_bytes
+        self._wait = self._block_bytes
+        self._by_column = by_column
 
-    def feed(self, data: bytes) -> Sequence[Block | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
         """
         Raises:
             TooLarge: a row does not end where one must.
@@ -140,40 +202,40 @@ class CsvParser:
             return self._take(final=False)
         return []
 
-    def finish(self) -> Sequence[Block | Table]:
+    def finish(self) -> Sequence[RecordBlock | Table]:
         """
         Raises:
             Malformed: the last row ends inside quotes.
         """
         return self._take(final=True)
 
-    def _take(self, *, final: bool) -> Sequence[Block | Table]:
+    def _take(self, *, final: bool) -> Sequence[RecordBlock | Table]:
         end = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
-        table = self._table(self._buffer[:end])
+        table = self._table(self._buffer[:end]) if self._by_column else None
         if table is not None:
             self._buffer = self._buffer[end:]
-            self._place = Place(self._place.offset + end, self._place.row + table.count)
-            self._wait = BLOCK_BYTES
+            self._start = RecordStart(self._start.offset + end, self._start.row + table.count)
+            self._wait = self._block_bytes
             return [table]
-        place, size, lines = self._place, 0, []
+        start, size, lines = self._start, 0, []
         for line in _whole_lines(self._buffer[:end]):
             size += len(line)
             text = _without_newline(line)
             if text:
                 lines.append(text)
-        records = [self._record(row, line) for row, line in enumerate(lines, place.row)]
+        records = [self._record(row, line) for row, line in enumerate(lines, start.row)]
         self._buffer = self._buffer[size:]
-        self._place = Place(place.offset + size, place.row + len(records))
-        # Whoever closes no quote must not make us read the same bytes again and again.
-        self._wait = BLOCK_BYTES if size else 2 * len(self._buffer)
+        self._start = RecordStart(start.offset + size, start.row + len(records))
+        # An open quote must not make us read the same bytes again and again.
+        self._wait = self._block_bytes if size else 2 * len(self._buffer)
         if final and self._buffer:
             raise Malformed(
-                f"row {self._place.row} ends inside quotes",
+                f"row {self._start.row} ends inside quotes",
                 hint="look for a quote in this row that is not closed",
             )
         if len(self._buffer) > MAX_RECORD_BYTES:
-            raise record_too_large(self._place.row)
-        return [Block(place, records)] if records else []
+            raise record_too_large(self._start.row)
+        return [RecordBlock(start, records)] if records else []
 
     def _table(self, rows: bytes) -> Table | None:
         """Rows by column, where no cell is quoted and nothing is wrong with their form."""
@@ -188,37 +250,49 @@ class CsvParser:
             if "\r" in text:
                 return None
         cells = [line.split(",") for line in text.split("\n") if line]
-        if set(map(len, cells)) != {len(self._names)}:
+        if set(map(len, cells)) != {len(self._fields)}:
             return None
         columns: dict[str, Sequence[str | None]] = {}
-        for name, column in zip(self._names, zip(*cells, strict=True), strict=True):
+        for name, column in zip(self._fields, zip(*cells, strict=True), strict=True):
+            if name is None:
+                continue
             columns[name] = [cell or None for cell in column] if "" in column else column
-        return Table(self._place, self._schema, columns, len(cells))
+        return Table(self._start, self._schema, columns, len(cells))
 
     def _record(self, row: int, line: bytes) -> RawRecord | BadRow:
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            return bad_row(row, "csv_row", "the row is not UTF-8")
+            return bad_row(row, "csv_row", f"the row is not {self._charset}")
         cells = _cells(text)
         if cells is None:
-            return bad_row(row, "csv_row", "the row is not sound CSV: look at its quotes")
-        width = len(self._names)
+            return bad_row(row, "csv_row", "the row is not valid CSV: check its quotes")
+        width = len(self._fields)
         if self._spare and len(cells) == width + 1 and cells[-1] is None:
             cells.pop()
         if len(cells) != width:
             return bad_row(row, "csv_row", f"the row has {len(cells)} cells, not {width}")
         data = {
-            name: cell for name, cell in zip(self._names, cells, strict=True) if cell is not None
+            name: cell
+            for name, cell in zip(self._fields, cells, strict=True)
+            if name is not None and cell is not None
         }
         return RawRecord(row, self._schema, data)
 
 
-def typed(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, Any]:
+def read_numbers(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row: text of numeric fields as a number, where it is one in plain decimal
     notation, and otherwise as it came, for validation to refuse."""
-    numeric = definition.numeric
-    return {name: as_number(text) if name in numeric else text for name, text in cells.items()}
+    numeric, booleans = definition.numeric, definition.booleans
+    return {
+        name: as_number(text) if name in numeric else as_boolean(text) if name in booleans else text
+        for name, text in cells.items()
+    }
+
+
+def as_boolean(text: str) -> bool | str:
+    """``true`` and ``false``; any other text as it is."""
+    return {"true": True, "false": False}.get(text, text)
 
 
 def as_number(text: str) -> int | Decimal | str:
@@ -261,16 +335,16 @@ def _without_newline(line: AnyStr) -> AnyStr:
 
 
 def _cells(line: str) -> list[str | None] | None:
-    """The cells of a row, absent ones None; None where it is not sound CSV."""
+    """The cells of a row, absent ones None; None if it is not valid CSV."""
     if '"' not in line:
         return None if "\r" in line else [cell or None for cell in line.split(",")]
     cells: list[str | None] = []
     at = 0
     while True:
-        found = _CELL.match(line, at)
-        if found is None:
+        match = _CELL.match(line, at)
+        if match is None:
             return None
-        quoted, bare, separator = found.groups()
+        quoted, bare, separator = match.groups()
         if quoted is None:
             if "\r" in bare:
                 return None
@@ -279,4 +353,4 @@ def _cells(line: str) -> list[str | None] | None:
             cells.append(quoted.replace('""', '"'))
         if not separator:
             return cells
-        at = found.end()
+        at = match.end()

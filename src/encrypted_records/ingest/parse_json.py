@@ -7,8 +7,12 @@ from typing import Any
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import strict_json
+from encrypted_records.model.definition_parser import escape_pointer
 
 MAX_DIRECT_RECORDS = 100
+_MEMBERS = {"schema", "data"}
+#: Of one record so many are named.
+_MOST_UNKNOWN = 10
 
 
 def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRecord]:
@@ -16,36 +20,44 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
 
     Raises:
         Malformed: not strict JSON.
-        TooLarge: more than ``limit`` records.
+        TooLarge: more than ``limit`` records, or than ``strict_json.MAX_VALUES`` values.
         InvalidRecords: not an array of objects with ``schema`` and ``data``.
     """
-    found = strict_json.loads(body)
-    if not isinstance(found, list) or not found:
+    strict_json.refuse_many(body)
+    items = strict_json.loads(body)
+    if not isinstance(items, list) or not items:
         detail = "expected a JSON array of at least one record object"
         raise InvalidRecords(detail, flaws=(Flaw("type", detail, pointer=""),))
-    if len(found) > limit:
+    if len(items) > limit:
         raise TooLarge(
-            f"{len(found)} records in one request, at most {limit} are taken",
+            f"{len(items)} records in one request, at most {limit} are taken",
             code="too_many_records",
             hint="send them in several requests",
         )
     records: list[RawRecord] = []
-    flaws: list[Flaw] = []
-    for row, item in enumerate(found, 1):
+    errors: list[Flaw] = []
+    for row, item in enumerate(items, 1):
+        unknown = [name for name in item if name not in _MEMBERS] if isinstance(item, dict) else []
         problem = _shape_problem(item)
-        if problem is not None:
-            flaws.append(Flaw("record", problem, pointer=f"/{row - 1}", row=row))
+        if unknown:
+            detail = "there is no such member; a record has schema and data"
+            errors += [
+                Flaw("unknown_member", detail, f"/{row - 1}/{escape_pointer(name)}", row)
+                for name in unknown[:_MOST_UNKNOWN]
+            ]
+        elif problem is not None:
+            errors.append(Flaw("record", problem, pointer=f"/{row - 1}", row=row))
         else:
             records.append(RawRecord(row, item["schema"], item["data"]))
-    if flaws:
-        raise InvalidRecords("not every record has the right form", flaws=tuple(flaws))
+    if errors:
+        raise InvalidRecords("not every record has the right form", flaws=tuple(errors))
     return records
 
 
 def _shape_problem(item: Any) -> str | None:
     if not isinstance(item, dict):
         return "expected an object with schema and data"
-    if set(item) != {"schema", "data"}:
+    if set(item) != _MEMBERS:
         return "a record object has exactly schema and data"
     if not isinstance(item["data"], dict):
         return "data must be an object"

@@ -1,17 +1,16 @@
 """JSON uploads of any size -> raw records: one array of record objects, or one object per line.
 
 What is accepted is what :mod:`encrypted_records.model.strict_json` accepts of a record, and means
-the same. The common case is fast: a piece of the array is cut off behind the last ``}`` that a
+the same. The common case is fast: a piece of the array is cut off after the last ``}`` that a
 comma follows and decoded as an array of its own. A cut in the wrong place (inside a string, or
 between the members of a record) leaves brackets or quotes open, so that it never decodes; then the
-one before is tried. Whatever the fast way cannot vouch for, such as a key that stands in an object
-twice, is decoded again, strictly and record by record.
+one before is tried. What the fast way cannot guarantee, such as that no object has a
+key twice, is decoded again, strictly and record by record.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from abc import ABC, abstractmethod
 from typing import Any, Literal
@@ -22,13 +21,14 @@ from encrypted_records.errors import Malformed
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
-    Block,
-    Place,
     RawRecord,
+    RecordBlock,
+    RecordStart,
     bad_row,
     record_too_large,
 )
 from encrypted_records.model import strict_json
+from encrypted_records.model.json_items import JsonItems
 
 Layout = Literal["array", "lines"]
 
@@ -38,16 +38,14 @@ BLOCK_BYTES = 128 << 10
 _CUTS = 8
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
-_SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(rb"[ \t\r\n]*,")
-#: A text that is not all there fails to parse within so many characters of its end, or in a string.
-_TAIL = 16
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
+_ITEMS = JsonItems("record", "upload")
 _decoder = msgspec.json.Decoder(list[Any], float_hook=strict_json.decimal)
 _REFUSED = (msgspec.DecodeError, Malformed, RecursionError, UnicodeDecodeError)
 
 
-def layout_of(start: bytes) -> tuple[Layout, Place] | None:
+def layout_of(start: bytes) -> tuple[Layout, RecordStart] | None:
     """Whether an upload is an array or lines, and where its first record may begin; None where
     ``start`` does not show it yet.
 
@@ -60,9 +58,9 @@ def layout_of(start: bytes) -> tuple[Layout, Place] | None:
         return None
     begin = len(start) - len(text)
     if text[:1] == b"[":
-        return "array", Place(begin + 1, 1)
+        return "array", RecordStart(begin + 1, 1)
     if text[:1] == b"{":
-        return "lines", Place(begin, 1)
+        return "lines", RecordStart(begin, 1)
     raise Malformed("expected a JSON array of record objects, or one record object per line")
 
 
@@ -70,17 +68,21 @@ class _Buffered(ABC):
     """What both layouts share: bytes kept until they hold whole records.
 
     Args:
-        place: where a record begins, or the records end.
+        start: where a record begins, or the records end.
         schema_named: whether the request names the schema, so that records need not.
+        block_bytes: how many bytes are decoded together, about.
     """
 
-    def __init__(self, place: Place, *, schema_named: bool) -> None:
-        self._place = place
+    def __init__(
+        self, start: RecordStart, *, schema_named: bool, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._start = start
         self._schema_named = schema_named
         self._buffer = b""
-        self._wait = BLOCK_BYTES
+        self._block_bytes = block_bytes
+        self._wait = block_bytes
 
-    def feed(self, data: bytes) -> list[Block]:
+    def feed(self, data: bytes) -> list[RecordBlock]:
         """
         Raises:
             Malformed: not JSON, and so that it is not clear where the next record begins.
@@ -90,13 +92,13 @@ class _Buffered(ABC):
         if len(self._buffer) < self._wait:
             return []
         blocks = self._take(final=False)
-        # What does not end must not be read again and again.
-        self._wait = BLOCK_BYTES if blocks else 2 * len(self._buffer)
+        # A record without an end must not be read again and again.
+        self._wait = self._block_bytes if blocks else 2 * len(self._buffer)
         if len(self._buffer) > MAX_RECORD_BYTES:
-            raise record_too_large(self._place.row)
+            raise record_too_large(self._start.row)
         return blocks
 
-    def finish(self) -> list[Block]:
+    def finish(self) -> list[RecordBlock]:
         """
         Raises:
             Malformed: as :meth:`feed`; also where the upload breaks off.
@@ -104,14 +106,14 @@ class _Buffered(ABC):
         return self._take(final=True)
 
     @abstractmethod
-    def _take(self, *, final: bool) -> list[Block]:
+    def _take(self, *, final: bool) -> list[RecordBlock]:
         """The blocks that are whole by now; with ``final``, all that is left."""
 
-    def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[Block]:
+    def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[RecordBlock]:
         """``records``, which are the first ``size`` bytes of the buffer."""
-        block = Block(self._place, records)
+        block = RecordBlock(self._start, records)
         self._buffer = self._buffer[size:]
-        self._place = Place(self._place.offset + size, self._place.row + len(records))
+        self._start = RecordStart(self._start.offset + size, self._start.row + len(records))
         return [block] if records else []
 
     def _record(self, row: int, item: Any) -> RawRecord | BadRow:
@@ -128,21 +130,23 @@ class _Buffered(ABC):
 class ArrayParser(_Buffered):
     """The records of one array."""
 
-    def __init__(self, place: Place, *, schema_named: bool) -> None:
-        super().__init__(place, schema_named=schema_named)
+    def __init__(
+        self, start: RecordStart, *, schema_named: bool, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        super().__init__(start, schema_named=schema_named, block_bytes=block_bytes)
         self._ended = False
 
-    def _take(self, *, final: bool) -> list[Block]:
-        blocks: list[Block] = []
-        while found := self._cut_off():
-            blocks += found
+    def _take(self, *, final: bool) -> list[RecordBlock]:
+        blocks: list[RecordBlock] = []
+        while cut := self._cut_off():
+            blocks += cut
         if final or not blocks:
             blocks += self._one_by_one(final=final)
         return blocks
 
-    def _cut_off(self) -> list[Block]:
-        """The records that can be decoded at once; none where no cut is right."""
-        end = min(len(self._buffer), 2 * BLOCK_BYTES)
+    def _cut_off(self) -> list[RecordBlock]:
+        """The records that can be decoded at once; no block if no cut is right."""
+        end = min(len(self._buffer), 2 * self._block_bytes)
         for _ in range(_CUTS):
             end = self._buffer.rfind(b"}", 0, end)
             if end < 0:
@@ -150,52 +154,43 @@ class ArrayParser(_Buffered):
             after = _COMMA.match(self._buffer, end + 1)
             if after is None:
                 continue
-            items = _decoded(b"[" + self._buffer[: end + 1] + b"]")
+            items = _decode(b"[" + self._buffer[: end + 1] + b"]")
             if items is not None:
-                records = [self._record(row, one) for row, one in enumerate(items, self._place.row)]
+                records = [self._record(row, one) for row, one in enumerate(items, self._start.row)]
                 return self._block(after.end(), records)
         return []
 
-    def _one_by_one(self, *, final: bool) -> list[Block]:
+    def _one_by_one(self, *, final: bool) -> list[RecordBlock]:
         """What the buffer holds of whole records, decoded strictly; and the end of the array."""
-        text = _text(self._buffer, self._place.row)
+        text = _text(self._buffer, self._start.row)
         records: list[RawRecord | BadRow] = []
         used = 0
         while not self._ended:
-            row = self._place.row + len(records)
-            begin = _SPACE.match(text, used).end()  # type: ignore[union-attr]  # matches always
-            if text[begin : begin + 1] == "]" and row == 1:
-                self._ended, used = True, begin + 1
+            row = self._start.row + len(records)
+            step = _ITEMS.step(text, used, row, final=final)
+            if step is None:
                 break
-            found = _strictly(text, begin, row, final=final)
-            if found is None:
-                break
-            item, end = found
-            end = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # likewise
-            behind = text[end : end + 1]
-            if not behind and not final:
-                break
-            if behind not in (",", "]"):
-                raise Malformed(f"record {row} is followed by neither a comma nor the array's end")
-            records.append(item if isinstance(item, BadRow) else self._record(row, item))
-            self._ended, used = behind == "]", end + 1
+            if step.item is not None and step.item.fault:
+                records.append(bad_row(row, "malformed", step.item.fault))
+            elif step.item is not None:
+                records.append(self._record(row, step.item.value))
+            self._ended, used = step.is_last, step.end
         if self._ended:
-            if text[used:].strip(" \t\r\n"):
-                raise Malformed("something follows the end of the array")
+            _ITEMS.check_end(text, used)
             used = len(text)
         return self._block(len(text[:used].encode()), records)
 
 
 class LinesParser(_Buffered):
-    """Record objects, one per line. Blank lines are none."""
+    """Record objects, one per line. Blank lines are no records."""
 
-    def _take(self, *, final: bool) -> list[Block]:
+    def _take(self, *, final: bool) -> list[RecordBlock]:
         size = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
         lines = [line.strip(_BLANK) for line in self._buffer[:size].split(b"\n")]
         lines = [line for line in lines if line]
         whole = all(line[:1] == b"{" and line[-1:] == b"}" for line in lines)
-        items = _decoded(b"[" + b",".join(lines) + b"]") if whole else None
-        rows = range(self._place.row, self._place.row + len(lines))
+        items = _decode(b"[" + b",".join(lines) + b"]") if whole else None
+        rows = range(self._start.row, self._start.row + len(lines))
         if items is not None and len(items) == len(lines):
             records = [self._record(row, item) for row, item in zip(rows, items, strict=True)]
         else:
@@ -209,11 +204,11 @@ class LinesParser(_Buffered):
             return bad_row(row, "malformed", error.message)
 
 
-def _decoded(text: bytes) -> list[Any] | None:
-    """The items of an array of record objects; None where only a strict reader can tell.
+def _decode(text: bytes) -> list[Any] | None:
+    """The items of an array of record objects; None if only a strict reader can decide.
 
-    Every member of an object puts one colon behind a quote. So where there are as many of these as
-    there are members, no object had the same key twice.
+    Every member of an object puts one colon after a quote. So if there are as many of these as
+    there are members, no object has the same key twice.
     """
     try:
         items = _decoder.decode(text)
@@ -236,31 +231,9 @@ def _text(data: bytes, row: int) -> str:
     """As much of ``data`` as is whole UTF-8.
 
     Raises:
-        Malformed: something in it is none.
+        Malformed: something in it is not UTF-8.
     """
     try:
         return codecs.utf_8_decode(data, "strict", False)[0]
     except UnicodeDecodeError:
         raise Malformed(f"not UTF-8, in record {row} or soon after it") from None
-
-
-def _strictly(text: str, begin: int, row: int, *, final: bool) -> tuple[Any, int] | None:
-    """The record object, or bad row, that begins there and where it ends; None where it is not
-    all there yet.
-
-    Raises:
-        Malformed: it is not JSON.
-    """
-    try:
-        try:
-            return strict_json.value_at(text, begin)
-        except Malformed as error:
-            return bad_row(row, "malformed", error.message), strict_json.end_of(text, begin)
-    except json.JSONDecodeError as error:
-        if not final and (error.msg.startswith("Unterminated") or error.pos > len(text) - _TAIL):
-            return None
-        if error.pos >= len(text):
-            raise Malformed(f"the upload breaks off in record {row}") from None
-        raise Malformed(f"record {row} is not JSON: {error.msg.lower()}") from None
-    except RecursionError:
-        raise Malformed(f"record {row} is nested too deeply") from None

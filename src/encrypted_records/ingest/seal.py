@@ -7,20 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from encrypted_records.crypto import rows
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index import columns, rows
-from encrypted_records.index.building import STANDARD, Builder, Limits, Shell
-from encrypted_records.index.ledger import Ledger
-from encrypted_records.index.segments import Built
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import words
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, Shell
+from encrypted_records.index.segments.mini import Built
 from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.records import (
     MAX_GROUP_RECORDS,
     CommitUpload,
     Group,
+    GroupSalt,
     PlainRecord,
     RowBatch,
     RowRef,
 )
+from encrypted_records.model.word_columns import words_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class SealedGroup:
 
     group: Group
     batch: RowBatch
+    salt: GroupSalt
     built: Built
 
 
@@ -38,12 +44,13 @@ def seal_group(
     definition: SchemaDefinition,
     records: Sequence[PlainRecord],
     limits: Limits = STANDARD,
+    before: Group | None = None,
 ) -> SealedGroup:
     """``records`` (1 to 2**20) as one group with its segment; see :func:`seal_columns`."""
     identities = [(record.record_id, record.version) for record in records]
     every = [record.data for record in records]
     values = {name: [data.get(name) for data in every] for name in definition.fields}
-    return seal_columns(key, tails, definition, identities, values, limits)
+    return seal_columns(key, tails, definition, identities, values, limits, before=before)
 
 
 def seal_columns(
@@ -53,23 +60,42 @@ def seal_columns(
     identities: Sequence[tuple[bytes, int]],
     values: Mapping[str, Sequence[Value]],
     limits: Limits = STANDARD,
+    *,
+    origin: bytes = b"",
+    before: Group | None = None,
+    holes: Sequence[tuple[int, int]] = (),
 ) -> SealedGroup:
     """Records (1 to 2**20) as one group with its segment.
 
     Args:
         key: the newest of the schema's keys.
-        tails: the one whose tails are in the index, as :attr:`Ledger.tails` says.
+        tails: the key whose tails are in the index, :attr:`Ledger.tails`.
         identities: id and version of each record.
         values: of every field of the definition, as each record has it; None where absent.
+        origin: names these records, also when they are sealed again.
+        before, holes: as :func:`rows.seal_group`; there may be holes alone.
     """
-    count = len(identities)
-    assert 0 < count <= MAX_GROUP_RECORDS
-    group, batch = rows.seal_group(key, definition, identities, values)
-    shell = Shell(groups=[(group.uid, 0)], rows=np.arange(count, dtype=np.uint32))
+    group, batch, salt = rows.seal_group(key, definition, identities, values, before, holes)
+    assert 0 < group.count <= MAX_GROUP_RECORDS
+    lives = np.ones(group.count, np.bool_)
+    for first, length in holes:
+        lives[first : first + length] = False
+    living = np.flatnonzero(lives).astype(np.uint32)
+    shell = Shell(
+        groups=[(group.uid, 0)],
+        rows=living,
+        purged=group.count - len(living),
+        origin=origin or group.uid,
+    )
     builder = Builder(key, definition, shell, limits)
-    for name, spec in definition.fields.items():
-        builder.add(name, columns.build(spec, tails.field(spec), values[name]))
-    return SealedGroup(group, batch, builder.finish())
+    for spec, stated in zip(definition.fields.values(), group.classes, strict=True):
+        built = [(spec.name, columns.build(spec, tails.field(spec), values[spec.name]))]
+        if spec.words:
+            own = words_spec(spec)
+            built.append((own.name, words.build(tails.field(own), values[spec.name], stated)))
+        for name, column in built:
+            builder.add(name, Column(living[column.ordinals], column.keys) if holes else column)
+    return SealedGroup(group, batch, salt, builder.finish())
 
 
 def seal(
@@ -79,21 +105,27 @@ def seal(
     *,
     killed: Sequence[RowRef] = (),
     limits: Limits = STANDARD,
-    commit_id: bytes | None = None,
+    requests: Sequence[bytes] = (),
+    before: Group | None = None,
 ) -> CommitUpload:
     """A commit that adds ``records`` (1 to 2**20) as one group with its segment.
 
     Args:
         killed: rows that it ends: those of which ``records`` are new versions.
-        commit_id: as :meth:`Ledger.draft`.
+        requests: as :meth:`Ledger.draft`.
+        before: as :func:`rows.seal_group`.
     """
-    sealed = seal_group(ledger.key, ledger.tails, definition, records, limits)
+    sealed = seal_group(ledger.key, ledger.tails, definition, records, limits, before)
     return ledger.draft(
-        definition.digest,
+        definition,
         groups=[sealed.group],
         segments=[sealed.built.segment],
         killed=killed,
         rows=[sealed.batch],
         pages=sealed.built.pages,
-        commit_id=commit_id,
+        salts=[sealed.salt],
+        headers=[sealed.built.header],
+        requests=requests,
+        # Who adds records to unique fields has looked at all that were added before.
+        exact=bool(definition.unique),
     )

@@ -1,4 +1,4 @@
-"""Raw values -> accepted values, with every flaw named by row and field, never by value."""
+"""Raw values -> accepted values, with every error named by row and field, never by value."""
 
 from __future__ import annotations
 
@@ -6,41 +6,47 @@ from collections.abc import Mapping
 from typing import Any
 
 from encrypted_records.errors import Flaw
-from encrypted_records.model.definition import SchemaDefinition, Value, ValueRefused
+from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.rules import ValueRefused
+
+#: The list of errors of one record ends here. A field of a schema has one error at most.
+MAX_ROW_ERRORS = 1000
 
 
 def validate(
     definition: SchemaDefinition, raw: Mapping[str, Any], *, row: int, pointer: str
 ) -> tuple[dict[str, Value], list[Flaw]]:
-    """One record's accepted values, absent fields left out, and what is wrong with it.
+    """One record's accepted values, absent fields left out, and its first ``MAX_ROW_ERRORS``
+    errors.
 
     Args:
         raw: field name to value as parsed (numbers as int or Decimal).
-        row: the record's number, from 1, for the flaws.
-        pointer: where its data stands in the request, for the flaws.
+        row: the record's number, from 1, for the errors.
+        pointer: where its data stands in the request, for the errors.
     """
     data: dict[str, Value] = {}
-    flaws: list[Flaw] = []
+    errors: list[Flaw] = []
 
-    def flaw(name: str, code: str, detail: str) -> None:
-        flaws.append(Flaw(code, detail, f"{pointer}/{escape_pointer(name)}", row, name))
+    def refuse(name: str, code: str, detail: str) -> None:
+        if len(errors) < MAX_ROW_ERRORS:
+            errors.append(Flaw(code, detail, f"{pointer}/{escape_pointer(name)}", row, name))
 
     fields = definition.fields
     for name, sent in raw.items():
         spec = fields.get(name)
         if spec is None:
-            flaw(name, "unknown_field", "the schema has no such field")
+            refuse(name, "unknown_field", "the schema has no such field")
             continue
         try:
             value = spec.accept(sent)
         except ValueRefused as refused:
-            flaw(name, refused.code, refused.detail)
+            refuse(name, refused.code, refused.detail)
             continue
         if value is not None:
             data[name] = value
     if not definition.required <= data.keys():
         for name in definition.fields:
             if name in definition.required and raw.get(name) is None:
-                flaw(name, "required", "a required field is missing")
-    return data, flaws
+                refuse(name, "required", "a required field is missing")
+    return data, errors

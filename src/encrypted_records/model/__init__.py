@@ -1,1 +1,1 @@
-"""The words of the house: frozen types that every room may use. No I/O, no keys."""
+"""Shared types: frozen values and pure functions that every package may use. No I/O, no keys."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from encrypted_records.model.conditions import Conditions, flaw
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition, as_decimal
+from encrypted_records.model.condition_parser import Conditions, invalid_query
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.formats import PERIODS, Period, read_span
+from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Predicate
-from encrypted_records.model.questions import refuse_unknown, whole_number
+from encrypted_records.model.queries import refuse_unknown, whole_number
+from encrypted_records.model.rules import ValueRefused, as_decimal
 
 MAX_MEASURES = 32
 MAX_GROUP_FIELDS = 4
@@ -63,8 +66,9 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts by value: in ``bins`` of one width from the lowest to the highest value found, or
-    between ``edges``, grid points of which each begins a bin that ends before the next.
+    """Counts by value: in ``bins`` of one width from the lowest to the highest value, or
+    between ``edges``, grid points of which each begins a bin that ends before the next, or ``by``
+    the periods from that of the lowest to that of the highest value.
 
     ``asked`` are the bounds as they were written.
     """
@@ -73,6 +77,12 @@ class Histogram:
     bins: int | None
     edges: tuple[int, ...]
     asked: tuple[Any, ...]
+    by: Period | None = None
+
+    @property
+    def most_bins(self) -> int:
+        """How many bins there can be."""
+        return MAX_BINS if self.by else self.bins or len(self.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,8 @@ Measure = Count | Extreme | Sum | Average | Percentile | Histogram | Distinct
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What is asked. ``names`` are the measures' operators as they were written."""
+    """A valid request. ``names`` are the measures' operators as they were written; ``periods`` say
+    of each field in ``group_by`` by which stretches of time it groups, if by any."""
 
     where: Predicate
     measures: tuple[Measure, ...]
@@ -97,6 +108,7 @@ class Aggregation:
     group_by: tuple[str, ...]
     limit: int
     order: ListOrder
+    periods: tuple[Period | None, ...] = ()
 
     @property
     def fields(self) -> frozenset[str]:
@@ -105,120 +117,174 @@ class Aggregation:
         return frozenset((*measured, *self.group_by))
 
 
-def parse_aggregation(body: Mapping[str, Any], definition: SchemaDefinition) -> Aggregation:
+def parse_aggregation(
+    body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins | None = None
+) -> Aggregation:
     """Read the request for an aggregate (its ``schema`` is the caller's business).
 
+    Args:
+        joins: as for :class:`Conditions`.
+
     Raises:
-        InvalidQuery: with a pointer to what cannot be asked.
+        InvalidQuery: with a pointer to the error.
     """
     refuse_unknown(body, {"schema", "where", "filters", "measures", "group_by", "limit", "order"})
-    conditions = Conditions(definition)
+    conditions = Conditions(definition, joins)
     where = conditions.read(body)
     asked = body.get("measures", [{"op": "count"}])
     if not isinstance(asked, list) or not 1 <= len(asked) <= MAX_MEASURES:
-        raise flaw("type", f"expected an array of 1 to {MAX_MEASURES} measures", "/measures")
+        raise invalid_query(
+            "type", f"expected an array of 1 to {MAX_MEASURES} measures", "/measures"
+        )
     group_by = body.get("group_by") or []
     if not isinstance(group_by, list) or len(group_by) > MAX_GROUP_FIELDS:
         expected = f"expected an array of up to {MAX_GROUP_FIELDS} field names"
-        raise flaw("type", expected, "/group_by")
-    for position, name in enumerate(group_by):
-        conditions.spec(name, f"/group_by/{position}")
+        raise invalid_query("type", expected, "/group_by")
+    grouped = [
+        _grouping(one, f"/group_by/{position}", conditions) for position, one in enumerate(group_by)
+    ]
+    group_by = [name for name, _ in grouped]
     if len(set(group_by)) != len(group_by):
-        raise flaw("order_by", "a field is named twice", "/group_by")
+        raise invalid_query("order_by", "a field is named twice", "/group_by")
     return Aggregation(
         where=where,
         measures=tuple(
             _measure(one, f"/measures/{position}", conditions) for position, one in enumerate(asked)
         ),
-        names=tuple(one["op"] for one in asked),
+        names=tuple(measure["op"] for measure in asked),
         group_by=tuple(group_by),
+        periods=tuple(period for _, period in grouped),
         limit=whole_number(body.get("limit", DEFAULT_LIMIT), "/limit", 0, MAX_LIMIT),
         order=_list_order(body.get("order", "value"), "/order"),
     )
 
 
-def _measure(found: Any, pointer: str, conditions: Conditions) -> Measure:
-    if not isinstance(found, dict):
-        raise flaw("type", "expected an object with op and field", pointer)
-    op = found.get("op")
-    members = _MEMBERS.get(op) if isinstance(op, str) else None
-    if members is None:
-        raise flaw("op", f"expected one of {', '.join(_MEMBERS)}", f"{pointer}/op")
-    refuse_unknown(found, {"op", "field", *members}, pointer)
-    if op == "count" and found.get("field") is None:
+def _grouping(asked: Any, pointer: str, conditions: Conditions) -> tuple[str, Period | None]:
+    """``"seen"``, or ``{"field": "seen", "by": "month"}``."""
+    if not isinstance(asked, dict):
+        return conditions.spec(asked, pointer).name, None
+    refuse_unknown(asked, {"field", "by"}, pointer)
+    spec = conditions.spec(asked.get("field"), f"{pointer}/field")
+    period = asked.get("by")
+    return spec.name, None if period is None else _period(spec, period, f"{pointer}/by")
+
+
+def _period(spec: FieldSpec, period: Any, pointer: str) -> Period:
+    if spec.format not in ("date", "date-time"):
+        raise invalid_query("op", "by is for dates and instants", pointer)
+    if period not in PERIODS or not isinstance(period, str):
+        raise invalid_query("type", f"expected one of {', '.join(PERIODS)}", pointer)
+    return period  # type: ignore[return-value] # it is one of them
+
+
+def _measure(asked: Any, pointer: str, conditions: Conditions) -> Measure:
+    if not isinstance(asked, dict):
+        raise invalid_query("type", "expected an object with op and field", pointer)
+    op = asked.get("op")
+    operator = _OPERATORS.get(op) if isinstance(op, str) else None
+    if operator is None:
+        median = "; the median is percentile 50" if op == "median" else ""
+        expected = f"expected one of {', '.join(_OPERATORS)}{median}"
+        raise invalid_query("op", expected, f"{pointer}/op")
+    refuse_unknown(asked, {"op", "field", *operator.members}, pointer)
+    if op == "count" and asked.get("field") is None:
         return Count()
-    spec = conditions.spec(found.get("field"), f"{pointer}/field")
-    if spec.type == "string" and op not in _OF_STRINGS:
-        raise flaw("op", f"{op} is for integer and number fields", f"{pointer}/op")
-    match op:
-        case "count":
-            return Count(spec.name)
-        case "min" | "max":
-            return Extreme(spec.name, op == "max")
-        case "sum":
-            return Sum(spec.name)
-        case "avg":
-            return Average(spec.name)
-        case "percentile":
-            return _percentile(found.get("p"), spec, f"{pointer}/p")
-        case "histogram":
-            return _histogram(found, spec, pointer)
-        case _:
-            limit = whole_number(
-                found.get("limit", DEFAULT_LIMIT), f"{pointer}/limit", 0, MAX_LIMIT
-            )
-            order = _list_order(found.get("order", "value"), f"{pointer}/order")
-            return Distinct(spec.name, limit, order)
+    spec = conditions.spec(asked.get("field"), f"{pointer}/field")
+    of_points = spec.kind not in ("string", "uuid")
+    if not (operator.of_strings or (of_points and (operator.of_dates or spec.format is None))):
+        of = "numbers, dates and times" if operator.of_dates else "integer and number fields"
+        raise invalid_query("op", f"{op} is for {of}", f"{pointer}/op")
+    return operator.build(spec, asked, pointer)
 
 
-#: What each operator takes besides ``field``.
-_MEMBERS: dict[str, tuple[str, ...]] = {
-    "count": (),
-    "min": (),
-    "max": (),
-    "sum": (),
-    "avg": (),
-    "percentile": ("p",),
-    "histogram": ("bins", "bounds"),
-    "distinct": ("limit", "order"),
-}
-_OF_STRINGS = frozenset({"count", "min", "max", "distinct"})
+def _list_order(name: Any, pointer: str) -> ListOrder:
+    if name not in _LIST_ORDERS or not isinstance(name, str):
+        raise invalid_query("order_by", f"expected one of {', '.join(_LIST_ORDERS)}", pointer)
+    return name  # type: ignore[return-value] # it is one of them
 
 
-def _list_order(found: Any, pointer: str) -> ListOrder:
-    if found not in _LIST_ORDERS or not isinstance(found, str):
-        raise flaw("order_by", f"expected one of {', '.join(_LIST_ORDERS)}", pointer)
-    return found  # type: ignore[return-value] # it is one of them
-
-
-def _percentile(found: Any, spec: FieldSpec, pointer: str) -> Percentile:
-    asked = found if isinstance(found, list) else [found]
-    numbers = [as_decimal(one) for one in asked]
+def _percentile(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Percentile:
+    p = asked.get("p")
+    written = p if isinstance(p, list) else [p]
+    numbers = [as_decimal(number) for number in written]
     wrong = any(number is None or not 0 <= number <= 100 for number in numbers)
-    if wrong or not 1 <= len(asked) <= MAX_PERCENTILES:
+    if wrong or not 1 <= len(written) <= MAX_PERCENTILES:
         expected = f"expected a number from 0 to 100, or an array of 1 to {MAX_PERCENTILES}"
-        raise flaw("type", expected, pointer)
+        raise invalid_query("type", expected, f"{pointer}/p")
     shares = tuple(Fraction(number) for number in numbers if number is not None)
-    return Percentile(spec.name, shares, tuple(asked))
+    return Percentile(spec.name, shares, tuple(written))
 
 
-def _histogram(found: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Histogram:
-    bins, bounds = found.get("bins"), found.get("bounds")
-    if (bins is None) == (bounds is None):
-        raise flaw("type", "expected either bins or bounds", pointer)
+def _distinct(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Distinct:
+    limit = whole_number(asked.get("limit", DEFAULT_LIMIT), f"{pointer}/limit", 0, MAX_LIMIT)
+    order = _list_order(asked.get("order", "value"), f"{pointer}/order")
+    return Distinct(spec.name, limit, order)
+
+
+def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histogram:
+    bins, bounds, by = asked.get("bins"), asked.get("bounds"), asked.get("by")
+    if [bins, bounds, by].count(None) != 2:
+        raise invalid_query("type", "expected one of bins, bounds and by", pointer)
+    if by is not None:
+        return Histogram(spec.name, None, (), (), _period(spec, by, f"{pointer}/by"))
     if bins is not None:
         whole_number(bins, f"{pointer}/bins", 1, MAX_BINS)
         return Histogram(spec.name, bins, (), ())
     if not isinstance(bounds, list) or not 2 <= len(bounds) <= MAX_BINS + 1:
         expected = f"expected an array of 2 to {MAX_BINS + 1} ascending numbers"
-        raise flaw("type", expected, f"{pointer}/bounds")
+        raise invalid_query("type", expected, f"{pointer}/bounds")
+    if spec.format is not None:
+        return Histogram(spec.name, None, _edges(spec, bounds, pointer), tuple(bounds))
     numbers: list[Decimal] = []
-    for position, one in enumerate(bounds):
-        number = as_decimal(one)
+    for position, bound in enumerate(bounds):
+        number = as_decimal(bound)
         if number is None or (numbers and number <= numbers[-1]):
-            raise flaw("type", "expected ascending numbers", f"{pointer}/bounds/{position}")
+            raise invalid_query(
+                "type", "expected ascending numbers", f"{pointer}/bounds/{position}"
+            )
         numbers.append(number)
     edges = [spec.numbers.clamp(number, ROUND_CEILING) for number in numbers[:-1]]
     # Of the last bin, its end is a part.
     edges.append(spec.numbers.clamp(numbers[-1], ROUND_FLOOR) + 1)
     return Histogram(spec.name, None, tuple(edges), tuple(bounds))
+
+
+def _edges(spec: FieldSpec, bounds: list[Any], pointer: str) -> tuple[int, ...]:
+    """Of a field with a format. Of the last bin, its end is a part."""
+    assert spec.format is not None
+    edges: list[int] = []
+    for position, bound in enumerate(bounds):
+        try:
+            span = read_span(spec.format, bound)
+        except ValueRefused as refused:
+            raise invalid_query(
+                refused.code, refused.detail, f"{pointer}/bounds/{position}"
+            ) from None
+        if edges and span.first <= edges[-1]:
+            raise invalid_query("type", "expected ascending values", f"{pointer}/bounds/{position}")
+        edges.append(span.first)
+    edges[-1] = span.last + 1
+    return tuple(edges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """``members``: what it takes besides ``field``. ``build``: from a field's spec, the members as
+    they were sent, and the pointer to the measure."""
+
+    build: Callable[[FieldSpec, Mapping[str, Any], str], Measure]
+    members: tuple[str, ...] = ()
+    of_strings: bool = False
+    of_dates: bool = False
+
+
+_OPERATORS = {
+    "count": _Operator(lambda spec, *_: Count(spec.name), of_strings=True),
+    "min": _Operator(lambda spec, *_: Extreme(spec.name, highest=False), of_strings=True),
+    "max": _Operator(lambda spec, *_: Extreme(spec.name, highest=True), of_strings=True),
+    "sum": _Operator(lambda spec, *_: Sum(spec.name)),
+    "avg": _Operator(lambda spec, *_: Average(spec.name)),
+    "percentile": _Operator(_percentile, ("p",), of_dates=True),
+    "histogram": _Operator(_histogram, ("bins", "bounds", "by"), of_dates=True),
+    "distinct": _Operator(_distinct, ("limit", "order"), of_strings=True),
+}

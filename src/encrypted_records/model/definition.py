@@ -3,152 +3,48 @@
 The rules are constraints 1-7 of the interface plus the JSON Schema keywords that can be checked
 on one value alone. The API uses :func:`parse_definition` to accept a definition, the proxy and
 the ingest pipeline use :meth:`FieldSpec.accept` to check values; nothing else knows them.
-
-A number is handled as a point on its field's *grid*: value * 10**precision, an integer. An
-integer field is a grid of precision 0. Rounding never leaves the bounds: a value that would is
-refused, so whatever comes out of a record can go into one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from decimal import (
-    MAX_EMAX,
-    MIN_EMIN,
-    ROUND_CEILING,
-    ROUND_FLOOR,
-    ROUND_HALF_EVEN,
-    Context,
-    Decimal,
-)
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-import re2
+from encrypted_records.model import formats
+from encrypted_records.model.formats import Format
+from encrypted_records.model.normalization import normalized
+from encrypted_records.model.retention import Retention
+from encrypted_records.model.rules import NumberRules, StringRules, ValueRefused, as_decimal
 
 FieldType = Literal["string", "integer", "number"]
+#: What a column's keys are made of: text, points of a grid, 16 bytes, or words of a text.
+KeyKind = Literal["string", "integer", "number", "uuid", "words"]
 #: A field's value once accepted; None is an absent field.
 Value = str | int | Decimal | None
 
 MAX_FIELDS = 512
 MAX_FIELD_NAME = 200
-MAX_PRECISION = 18
-#: Bounds lie within +-10**MAX_MAGNITUDE; the distance between them fits 64 bits.
-MAX_MAGNITUDE = 40
 #: Longest string value, in bytes of UTF-8.
 MAX_STRING_BYTES = 1 << 20
-
-#: Bounds have up to MAX_MAGNITUDE digits before the point and 60 after it.
-_EXACT = Context(prec=MAX_MAGNITUDE + 60 + 20)
-#: For remainders, of values as sent: up to 400 digits and any exponent.
-_WIDE = Context(prec=999, Emin=MIN_EMIN, Emax=MAX_EMAX)
-
-
-class ValueRefused(ValueError):
-    """A value does not fit its field. ``code`` is stable; ``detail`` never repeats the value."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
+#: Up to so many characters, ``maxLength`` says to how many bytes the values of a field are padded.
+MAX_PADDED_CHARACTERS = 256
+#: Largest ``padTo``, in bytes of UTF-8.
+MAX_PAD_TO = 1 << 16
+#: To how many bytes the fields of one record may be padded together: 100 records fit one body.
+MAX_PADDED_BYTES = 600 << 10
+#: Up to how many bytes values are alike where no keyword says so.
+_ANY_TEXT_BYTES = 31
+#: Bytes of UTF-8 of one character, at most.
+_CHARACTER_BYTES = 4
 
 
-def as_decimal(value: object) -> Decimal | None:
-    """The exact value of a JSON number, or None where ``value`` is none (booleans are none)."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return Decimal(value)
-    if isinstance(value, Decimal) and value.is_finite():
-        return value
-    return None
-
-
-@dataclass(frozen=True)
-class StringRules:
-    min_length: int | None = None
-    max_length: int | None = None
-    pattern: str | None = None
-
-    @cached_property
-    def compiled(self) -> Any:
-        """The pattern, compiled; None where there is none."""
-        return None if self.pattern is None else compile_pattern(self.pattern)
-
-    def check(self, text: str) -> None:
-        if self.min_length is not None and len(text) < self.min_length:
-            raise ValueRefused("min_length", f"shorter than {self.min_length} characters")
-        if self.max_length is not None and len(text) > self.max_length:
-            raise ValueRefused("max_length", f"longer than {self.max_length} characters")
-        if self.compiled is not None and not self.compiled.search(text):
-            raise ValueRefused("pattern", "does not match the field's pattern")
-
-
-@dataclass(frozen=True)
-class NumberRules:
-    """Bounds and grid of an integer or number field. Exact throughout."""
-
-    minimum: Decimal
-    maximum: Decimal
-    precision: int = 0
-    exclusive_minimum: Decimal | None = None
-    exclusive_maximum: Decimal | None = None
-    multiple_of: Decimal | None = None
-
-    @cached_property
-    def lowest(self) -> int:
-        """The lowest grid point within the bounds."""
-        return self._scaled(self.minimum, ROUND_CEILING)
-
-    @cached_property
-    def highest(self) -> int:
-        """The highest grid point within the bounds."""
-        return self._scaled(self.maximum, ROUND_FLOOR)
-
-    @property
-    def bounds_only(self) -> NumberRules:
-        """The same grid without the keywords that only narrow what may be stored."""
-        return NumberRules(self.minimum, self.maximum, self.precision)
-
-    def _scaled(self, value: Decimal, rounding: str) -> int:
-        point = value.quantize(Decimal((0, (1,), -self.precision)), rounding, _EXACT)
-        return int(point.scaleb(self.precision, _EXACT))
-
-    def check(self, value: Decimal) -> None:
-        if value < self.minimum:
-            raise ValueRefused("minimum", f"below the minimum of {self.minimum}")
-        if value > self.maximum:
-            raise ValueRefused("maximum", f"above the maximum of {self.maximum}")
-        if self.exclusive_minimum is not None and value <= self.exclusive_minimum:
-            raise ValueRefused("exclusive_minimum", f"must be above {self.exclusive_minimum}")
-        if self.exclusive_maximum is not None and value >= self.exclusive_maximum:
-            raise ValueRefused("exclusive_maximum", f"must be below {self.exclusive_maximum}")
-        # Both operands are bounded by now, so the remainder cannot be a large computation.
-        if self.multiple_of is not None and _WIDE.remainder(value, self.multiple_of):
-            raise ValueRefused("multiple_of", f"no multiple of {self.multiple_of}")
-
-    def to_grid(self, value: Decimal) -> int:
-        """The grid point of a value within the bounds, rounded half to even."""
-        return self._scaled(value, ROUND_HALF_EVEN)
-
-    def clamp(self, value: Decimal, rounding: str) -> int:
-        """The grid point at ``value`` rounded as asked, one step outside where it lies beyond.
-
-        Comparisons use it: a range may reach past the bounds, and however far past makes no
-        difference.
-        """
-        # The sums are made in an exact context: the thread's own rounds to 28 digits.
-        if value < _EXACT.subtract(self.minimum, Decimal(1)):
-            return self.lowest - 1
-        if value > _EXACT.add(self.maximum, Decimal(1)):
-            return self.highest + 1
-        return self._scaled(value, rounding)
-
-    def from_grid(self, point: int) -> Decimal:
-        return Decimal(point).scaleb(-self.precision, _EXACT)
+#: The rules of a string field that has none.
+ANY_STRING = StringRules()
 
 
 @dataclass(frozen=True)
@@ -156,9 +52,50 @@ class FieldSpec:
     name: str
     type: FieldType
     number: NumberRules | None = None
-    string: StringRules = StringRules()
-    #: accepted values (``enum`` and ``const``); None where any will do
+    string: StringRules = ANY_STRING
+    #: accepted values (``enum`` and ``const``); None if any value is accepted
     allowed: frozenset[str | Decimal] | None = None
+    #: an enforced format, which makes a type of its own
+    format: Format | None = None
+    #: names the field in keys and formats, whatever its name becomes; from 1 on
+    id: int = 0
+
+    @cached_property
+    def id_bytes(self) -> bytes:
+        """:attr:`id` as keys and associated data name the field: 4 bytes."""
+        return self.id.to_bytes(4, "big")
+
+    #: of a string field: values of up to so many bytes of UTF-8 are to look alike
+    pad_to: int | None = None
+    #: of a string field: whether its words are indexed
+    words: bool = False
+
+    @cached_property
+    def longest_bytes(self) -> int:
+        """How many bytes of UTF-8 the longest value of a string field may have."""
+        if self.allowed is not None:
+            return max((len(value.encode()) for value in self.texts), default=0)
+        longest = self.string.max_length
+        if longest is None:
+            return MAX_STRING_BYTES
+        return min(MAX_STRING_BYTES, longest * _CHARACTER_BYTES)
+
+    @cached_property
+    def alike_bytes(self) -> int:
+        """Up to how many bytes of UTF-8 the values of a string field are sealed at one length,
+        with absent ones."""
+        if self.allowed is not None:
+            return max(self.longest_bytes, self.pad_to or 0)
+        if self.pad_to is not None:
+            return self.pad_to
+        longest = self.string.max_length
+        padded = longest is not None and longest <= MAX_PADDED_CHARACTERS
+        return self.longest_bytes if padded else _ANY_TEXT_BYTES
+
+    @property
+    def texts(self) -> list[str]:
+        """The allowed values of a string field."""
+        return [value for value in self.allowed or () if isinstance(value, str)]
 
     @cached_property
     def only_bounds(self) -> bool:
@@ -166,7 +103,8 @@ class FieldSpec:
         rules = self.number
         return (
             rules is not None
-            and self.type == "integer"
+            and self.kind == "integer"
+            and self.format is None
             and self.allowed is None
             and rules == rules.bounds_only
         )
@@ -174,27 +112,56 @@ class FieldSpec:
     @cached_property
     def any_text(self) -> bool:
         """Whether any string that is not too long is a value of this field."""
-        return self.type == "string" and self.allowed is None and self.string == StringRules()
+        return self.only_lengths and self.string == ANY_STRING
 
-    @property
+    @cached_property
+    def only_lengths(self) -> bool:
+        """Whether any string of a fitting length is a value of this field."""
+        return self.kind == "string" and self.allowed is None and self.string.pattern is None
+
+    @cached_property
+    def kind(self) -> KeyKind:
+        if self.format is None:
+            return self.type
+        return "uuid" if self.format == "uuid" else "integer"
+
+    @cached_property
     def numbers(self) -> NumberRules:
-        """The rules of a numeric field; asking a string field for them is our bug."""
-        assert self.number is not None, "a string field has no grid"
-        return self.number
+        """The rules of a field whose values are points of a grid; asking another field for them is
+        our bug."""
+        rules = self.number if self.format is None else formats.RULES.get(self.format)
+        assert rules is not None, "a field of texts has no grid"
+        return rules
+
+    def to_point(self, value: Value) -> int | None:
+        """Where an accepted value lies on the field's grid; None of an absent one."""
+        if value is None:
+            return None
+        if self.format is not None:
+            assert not isinstance(value, Decimal)
+            return formats.to_point(self.format, value)
+        number = as_decimal(value)
+        return None if number is None else self.numbers.to_grid(number)
 
     def accept(self, raw: object) -> Value:
         """The value a record of this field holds when its owner sent ``raw``.
 
         Integers come back as ``int``; numbers as ``Decimal`` with the field's decimals, rounded
-        half to even; strings as they are.
+        half to even; strings as they are, and those of a format in its one spelling; booleans as
+        ``bool``.
 
         Raises:
             ValueRefused: of the wrong type, outside the bounds, or against another keyword.
         """
         if raw is None:
             return None
+        if self.format is not None:
+            return formats.accept(self.format, raw)
         # What most strings are, without looking at every rule.
         if self.any_text and type(raw) is str and len(raw) <= MAX_STRING_BYTES and raw.isascii():
+            return raw
+        # Each of them was checked against all other rules when the definition was read.
+        if self.allowed is not None and type(raw) is str and raw in self.allowed:
             return raw
         return self._accept_string(raw) if self.type == "string" else self._accept_number(raw)
 
@@ -208,7 +175,7 @@ class FieldSpec:
         if size > MAX_STRING_BYTES:
             raise ValueRefused("max_length", f"longer than {MAX_STRING_BYTES} bytes of UTF-8")
         self.string.check(raw)
-        if self.allowed is not None and raw not in self.allowed:
+        if self.allowed is not None:
             raise ValueRefused("enum", "not one of the values the field allows")
         return raw
 
@@ -219,7 +186,9 @@ class FieldSpec:
             return raw
         value = as_decimal(raw)
         if value is None:
-            raise ValueRefused("type", f"expected a number of type {self.type}")
+            raise ValueRefused(
+                "type", "expected an integer" if self.type == "integer" else "expected a number"
+            )
         rules.check(value)
         if self.allowed is not None and value not in self.allowed:
             raise ValueRefused("enum", "not one of the values the field allows")
@@ -238,28 +207,19 @@ class FieldSpec:
 
     @cached_property
     def binding(self) -> bytes:
-        """SHA-256 over type, minimum, maximum and precision: what constraint 7 fixes into keys.
+        """SHA-256 over type and enforced format, or type, minimum, maximum and precision: what
+        constraint 7 fixes into keys.
 
         Numbers enter in canonical form, so that ``1``, ``1.0`` and ``1e0`` bind alike.
         """
         parts: list[str] = [self.type]
-        if self.number is not None:
+        if self.format is not None:
+            # Three parts: no field without a format has as many.
+            parts += ["format", self.format]
+        elif self.number is not None:
             parts += [canonical(self.number.minimum), canonical(self.number.maximum)]
             parts.append(str(self.number.precision))
         return hashlib.sha256(length_prefixed(*(part.encode() for part in parts))).digest()
-
-
-def compile_pattern(pattern: str) -> Any:
-    """A regular expression in the syntax of RE2, which matches in linear time.
-
-    With Python's own engine, whoever writes a schema could stall every proxy that validates by it.
-
-    Raises:
-        re2.error: not of that syntax, which has no look-around and no back-references.
-    """
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
 
 
 def canonical(value: Decimal) -> str:
@@ -279,46 +239,157 @@ def length_prefixed(*parts: bytes) -> bytes:
 class SchemaDefinition:
     """A definition that has passed every rule.
 
-    ``fields`` keep the order in which the definition names them.
+    ``fields`` keep the order in which the definition names them, and each has an id of its own.
     """
 
     fields: Mapping[str, FieldSpec]
     required: frozenset[str] = field(default_factory=frozenset)
+    #: the id of the next field that is added: none is given twice
+    next_id: int = 1
+    #: whether ``format`` is enforced, and makes types
+    formats: bool = False
+    #: sets of fields whose values no two records share
+    unique: tuple[tuple[str, ...], ...] = ()
+    #: for how long records stay; None is permanently
+    retention: Retention | None = None
+
+    @classmethod
+    def first(
+        cls,
+        fields: Mapping[str, FieldSpec],
+        required: frozenset[str],
+        *,
+        formats: bool = False,
+        unique: tuple[tuple[str, ...], ...] = (),
+        retention: Retention | None = None,
+    ) -> SchemaDefinition:
+        """A definition that follows no other: ids are in the order of the names' code points."""
+        new = cls(fields, required, formats=formats, unique=unique, retention=retention)
+        return new.following(cls({}))
+
+    def following(
+        self, before: SchemaDefinition, renamed: Mapping[str, str] | None = None
+    ) -> SchemaDefinition:
+        """This definition with the ids of ``before``; fields that are new there get the next ones.
+
+        Fields are the same if they have the same name, but for those that were renamed.
+
+        Args:
+            renamed: names of this definition, and those that these fields have in ``before``.
+        """
+        renamed = renamed or {}
+        known = {name: spec.id for name, spec in before.fields.items()}
+        moved = set(renamed.values())
+        ids = {name: number for name, number in known.items() if name not in moved}
+        ids |= {name: known[old] for name, old in renamed.items()}
+        new = sorted(name for name in self.fields if name not in ids)
+        ids |= {name: number for number, name in enumerate(new, before.next_id)}
+        fields = {name: replace(spec, id=ids[name]) for name, spec in self.fields.items()}
+        return replace(self, fields=fields, next_id=before.next_id + len(new))
+
+    def follows(self, before: SchemaDefinition) -> bool:
+        """Whether the ids are those of a definition that comes after ``before``."""
+        new = sorted(name for name, spec in self.fields.items() if spec.id not in before.by_id)
+        ids = [self.fields[name].id for name in new]
+        distinct = len(self.by_id) == len(self.fields)
+        next_id = before.next_id + len(new)
+        return distinct and ids == list(range(before.next_id, next_id)) and self.next_id == next_id
+
+    def renamed_since(self, before: SchemaDefinition) -> dict[str, str]:
+        """The names of fields that had another one in ``before``, and that one."""
+        every = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())
+        return {
+            spec.name: was.name for spec, was in every if was is not None and was.name != spec.name
+        }
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """The definition in its one spelling, as the log holds it (docs/SPEC.md, section 7.4).
+
+        Annotations are not in it, since they change nothing.
+        """
+        ids = ",".join(str(spec.id) for spec in self.fields.values())
+        fields = ",".join(
+            f"{_quoted(name)}:{{{','.join(_members(spec))}}}" for name, spec in self.fields.items()
+        )
+        required = ",".join(map(_quoted, sorted(self.required)))
+        enforced = '"formats":"enforced",' if self.formats else ""
+        sets = ",".join(f"[{','.join(map(_quoted, one))}]" for one in self.unique)
+        unique = f',"unique":[{sets}]' if sets else ""
+        kept = f',"retention":{self.retention.canonical}' if self.retention else ""
+        rest = f'"required":[{required}]{unique}{kept}'
+        schema = f'{{"type":"object",{enforced}"properties":{{{fields}}},{rest}}}'
+        return f'{{"next":{self.next_id},"ids":[{ids}],"schema":{schema}}}'.encode()
 
     @cached_property
     def digest(self) -> bytes:
-        """32 bytes that change whenever the meaning does, and never with the spelling alone."""
-        parts: list[bytes] = []
-        for name in sorted(self.fields):
-            spec = self.fields[name]
-            parts += [name.encode(), spec.binding, str(name in self.required).encode()]
-            numbers = spec.number
-            keywords: list[Decimal | None] = (
-                [numbers.exclusive_minimum, numbers.exclusive_maximum, numbers.multiple_of]
-                if numbers
-                else []
-            )
-            parts += [b"-" if value is None else canonical(value).encode() for value in keywords]
-            rules = spec.string
-            for rule in (rules.min_length, rules.max_length, rules.pattern):
-                parts.append(b"-" if rule is None else b"=" + str(rule).encode())
-            allowed = spec.allowed or frozenset()
-            parts.append(b"-" if spec.allowed is None else str(len(allowed)).encode())
-            parts += sorted(
-                canonical(value).encode() if isinstance(value, Decimal) else value.encode()
-                for value in allowed
-            )
-        return hashlib.sha256(length_prefixed(*parts)).digest()
+        """32 bytes that name the definition: SHA-256 of :attr:`canonical`."""
+        return hashlib.sha256(self.canonical).digest()
+
+    @cached_property
+    def by_id(self) -> Mapping[int, FieldSpec]:
+        return {spec.id: spec for spec in self.fields.values()}
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The ids of the fields, in the order of ``fields``."""
+        return [spec.id for spec in self.fields.values()]
 
     @cached_property
     def numeric(self) -> frozenset[str]:
-        """The names of the integer and number fields."""
-        return frozenset(name for name, spec in self.fields.items() if spec.type != "string")
+        """The names of the integer and number fields that are no booleans."""
+        return frozenset(
+            name
+            for name, spec in self.fields.items()
+            if spec.type != "string" and spec.format is None
+        )
+
+    @cached_property
+    def booleans(self) -> frozenset[str]:
+        return frozenset(name for name, one in self.fields.items() if one.format == "boolean")
 
     def spec(self, name: str) -> FieldSpec | None:
         return self.fields.get(name)
 
 
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _members(spec: FieldSpec) -> Iterator[str]:
+    """The keywords of a field with their values, as they are written in the one spelling."""
+    yield f'"type":"{spec.type}"'
+    if spec.format is not None:
+        yield f'"format":"{spec.format}"'
+    numbers, strings = spec.number, spec.string
+    if numbers is not None:
+        yield f'"minimum":{canonical(numbers.minimum)}'
+        yield f'"maximum":{canonical(numbers.maximum)}'
+        if spec.type == "number":
+            yield f'"precision":{numbers.precision}'
+        for keyword, value in (
+            ("exclusiveMinimum", numbers.exclusive_minimum),
+            ("exclusiveMaximum", numbers.exclusive_maximum),
+            ("multipleOf", numbers.multiple_of),
+        ):
+            if value is not None:
+                yield f'"{keyword}":{canonical(value)}'
+    for keyword, length in (("minLength", strings.min_length), ("maxLength", strings.max_length)):
+        if length is not None:
+            yield f'"{keyword}":{length}'
+    if strings.pattern is not None:
+        yield f'"pattern":{_quoted(strings.pattern)}'
+    if spec.pad_to is not None:
+        yield f'"padTo":{spec.pad_to}'
+    if spec.allowed is not None:
+        allowed = (
+            canonical(one) if isinstance(one, Decimal) else _quoted(one) for one in spec.allowed
+        )
+        yield f'"enum":[{",".join(sorted(allowed)) or "null"}]'
+    if spec.words:
+        yield '"x-index":["words"]'
+
+
 def comparable(text: str) -> str:
     """The form in which strings are compared: NFC (UAX #15), nothing else folded."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    return text if text.isascii() else normalized("NFC", text)

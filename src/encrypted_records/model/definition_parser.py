@@ -1,29 +1,36 @@
-"""From the text of a JSON Schema to a :class:`SchemaDefinition`, or to every flaw in it.
+"""From the text of a JSON Schema to a :class:`SchemaDefinition`, or to every error in it.
 
-All flaws are reported at once, each with its JSON pointer, so that one round of corrections
+All errors are reported at once, each with its JSON pointer, so that one round of corrections
 is enough.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import re2
+from msgspec import Meta
 
 from encrypted_records.errors import Flaw, InvalidDefinition, Malformed
-from encrypted_records.model import strict_json
+from encrypted_records.model import definition_formats, definition_sets, strict_json
+from encrypted_records.model import definition_keywords as keywords
 from encrypted_records.model.definition import (
-    MAX_FIELD_NAME,
     MAX_FIELDS,
-    MAX_MAGNITUDE,
-    MAX_PRECISION,
+    MAX_PAD_TO,
+    MAX_PADDED_BYTES,
     FieldSpec,
     FieldType,
-    NumberRules,
     SchemaDefinition,
+)
+from encrypted_records.model.definition_retention import read_retention
+from encrypted_records.model.normalization import normalized
+from encrypted_records.model.rules import (
+    MAX_MAGNITUDE,
+    MAX_PRECISION,
+    NumberRules,
     StringRules,
     ValueRefused,
     as_decimal,
@@ -31,19 +38,12 @@ from encrypted_records.model.definition import (
 )
 
 MAX_DEFINITION_BYTES = 1 << 20
+#: The same in its one spelling, with numbers written out and ids.
+MAX_CANONICAL_BYTES = 2 << 20
+#: What ids may add when a definition follows another.
+_ROOM_FOR_IDS = 16 << 10
 _LARGEST = Decimal(10) ** MAX_MAGNITUDE
 _FINEST = -60
-
-_ANNOTATIONS = frozenset(
-    "title description examples default format deprecated readOnly writeOnly"
-    " $schema $id $comment contentEncoding contentMediaType".split()
-)
-_ROOT_KEYWORDS = frozenset({"type", "properties", "required", "additionalProperties"})
-_NUMBER_KEYWORDS = frozenset(
-    "minimum maximum precision exclusiveMinimum exclusiveMaximum multipleOf".split()
-)
-_STRING_KEYWORDS = frozenset({"minLength", "maxLength", "pattern"})
-_ANY_KEYWORDS = frozenset({"type", "enum", "const"})
 
 
 def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDefinition:
@@ -51,10 +51,10 @@ def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDe
 
     Args:
         text: the JSON text of the definition.
-        pointer: where it stands in the request, put before every pointer of a flaw.
+        pointer: of the definition in the request; it begins every pointer of an error.
 
     Raises:
-        InvalidDefinition: with all flaws.
+        InvalidDefinition: with all errors.
     """
     if len(text) > MAX_DEFINITION_BYTES:
         raise _unacceptable(
@@ -64,15 +64,62 @@ def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDe
         root = strict_json.loads(text)
     except Malformed as error:
         raise _unacceptable([Flaw("malformed", error.message, pointer=pointer)]) from None
-    reader = _Reader(pointer)
-    definition = reader.root(root)
-    if reader.flaws or definition is None:
-        raise _unacceptable(reader.flaws)
+    definition = _read(root, pointer)
+    if len(definition.canonical) > MAX_CANONICAL_BYTES - _ROOM_FOR_IDS:
+        detail = f"larger than {MAX_CANONICAL_BYTES} bytes with its numbers written out"
+        raise _unacceptable([Flaw("too_large", detail, pointer=pointer)])
     return definition
 
 
-def _unacceptable(flaws: list[Flaw]) -> InvalidDefinition:
-    return InvalidDefinition("the schema definition is not acceptable", flaws=tuple(flaws))
+def _read(root: Any, pointer: str) -> SchemaDefinition:
+    reader = _Reader(pointer)
+    definition = reader.root(root)
+    if reader.errors or definition is None:
+        raise _unacceptable(reader.errors)
+    return definition
+
+
+def parse_canonical(text: bytes) -> SchemaDefinition:
+    """Read a definition in its one spelling: undo :attr:`SchemaDefinition.canonical`.
+
+    Raises:
+        Malformed: it is no definition of this version, or spelled in another way.
+    """
+    try:
+        if len(text) > MAX_CANONICAL_BYTES:
+            raise Malformed("too large")
+        members = _canonical.decode(text)
+        read = _read(strict_json.loads(bytes(members.schema)), "")
+        if len(members.ids) != len(read.fields) or len(set(members.ids)) != len(members.ids):
+            raise Malformed("not one id for each field")
+        fields = {
+            name: replace(spec, id=number)
+            for (name, spec), number in zip(read.fields.items(), members.ids, strict=True)
+        }
+        definition = replace(read, fields=fields, next_id=members.next)
+    except (msgspec.DecodeError, InvalidDefinition, Malformed, UnicodeDecodeError):
+        raise Malformed("a definition is not of this version's one spelling") from None
+    if max(members.ids) >= members.next or definition.canonical != text:
+        raise Malformed("a definition is not of this version's one spelling")
+    return definition
+
+
+def show_canonical(text: str) -> str:
+    """The definition that a canonical text of ours says, as JSON Schema."""
+    return bytes(_canonical.decode(text).schema).decode()
+
+
+class _Canonical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    next: Annotated[int, Meta(ge=2, lt=2**32)]
+    ids: list[Annotated[int, Meta(ge=1, lt=2**32)]]
+    schema: msgspec.Raw
+
+
+_canonical = msgspec.json.Decoder(_Canonical)
+
+
+def _unacceptable(errors: list[Flaw]) -> InvalidDefinition:
+    return InvalidDefinition("the schema definition is not acceptable", flaws=tuple(errors))
 
 
 def escape_pointer(token: str) -> str:
@@ -81,77 +128,91 @@ def escape_pointer(token: str) -> str:
 
 
 class _Reader:
-    """Collects flaws while it reads, so that one mistake does not hide the next."""
+    """Collects errors while it reads, so that one mistake does not hide the next."""
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.flaws: list[Flaw] = []
+        self.errors: list[Flaw] = []
+        self.formats = False
 
-    def flaw(self, code: str, detail: str, *path: str) -> None:
+    def report(self, code: str, detail: str, *path: str) -> None:
         pointer = self.base + "".join("/" + escape_pointer(token) for token in path)
-        self.flaws.append(Flaw(code, detail, pointer=pointer))
+        self.errors.append(Flaw(code, detail, pointer=pointer))
 
     def root(self, root: Any) -> SchemaDefinition | None:
         if not isinstance(root, dict):
-            self.flaw("type", "expected a JSON object")
+            self.report("type", "expected a JSON object")
             return None
         if root.get("type") != "object":
-            self.flaw("root_type", 'the root type must be "object"', "type")
+            self.report("root_type", 'the root type must be "object"', "type")
         if root.get("additionalProperties", False) is not False:
-            self.flaw(
+            self.report(
                 "unsupported_keyword",
                 "records hold the named fields and no others; leave this out or say false",
                 "additionalProperties",
             )
-        self.unknown(root, _ROOT_KEYWORDS)
+        self.refuse_keywords(root, keywords.ROOT)
+        self.formats = "formats" in root
+        if self.formats and root["formats"] != "enforced":
+            self.report("keyword", 'must be "enforced", or left out', "formats")
         fields = self.properties(root.get("properties"))
         named = root.get("properties")
-        # A field with a flaw is still named: one mistake is not reported as two.
+        # A field with an error is still named: one mistake is not reported as two.
         names = frozenset(named) if isinstance(named, dict) else frozenset[str]()
         required = self.required(root.get("required", []), names)
-        return SchemaDefinition(fields=fields, required=required)
+        unique, flaws = definition_sets.read_sets(root.get("unique", []), names)
+        retention, more = read_retention(root, fields, names)
+        for keyword, found in (("unique", flaws), ("retention", more)):
+            for detail, path in found:
+                self.report(keyword, detail, keyword, *path)
+        if sum(spec.alike_bytes for spec in fields.values()) > MAX_PADDED_BYTES:
+            detail = f"the fields of a record would be padded to more than {MAX_PADDED_BYTES} bytes"
+            self.report("too_wide", detail, "properties")
+        return SchemaDefinition.first(
+            fields, required, formats=self.formats, unique=unique, retention=retention
+        )
 
-    def unknown(self, found: dict[str, Any], known: Iterable[str], *path: str) -> None:
-        for keyword in found:
-            if keyword not in known and keyword not in _ANNOTATIONS:
-                self.flaw("unsupported_keyword", "this keyword is not supported", *path, keyword)
+    def refuse_keywords(
+        self, members: dict[str, Any], enforced: frozenset[str], *path: str
+    ) -> None:
+        for keyword in members:
+            reason = keywords.refuse(keyword, enforced)
+            if reason is not None:
+                self.report("unsupported_keyword", reason, *path, keyword)
 
-    def properties(self, found: Any) -> dict[str, FieldSpec]:
-        if not isinstance(found, dict) or not found:
-            self.flaw(
+    def properties(self, members: Any) -> dict[str, FieldSpec]:
+        if not isinstance(members, dict) or not members:
+            self.report(
                 "properties", "expected an object that names at least one field", "properties"
             )
             return {}
-        if len(found) > MAX_FIELDS:
-            self.flaw("too_many_fields", f"more than {MAX_FIELDS} fields", "properties")
+        if len(members) > MAX_FIELDS:
+            self.report("too_many_fields", f"more than {MAX_FIELDS} fields", "properties")
             return {}
         fields: dict[str, FieldSpec] = {}
         normal: dict[str, str] = {}
-        for name, body in found.items():
-            problem = _name_problem(name)
-            if (
-                problem is None
-                and normal.setdefault(unicodedata.normalize("NFKC", name), name) != name
-            ):
+        for name, body in members.items():
+            problem = keywords.name_problem(name)
+            if problem is None and normal.setdefault(normalized("NFKC", name), name) != name:
                 problem = "differs from another field's name only in Unicode normalisation"
             if problem is not None:
-                self.flaw("field_name", problem, "properties", name)
+                self.report("field_name", problem, "properties", name)
                 continue
             spec = self.field(name, body)
             if spec is not None:
                 fields[name] = spec
         return fields
 
-    def required(self, found: Any, fields: frozenset[str]) -> frozenset[str]:
-        if not isinstance(found, list):
-            self.flaw("required", "expected an array of field names", "required")
+    def required(self, listed: Any, fields: frozenset[str]) -> frozenset[str]:
+        if not isinstance(listed, list):
+            self.report("required", "expected an array of field names", "required")
             return frozenset()
         names: set[str] = set()
-        for position, name in enumerate(found):
+        for position, name in enumerate(listed):
             if not isinstance(name, str) or name not in fields:
-                self.flaw("required", "names no field", "required", str(position))
+                self.report("required", "names no field", "required", str(position))
             elif name in names:
-                self.flaw("required", "named twice", "required", str(position))
+                self.report("required", "named twice", "required", str(position))
             else:
                 names.add(name)
         return frozenset(names)
@@ -159,32 +220,51 @@ class _Reader:
     def field(self, name: str, body: Any) -> FieldSpec | None:
         path = ("properties", name)
         if not isinstance(body, dict):
-            self.flaw("type", "expected an object", *path)
+            self.report("type", "expected an object", *path)
             return None
         kind = body.get("type")
         if kind not in ("string", "integer", "number"):
-            self.flaw("field_type", "must be string, integer or number", *path, "type")
+            self.report("field_type", "must be string, integer or number", *path, "type")
             return None
-        before = len(self.flaws)
+        if self.formats and "format" in body:
+            return self.formatted(name, kind, body)
+        before = len(self.errors)
         number: NumberRules | None = None
         string = StringRules()
         if kind == "string":
-            self.unknown(body, _ANY_KEYWORDS | _STRING_KEYWORDS, *path)
+            self.refuse_keywords(body, keywords.STRING, *path)
             string = self.string_rules(body, *path)
         else:
-            self.unknown(body, _ANY_KEYWORDS | _NUMBER_KEYWORDS, *path)
+            self.refuse_keywords(body, keywords.NUMBER, *path)
             number = self.number_rules(kind, body, *path)
-        if len(self.flaws) > before:
+        if len(self.errors) > before:
             return None
-        spec = FieldSpec(name=name, type=kind, number=number, string=string)
+        pad_to = self.pad_to(body, *path)
+        words = keywords.INDEX in body
+        spec = FieldSpec(name, kind, number, string, pad_to=pad_to, words=words)
         return self.with_allowed(spec, body, *path)
+
+    def formatted(self, name: str, kind: FieldType, body: dict[str, Any]) -> FieldSpec | None:
+        """A field whose format is a type of its own."""
+        path, before = ("properties", name), len(self.errors)
+        for detail in definition_formats.find_flaws(kind, body):
+            self.report("format", detail, *path, "format")
+        self.refuse_keywords(body, definition_formats.find_keywords(kind), *path)
+        rules = None if kind == "string" else self.number_rules(kind, body, *path)
+        if len(self.errors) > before:
+            return None
+        spec = definition_formats.make_spec(name, kind, body, rules)
+        if isinstance(spec, str):
+            self.report("format", spec, *path, "format")
+            return None
+        return spec
 
     def count(self, body: dict[str, Any], keyword: str, *path: str) -> int | None:
         value = as_decimal(body.get(keyword))
         if keyword not in body:
             return None
         if value is None or value < 0 or value > 2**31 or value != int(value):
-            self.flaw("keyword", "expected an integer of at least 0", *path, keyword)
+            self.report("keyword", "expected an integer of at least 0", *path, keyword)
             return None
         return int(value)
 
@@ -195,23 +275,32 @@ class _Reader:
                 compile_pattern(body["pattern"])
             except (re2.error, TypeError, UnicodeEncodeError):
                 detail = "not a regular expression in RE2's syntax, which has no look-around"
-                self.flaw("keyword", detail, *path, "pattern")
+                self.report("keyword", detail, *path, "pattern")
+        if body.get(keywords.INDEX, ["words"]) != ["words"]:
+            self.report("keyword", 'expected ["words"]', *path, keywords.INDEX)
         shortest = self.count(body, "minLength", *path)
         longest = self.count(body, "maxLength", *path)
         if shortest is not None and longest is not None and shortest > longest:
-            self.flaw("bounds", "above maxLength", *path, "minLength")
+            self.report("bounds", "above maxLength", *path, "minLength")
         return StringRules(min_length=shortest, max_length=longest, pattern=pattern)
+
+    def pad_to(self, body: dict[str, Any], *path: str) -> int | None:
+        value = self.count(body, "padTo", *path)
+        if value is not None and not 1 <= value <= MAX_PAD_TO:
+            self.report("keyword", f"from 1 to {MAX_PAD_TO}", *path, "padTo")
+            return None
+        return value
 
     def decimal(
         self, body: dict[str, Any], keyword: str, *path: str, needed: bool = False
     ) -> Decimal | None:
         if keyword not in body:
             if needed:
-                self.flaw("missing_keyword", f"{keyword} is required here", *path, keyword)
+                self.report("missing_keyword", f"{keyword} is required here", *path, keyword)
             return None
         value = as_decimal(body[keyword])
         if value is None:
-            self.flaw("keyword", "expected a number", *path, keyword)
+            self.report("keyword", "expected a number", *path, keyword)
             return None
         exponent = value.as_tuple().exponent
         assert isinstance(exponent, int)
@@ -220,7 +309,7 @@ class _Reader:
             or value.adjusted() > MAX_MAGNITUDE
             or exponent < _FINEST
         ):
-            self.flaw(
+            self.report(
                 "bounds",
                 f"must lie within 10**{MAX_MAGNITUDE} and have at most {-_FINEST} decimals",
                 *path,
@@ -237,21 +326,21 @@ class _Reader:
         step = self.decimal(body, "multipleOf", *path)
         precision = self.precision(kind, body, *path)
         if step is not None and step <= 0:
-            self.flaw("keyword", "must be above 0", *path, "multipleOf")
+            self.report("keyword", "must be above 0", *path, "multipleOf")
         if minimum is None or maximum is None or precision is None:
             return None
         if kind == "integer":
             for keyword, bound in (("minimum", minimum), ("maximum", maximum)):
                 if bound != bound.to_integral_value():
-                    self.flaw("bounds", "must be an integer", *path, keyword)
+                    self.report("bounds", "must be an integer", *path, keyword)
         if minimum > maximum:
-            self.flaw("bounds", "above maximum", *path, "minimum")
+            self.report("bounds", "above maximum", *path, "minimum")
             return None
         rules = NumberRules(minimum, maximum, precision, above, below, step)
         if rules.lowest > rules.highest:
-            self.flaw("bounds", "no number of that precision lies within them", *path, "minimum")
+            self.report("bounds", "no number of that precision lies within them", *path, "minimum")
         if rules.highest - rules.lowest >= 2**64:
-            self.flaw(
+            self.report(
                 "domain",
                 "maximum minus minimum, counted in steps of the precision, exceeds 64 bits",
                 *path,
@@ -262,14 +351,14 @@ class _Reader:
     def precision(self, kind: FieldType, body: dict[str, Any], *path: str) -> int | None:
         if kind == "integer":
             if self.count(body, "precision", *path):
-                self.flaw("keyword", "an integer field has no decimals", *path, "precision")
+                self.report("keyword", "an integer field has no decimals", *path, "precision")
             return 0
         if "precision" not in body:
-            self.flaw("missing_keyword", "precision is required here", *path, "precision")
+            self.report("missing_keyword", "precision is required here", *path, "precision")
             return None
         value = self.count(body, "precision", *path)
         if value is not None and value > MAX_PRECISION:
-            self.flaw("keyword", f"at most {MAX_PRECISION}", *path, "precision")
+            self.report("keyword", f"at most {MAX_PRECISION}", *path, "precision")
             return None
         return value
 
@@ -277,7 +366,7 @@ class _Reader:
         listed: list[tuple[str, Any]] = []
         if "enum" in body:
             if not isinstance(body["enum"], list) or not body["enum"]:
-                self.flaw("keyword", "expected an array with at least one value", *path, "enum")
+                self.report("keyword", "expected an array with at least one value", *path, "enum")
                 return spec
             listed += [("enum", value) for value in body["enum"]]
         if "const" in body:
@@ -290,21 +379,15 @@ class _Reader:
             try:
                 value = spec.accept(raw)
             except ValueRefused as refused:
-                self.flaw("keyword", f"a value is no value of the field: {refused}", *path, keyword)
+                self.report(
+                    "keyword", f"a value is no value of the field: {refused}", *path, keyword
+                )
                 continue
             exact = value if isinstance(value, str | None) else as_decimal(raw)
             if exact is not None and exact != value:
                 detail = "a value has more decimals than the field's precision keeps"
-                self.flaw("keyword", detail, *path, keyword)
+                self.report("keyword", detail, *path, keyword)
             elif exact is not None:
                 accepted[keyword].add(exact)
         allowed = set.intersection(*accepted.values())
-        return FieldSpec(spec.name, spec.type, spec.number, spec.string, frozenset(allowed))
-
-
-def _name_problem(name: str) -> str | None:
-    if not name or len(name) > MAX_FIELD_NAME:
-        return f"must have 1 to {MAX_FIELD_NAME} characters"
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        return "holds a control character or half of a surrogate pair"
-    return None
+        return replace(spec, allowed=frozenset(allowed))

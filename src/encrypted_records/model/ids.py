@@ -6,14 +6,16 @@ ordered by id is ordered by creation.
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
+from contextlib import suppress
 from functools import lru_cache
 
 import shortuuid
 import uuid_utils
 
-from encrypted_records.errors import BadInput, Flaw, Malformed
+from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound
 
 ID_BYTES = 16
 ID_LENGTH = 22
@@ -21,13 +23,26 @@ ID_LENGTH = 22
 #: Users, logins and schemas are named again and again.
 _KEPT = 4096
 _codec = shortuuid.ShortUUID()
-_LEGAL = re.compile(rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}")
+#: A regular expression: an identifier's text, as far as its letters say.
+PATTERN = rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}"
+_LEGAL = re.compile(PATTERN)
 _REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
 
 
 def new_id() -> bytes:
     """A fresh 16-byte identifier, later ones sorting after earlier ones."""
     return uuid_utils.uuid7().bytes
+
+
+def new_record_ids(count: int) -> list[bytes]:
+    """Fresh identifiers of records, each with 74 random bits of its own.
+
+    Those of :func:`new_id` count on within a millisecond, so that one tells most of the next: of a
+    record that is erased its neighbours would tell the id, without which what is left of it is of
+    no use.
+    """
+    now, random = new_id(), os.urandom(10 * count)
+    return [at(now, random[10 * number : 10 * number + 10]) for number in range(count)]
 
 
 def milliseconds(identifier: bytes) -> int:
@@ -49,7 +64,7 @@ def to_text(identifier: bytes) -> str:
 
 @lru_cache(_KEPT)
 def from_text(text: str) -> bytes:
-    """The 16 bytes behind ``text``.
+    """The 16 bytes that ``text`` encodes.
 
     Raises:
         Malformed: ``text`` is no identifier of ours.
@@ -60,6 +75,26 @@ def from_text(text: str) -> bytes:
         return _codec.decode(text).bytes
     except ValueError as error:  # 57**22 exceeds 2**128
         raise Malformed("that is no identifier of this service", code="malformed_id") from error
+
+
+def from_path(text: str) -> bytes:
+    """The same of a part of a path. What is no identifier names nothing, as one that nobody has.
+
+    Raises:
+        NotFound: ``text`` is no identifier of ours.
+    """
+    try:
+        return from_text(text)
+    except Malformed:
+        raise no_identifier() from None
+
+
+def no_identifier() -> NotFound:
+    """A path has something where an identifier belongs."""
+    return NotFound(
+        "there is nothing here: the path has something that is no identifier",
+        hint="identifiers have 22 characters; copy them whole",
+    )
 
 
 def reference(collection: str, identifier: bytes | str) -> str:
@@ -74,9 +109,9 @@ def from_reference(
     """The identifier inside a reference to ``collection``.
 
     Args:
-        path: ``/api/<collection>/<id>/``, or an absolute URL on one of ``own_hosts``.
+        path: ``/api/<collection>/<id>/``, an absolute URL on one of ``own_hosts``, or the bare id.
         collection: the collection the reference must lead to, such as ``schemas``.
-        pointer: where the reference stands in the request, for the error.
+        pointer: of the reference in the request, for the error.
         own_hosts: origins (``http://127.0.0.1:8080``) that count as ours.
 
     Raises:
@@ -88,10 +123,8 @@ def from_reference(
                 path = path[len(host) :]
                 break
         match = _REFERENCE.fullmatch(path)
-        if match and match.group(1) == collection:
-            try:
-                return from_text(match.group(2))
-            except Malformed:
-                pass
-    detail = f"expected a path of the form /api/{collection}/<id>/"
+        named = match.group(2) if match and match.group(1) == collection else path
+        with suppress(Malformed):
+            return from_text(named)
+    detail = f"expected a path of the form /api/{collection}/<id>/, or the id"
     raise BadInput(detail, flaws=(Flaw("invalid_reference", detail, pointer=pointer),))

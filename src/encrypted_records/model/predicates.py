@@ -1,4 +1,4 @@
-"""What a condition on records is, and what it means.
+"""Conditions on records, and their meaning.
 
 Every comparison becomes one of a few leaves on which numbers are grid points and strings are in
 the form in which they are compared, so that the index and the final check on opened records
@@ -8,10 +8,12 @@ negation of ``eq`` (an absent field is not equal to anything), and ``not`` negat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from encrypted_records.model.definition import SchemaDefinition, Value, as_decimal, comparable
+from encrypted_records.model.definition import SchemaDefinition, Value, comparable
+from encrypted_records.model.members import Members
+from encrypted_records.model.text_tests import TextTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Absent:
     field: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class NumberIn:
     """The field's grid point is one of ``points``."""
 
@@ -34,7 +36,7 @@ class NumberIn:
     points: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class NumberRange:
     """The field's grid point lies in low..high, both included."""
 
@@ -43,13 +45,13 @@ class NumberRange:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TextIn:
     field: str
     texts: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TextRange:
     """The field's text lies between two bounds in code point order; None is no bound."""
 
@@ -60,10 +62,18 @@ class TextRange:
     high_included: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TextPrefix:
     field: str
     prefix: str
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class InColumn:
+    """The field's value is one of those that a field of another schema has."""
+
+    field: str
+    members: Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +91,73 @@ class Not:
     part: Predicate
 
 
-Leaf = Absent | NumberIn | NumberRange | TextIn | TextRange | TextPrefix
+#: What no order of keys decides: each distinct key of a column is looked at.
+ColumnTest = TextTest | InColumn
+Leaf = Absent | NumberIn | NumberRange | TextIn | TextRange | TextPrefix | ColumnTest
 Predicate = Everything | Leaf | And | Or | Not
 
 
 def matches(predicate: Predicate, data: Mapping[str, Value], definition: SchemaDefinition) -> bool:
     """Whether a plain record fits: the meaning against which the index is held."""
-    match predicate:
-        case Everything():
-            return True
-        case And(parts):
-            return all(matches(part, data, definition) for part in parts)
-        case Or(parts):
-            return any(matches(part, data, definition) for part in parts)
-        case Not(part):
-            return not matches(part, data, definition)
-        case Absent(field):
-            return data.get(field) is None
-        case NumberIn() | NumberRange():
-            number = as_decimal(data.get(predicate.field))
-            if number is None:
-                return False
-            point = definition.fields[predicate.field].numbers.to_grid(number)
-            if isinstance(predicate, NumberIn):
-                return point in predicate.points
-            return predicate.low <= point <= predicate.high
-        case TextIn() | TextRange() | TextPrefix():
-            value = data.get(predicate.field)
-            return isinstance(value, str) and _text_matches(predicate, comparable(value))
+    return _Record(data, definition).matches(predicate)
+
+
+class _Record:
+    """A record under a predicate of many comparisons; each text is normalized once."""
+
+    def __init__(self, data: Mapping[str, Value], definition: SchemaDefinition) -> None:
+        self._data = data
+        self._definition = definition
+        self._texts: dict[str, str] = {}
+
+    def matches(self, predicate: Predicate) -> bool:
+        match predicate:
+            case Everything():
+                return True
+            case And(parts):
+                return all(map(self.matches, parts))
+            case Or(parts):
+                return any(map(self.matches, parts))
+            case Not(part):
+                return not self.matches(part)
+            case Absent(field):
+                return self._data.get(field) is None
+            case NumberIn() | NumberRange():
+                return self._number_matches(predicate)
+            case TextIn() | TextRange() | TextPrefix():
+                text = self._text(predicate.field)
+                return text is not None and _text_matches(predicate, text)
+            case TextTest():
+                text = self._text(predicate.field)
+                return text is not None and predicate.fits(text)
+            case InColumn():
+                return self._is_member(predicate)
+
+    def _number_matches(self, leaf: NumberIn | NumberRange) -> bool:
+        spec = self._definition.fields[leaf.field]
+        point = spec.to_point(self._data.get(leaf.field))
+        if point is None:
+            return False
+        if isinstance(leaf, NumberIn):
+            return point in leaf.points
+        return leaf.low <= point <= leaf.high
+
+    def _is_member(self, test: InColumn) -> bool:
+        spec = self._definition.fields[test.field]
+        if spec.kind in ("string", "uuid"):
+            text = self._text(test.field)
+            return text is not None and test.members.has_text(text)
+        point = spec.to_point(self._data.get(test.field))
+        return point is not None and test.members.has_point(point)
+
+    def _text(self, field: str) -> str | None:
+        known = self._texts.get(field)
+        if known is None:
+            value = self._data.get(field)
+            if not isinstance(value, str):
+                return None
+            known = self._texts[field] = comparable(value)
+        return known
 
 
 def _text_matches(leaf: TextIn | TextRange | TextPrefix, text: str) -> bool:
@@ -123,6 +172,25 @@ def _text_matches(leaf: TextIn | TextRange | TextPrefix, text: str) -> bool:
             return high is None or text < high or (text == high and high_included)
 
 
+def values_of(predicate: Predicate) -> int:
+    """How many values a predicate compares with, as a measure of the work that it makes."""
+    match predicate:
+        case Everything():
+            return 0
+        case And(parts) | Or(parts):
+            return sum(map(values_of, parts))
+        case Not(part):
+            return values_of(part)
+        case NumberIn(_, points):
+            return len(points)
+        case TextIn(_, texts):
+            return len(texts)
+        case TextTest():
+            return len(predicate.texts)
+        case _:
+            return 1
+
+
 def fields_of(predicate: Predicate) -> frozenset[str]:
     """The fields a predicate looks at."""
     match predicate:
@@ -134,3 +202,43 @@ def fields_of(predicate: Predicate) -> frozenset[str]:
             return fields_of(part)
         case _:
             return frozenset({predicate.field})
+
+
+def tested_fields(predicate: Predicate, definition: SchemaDefinition) -> tuple[str, ...]:
+    """The fields whose keys a predicate tests one by one, as no order of them decides; sorted."""
+    match predicate:
+        case And(parts) | Or(parts):
+            every = {name for part in parts for name in tested_fields(part, definition)}
+            return tuple(sorted(every))
+        case Not(part):
+            return tested_fields(part, definition)
+        case TextTest(field) if predicate.of_words and definition.fields[field].words:
+            return ()
+        case TextTest(field) | InColumn(field):
+            return (field,)
+        case _:
+            return ()
+
+
+def leaves_of(predicate: Predicate) -> Iterator[Leaf]:
+    """Every leaf of a predicate."""
+    match predicate:
+        case Everything():
+            return
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from leaves_of(part)
+        case Not(part):
+            yield from leaves_of(part)
+        case _:
+            yield predicate
+
+
+def only_leaf(predicate: Predicate) -> tuple[Leaf | None, bool]:
+    """The leaf of a predicate that is one or its negation, and whether it is negated."""
+    negated = False
+    while isinstance(predicate, Not):
+        predicate, negated = predicate.part, not negated
+    if isinstance(predicate, Everything | And | Or):
+        return None, negated
+    return predicate, negated

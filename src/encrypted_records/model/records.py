@@ -1,4 +1,4 @@
-"""What travels between the rooms: plain records on one side, sealed rows and commits on the other.
+"""The types that packages exchange: plain records, and sealed rows and commits.
 
 The structs below are what :mod:`encrypted_records.model.wire` puts on the wire, field by field
 and in this order (docs/SPEC.md, section 7). All byte strings are raw, all integers unsigned.
@@ -6,26 +6,41 @@ and in this order (docs/SPEC.md, section 7). All byte strings are raw, all integ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition import Value
 
 MAX_GROUP_RECORDS = 1 << 20
 #: Up to this many records a segment is a mini: one page, with all of its columns.
 MAX_MINI_RECORDS = 4096
+#: Entries for which the columns of words of a mini have room.
+MAX_MINI_WORDS = 1 << 17
 PAGE_BYTES = 16 * 1024
+#: Rows that one commit may end.
+MAX_KILLED = 1 << 20
+#: How many versions a commit's ``seen`` may be behind the log.
+MAX_BEHIND = 20_000
+#: How many segments of up to so many rows a schema may have when a commit adds one. Merging makes
+#: fewer of them; larger ones are as many as the records need.
+MAX_SMALL_SEGMENTS = 256
+SMALL_SEGMENT_ROWS = 1 << 19
 
 Uid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 KeyId = Annotated[bytes, Meta(min_length=8, max_length=8)]
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+#: Of a commit: 64 bytes, or none where the organization has no roster.
+CommitSignature = Annotated[bytes, Meta(max_length=64)]
 U32 = Annotated[int, Meta(ge=0, lt=2**32)]
 U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-#: A keyring version.
+#: Names a field of the schema, whatever its name is.
+FieldId = Annotated[int, Meta(ge=1, lt=2**32)]
+#: A keyring version, or an epoch of a dataset.
 KeyVersion = Annotated[int, Meta(ge=1, lt=2**32)]
 
 
@@ -58,11 +73,17 @@ class SealedRow(_Sealed, frozen=True):
 
 
 class RowBatch(_Sealed, frozen=True):
-    """Consecutive rows of one group, from ordinal ``first`` on."""
+    """Consecutive rows of one group, from ordinal ``first`` on; None is a hole: an ordinal without
+    bytes."""
 
     group: Uid
     first: U32
-    rows: list[SealedRow]
+    rows: Sequence[SealedRow | None]
+
+    @property
+    def present(self) -> list[SealedRow]:
+        """The rows, without holes."""
+        return [row for row in self.rows if row is not None]
 
 
 class StoredRow(_Sealed, frozen=True):
@@ -74,15 +95,21 @@ class StoredRow(_Sealed, frozen=True):
 
 
 class Group(_Sealed, frozen=True):
-    """An immutable batch of rows sealed under one key version.
+    """An immutable batch of rows sealed under one key version and one definition.
 
-    ``fields`` names what each row's ciphertexts are, in their order.
+    ``fields`` are the ids of the fields that each row's ciphertexts are of, in their order;
+    ``classes`` says of each of them which lengths they may have; ``definition`` is the digest of
+    the definition that says what they are; ``rows`` is the salted digest of the rows
+    (:mod:`encrypted_records.model.digests`).
     """
 
     uid: Uid
     key_version: U32
     count: Annotated[int, Meta(ge=1, le=MAX_GROUP_RECORDS)]
-    fields: Annotated[list[str], Meta(min_length=1, max_length=512)]
+    fields: Annotated[list[FieldId], Meta(min_length=1, max_length=512)]
+    classes: Annotated[list[LeastClass], Meta(min_length=1, max_length=512)]
+    definition: Digest
+    rows: Digest
 
 
 class Segment(_Sealed, frozen=True):
@@ -90,8 +117,9 @@ class Segment(_Sealed, frozen=True):
 
     ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group.
     ``count`` rows are indexed; ``purged`` rows of the groups were dead when a merge left them
-    out, so that count + purged is the sum of the groups' counts. ``header`` is sealed; ``pages``
-    counts what the API stores under (uid, number).
+    out, so that count + purged is the sum of the groups' counts. ``pages`` counts what the API
+    stores under (uid, number); ``digest`` is the salted digest of the header and all pages.
+    ``definition`` is the digest of the definition whose bounds its keys have.
     """
 
     uid: Uid
@@ -101,7 +129,67 @@ class Segment(_Sealed, frozen=True):
     purged: U32
     groups: Annotated[list[tuple[Uid, U32]], Meta(min_length=1)]
     pages: Annotated[int, Meta(ge=1, lt=2**32)]
-    header: Annotated[bytes, Meta(min_length=1, max_length=1 << 20)]
+    digest: Digest
+    definition: Digest
+
+
+class SegmentHeader(_Sealed, frozen=True):
+    """A segment's sealed header, and the salt of its digest: they lie with the pages, and go with
+    the last of them."""
+
+    segment: Uid
+    salt: Digest
+    data: Annotated[bytes, Meta(min_length=1, max_length=1 << 20)]
+
+
+class GroupSalt(_Sealed, frozen=True):
+    """The salt of a group's digest: it lies with the rows, and goes with the last of them."""
+
+    group: Uid
+    salt: Digest
+
+
+class RowDigests(_Sealed, frozen=True):
+    """What proves a row of a group: the digests of the rows of its run, of which ``first`` is the
+    ordinal of the first, and those of all runs of the group, each one after the other."""
+
+    group: Uid
+    salt: Digest
+    first: U32
+    rows: bytes
+    runs: bytes
+
+
+class BlockRef(_Sealed, frozen=True):
+    """A block of rows, 64 of a group from ordinal ``first`` on, and a field of them."""
+
+    group: Uid
+    first: U32
+    field: FieldId
+
+
+class RowName(_Sealed, frozen=True):
+    """Which record a row is, and one sealed field, which opens for that record alone."""
+
+    record_id: Uid
+    version: U32
+    sealed: bytes
+
+
+class BlockNames(_Sealed, frozen=True):
+    """The rows of a :class:`BlockRef`; None is a hole."""
+
+    group: Uid
+    first: U32
+    field: FieldId
+    rows: list[RowName | None]
+
+
+class PageDigests(_Sealed, frozen=True):
+    """The digests of all pages of a segment, one after the other in the order of numbers."""
+
+    segment: Uid
+    pages: bytes
 
 
 class Page(_Sealed, frozen=True):
@@ -115,14 +203,61 @@ class PageRef(_Sealed, frozen=True):
     number: U32
 
 
-class CommitBody(_Sealed, frozen=True):
-    """One change to a schema's data, as its writer states and authenticates it.
+class KilledRows(_Sealed, frozen=True):
+    """Rows of one group that die, or have no bytes: their ordinals as ascending (first, count)
+    runs, each as long as it can be."""
 
+    group: Uid
+    runs: Annotated[list[tuple[U32, Annotated[int, Meta(ge=1, lt=2**32)]]], Meta(min_length=1)]
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.runs)
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last one."""
+        first, count = self.runs[-1]
+        return first + count
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the runs are ascending and do not touch."""
+        ends = [first + count for first, count in self.runs]
+        return all(first > end for end, (first, _) in zip(ends, self.runs[1:], strict=False))
+
+    def rows(self) -> Iterator[RowRef]:
+        for first, count in self.runs:
+            for ordinal in range(first, first + count):
+                yield RowRef(self.group, ordinal)
+
+    @classmethod
+    def gather(cls, rows: Iterable[RowRef]) -> list[KilledRows]:
+        """Rows in any order, each once, as runs of their groups."""
+        runs: dict[bytes, list[tuple[int, int]]] = {}
+        for row in sorted(rows, key=lambda row: (row.group, row.ordinal)):
+            own = runs.setdefault(row.group, [])
+            if own and sum(own[-1]) == row.ordinal:
+                own[-1] = (own[-1][0], own[-1][1] + 1)
+            else:
+                own.append((row.ordinal, 1))
+        return [cls(group, own) for group, own in runs.items()]
+
+
+class CommitBody(_Sealed, frozen=True):
+    """One change to a schema's data or definition, as its writer states and authenticates it.
+
+    ``definition`` is the digest of the definition that holds from this commit on, and
+    ``definition_text`` its canonical text where the commit brings it, else empty.
     ``key_id`` and ``key_version`` name the key that authenticates the commit and seals all that it
-    adds; ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name
-    the newest log version the writer had verified; ``content`` is SHA-256 over the digests of the
-    commit's parts, which hold its rows and pages: one part that travels with the commit, or all
-    that were staged for it (:func:`encrypted_records.model.wire.content_digest`).
+    adds; ``roster`` and ``roster_digest`` name the newest entry of the organization's roster that
+    ``member``, who signs the commit, had read (where there is none: 0, and zero bytes for both);
+    ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name the
+    newest log version the writer had verified; ``requests`` are ids of the requests that it
+    stores, or of the job, by which a repeated one is known; ``exact``: no commit after ``seen`` has
+    added records;
+    ``ended`` are groups for which the added ones stand, whose ``holes`` are ordinals without bytes.
+    Of its rows and pages it holds the digests that groups and segments state.
     """
 
     format: Literal[1]
@@ -130,7 +265,11 @@ class CommitBody(_Sealed, frozen=True):
     schema: Uid
     key_id: KeyId
     key_version: KeyVersion
+    roster: U63
+    roster_digest: Digest
+    member: Uid
     definition: Digest
+    definition_text: Annotated[bytes, Meta(max_length=2 << 20)]
     writer: Uid
     counter: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     previous: Digest
@@ -138,9 +277,16 @@ class CommitBody(_Sealed, frozen=True):
     seen_digest: Digest
     groups: list[Group]
     segments: list[Segment]
-    killed: list[RowRef]
+    killed: list[KilledRows]
     replaced: list[Uid]
-    content: Digest
+    requests: list[Uid]
+    exact: Literal[0, 1]
+    ended: list[Uid]
+    holes: list[KilledRows]
+
+    @property
+    def killed_count(self) -> int:
+        return sum(one.count for one in self.killed)
 
     @property
     def of_one_key(self) -> bool:
@@ -149,12 +295,36 @@ class CommitBody(_Sealed, frozen=True):
         versions |= {one.key_version for one in self.segments}
         return versions <= {self.key_version}
 
+    @property
+    def definitions_of_added(self) -> set[bytes]:
+        """The definitions that the added groups and segments name."""
+        return {one.definition for one in self.groups} | {one.definition for one in self.segments}
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether it does anything but bring a definition."""
+        return bool(
+            self.groups or self.segments or self.killed or self.replaced or self.ended or self.holes
+        )
+
+    @property
+    def compacts(self) -> bool:
+        """Whether it ends groups whose segment stays (docs/SPEC.md, section 7.7.2)."""
+        return bool(self.ended) and not self.replaced
+
+    @property
+    def adds_records(self) -> bool:
+        """Whether it adds groups that stand for no others."""
+        return bool(self.groups) and not self.ended
+
 
 class Commit(_Sealed, frozen=True):
-    """The encoded :class:`CommitBody` and its HMAC. Bytes, so that nothing is encoded twice."""
+    """The encoded :class:`CommitBody`, its HMAC, and the member's signature over its digest. Bytes,
+    so that nothing is encoded twice."""
 
     body: bytes
     mac: Digest
+    signature: CommitSignature
 
 
 class LogEntry(_Sealed, frozen=True):
@@ -167,7 +337,8 @@ class LogEntry(_Sealed, frozen=True):
 class ManifestDelta(_Sealed, frozen=True):
     """The log after the version the caller named, up to ``version``.
 
-    ``key_id`` is that of the newest commit, and None before the first.
+    ``key_id`` is that of the newest commit, and None before the first. ``headers`` are those of the
+    segments that the entries add, as far as they live.
     """
 
     schema: Uid
@@ -175,10 +346,11 @@ class ManifestDelta(_Sealed, frozen=True):
     key_id: KeyId | None
     definition: Digest
     entries: list[LogEntry]
+    headers: list[SegmentHeader]
 
 
 class Receipt(_Sealed, frozen=True):
-    """What the API says of a commit it holds: ``id`` took ``schema`` to ``version``."""
+    """The API's receipt for a commit that it stores: ``id`` took ``schema`` to ``version``."""
 
     id: Uid
     schema: Uid
@@ -186,11 +358,12 @@ class Receipt(_Sealed, frozen=True):
 
 
 class Part(_Sealed, frozen=True):
-    """Rows and pages that are stored ahead of their commit, which makes them visible.
+    """Rows and pages that are staged before their commit, which makes them visible.
 
     ``staging`` names what belongs together: the id of a job, or of a merge. A part is known by
-    ``sequence``; another one of the same number takes its place. ``groups`` and ``segments`` are
-    those that its rows and pages are of, of which other parts may bring more.
+    ``sequence``; another one of the same number replaces it. ``groups`` and ``segments`` are
+    those that its rows and pages are of, of which other parts may bring more. ``stands`` is 1 where
+    the groups stand for others, which their commit ends.
     """
 
     staging: Uid
@@ -198,21 +371,26 @@ class Part(_Sealed, frozen=True):
     definition: Digest
     groups: list[Group]
     segments: list[Segment]
+    stands: Literal[0, 1]
 
 
 @dataclass(frozen=True, slots=True)
 class PartUpload:
-    """A part with the rows and pages it brings."""
+    """A part with the rows and pages it brings, and what lies beside them."""
 
     part: Part
     rows: tuple[RowBatch, ...] = ()
     pages: tuple[Page, ...] = ()
+    salts: tuple[GroupSalt, ...] = ()
+    headers: tuple[SegmentHeader, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CommitUpload:
-    """A commit with the rows and pages it brings."""
+    """A commit with the rows and pages it brings, and what lies beside them."""
 
     commit: Commit
     rows: tuple[RowBatch, ...] = ()
     pages: tuple[Page, ...] = ()
+    salts: tuple[GroupSalt, ...] = ()
+    headers: tuple[SegmentHeader, ...] = ()

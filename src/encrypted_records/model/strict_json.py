@@ -1,7 +1,7 @@
-"""JSON as RFC 8259 means it, with nothing guessed.
+"""JSON exactly as in RFC 8259.
 
 Numbers keep their exact value (``int`` or ``Decimal``, never ``float``); NaN, infinities and
-duplicate keys are refused, since two readers would disagree on what such a text says.
+duplicate keys are refused, since two readers would disagree on the meaning of such a text.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import json
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from encrypted_records.errors import Malformed
+from encrypted_records.errors import Malformed, TooLarge
 
 #: Longest number accepted, in characters. Exact arithmetic on longer ones costs quadratic time.
 MAX_NUMBER_LENGTH = 400
+#: Values that the body of a request may hold: numbers, texts, and the arrays and objects that they
+#: are in. A hundred records of 512 fields are half as many.
+MAX_VALUES = 100_000
 
 
 def _integer(text: str) -> int:
@@ -41,18 +44,18 @@ def _constant(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise Malformed("an object has the same key twice")
     try:
-        "".join(found).encode()
+        "".join(members).encode()
     except UnicodeEncodeError:
-        # Flaws name keys, and an answer that names this one could not be written.
+        # Errors name keys, and a response with this key could not be encoded.
         raise Malformed("a key holds half of a surrogate pair") from None
-    return found
+    return members
 
 
-#: Finds where a value ends, whatever the rules above say of it.
+#: Finds where a value ends, even if the rules above refuse the value.
 _lenient = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object,
@@ -67,7 +70,7 @@ def loads(text: str | bytes) -> Any:
 
     Raises:
         Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, a key with half of a
-            surrogate pair, or a number that is none or is too long. The message names the line
+            surrogate pair, or a number that is not one or is too long. The message names the line
             and column, never the content.
     """
     if isinstance(text, bytes):
@@ -83,6 +86,31 @@ def loads(text: str | bytes) -> Any:
         ) from None
     except RecursionError:
         raise Malformed("nested too deeply") from None
+
+
+def refuse_many(text: bytes, most: int = MAX_VALUES) -> None:
+    """Refuse a text of more than ``most`` values, without making them, in linear time.
+
+    A parser keeps the interpreter to itself while it makes millions of them. In a text that is not
+    JSON, the count is right up to the mistake, and a parser makes no more values than that.
+
+    Raises:
+        TooLarge: arrays, objects and what is in them are more.
+    """
+    if _marks(text) < most:
+        return
+    # The quotes that are left begin or end a text, a value or its key; its content is no mark.
+    plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 4 * most or _marks(b"".join(plain.split(b'"')[::2])) >= most:
+        raise TooLarge(
+            f"more than {most} values in one body",
+            hint="send less at once; docs/http-api.md names the limits of each request",
+        )
+
+
+def _marks(text: bytes) -> int:
+    """How often an array or object begins, or its next value."""
+    return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def value_at(text: str, start: int) -> tuple[Any, int]:

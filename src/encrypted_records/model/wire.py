@@ -10,32 +10,41 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from encrypted_records.errors import Malformed, Unsupported
+from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import (
+    BlockNames,
+    BlockRef,
     Commit,
     CommitBody,
     CommitUpload,
+    GroupSalt,
     ManifestDelta,
     Page,
+    PageDigests,
     PageRef,
     Part,
     PartUpload,
     Receipt,
     RowBatch,
+    RowDigests,
     RowRef,
+    SegmentHeader,
     StoredRow,
 )
+from encrypted_records.model.roster import Answer, Grant, RosterEntry
+from encrypted_records.model.signed import message
 
 MEDIA_TYPE = "application/vnd.encrypted-records.frames"
 MAGIC = b"ERS1"
 MAX_FRAME_BYTES = 64 << 20
 
-#: Every kind byte. Numbers are never reused.
+#: Every kind byte. Numbers are never reused; 10 to 12 are kept for the roster of an organization.
 KINDS: dict[int, type[msgspec.Struct]] = {
     1: Commit,
     2: RowBatch,
@@ -46,6 +55,16 @@ KINDS: dict[int, type[msgspec.Struct]] = {
     7: StoredRow,
     8: Receipt,
     9: Part,
+    10: RosterEntry,
+    11: Grant,
+    12: Answer,
+    13: SegmentHeader,
+    14: GroupSalt,
+    15: RowDigests,
+    16: PageDigests,
+    17: BlockRef,
+    18: BlockNames,
+    19: Checkpoint,
 }
 _KIND_OF = {kind: number for number, kind in KINDS.items()}
 _HEAD = struct.Struct(">BI")
@@ -108,34 +127,33 @@ def decode_all(body: bytes, kind: type[T]) -> list[T]:
     Raises:
         Malformed, Unsupported: as :func:`decode`; also for a frame of another kind.
     """
-    found: list[T] = []
+    items: list[T] = []
     for item in decode(body):
         if not isinstance(item, kind):
             raise Malformed(f"expected only {kind.__name__} frames", code="malformed_frame")
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def decode_one(body: bytes, kind: type[T]) -> T:
     """The only frame of a body.
 
     Raises:
-        Malformed, Unsupported: as :func:`decode_all`; also for none or several.
+        Malformed, Unsupported: as :func:`decode_all`; also for no frame, or several.
     """
-    found = decode_all(body, kind)
-    if len(found) != 1:
+    items = decode_all(body, kind)
+    if len(items) != 1:
         raise Malformed(f"expected one {kind.__name__} frame", code="malformed_frame")
-    return found[0]
+    return items[0]
 
 
 def encode_uploads(uploads: Iterable[CommitUpload]) -> Iterator[bytes]:
-    """Several commits in one body: each :class:`Commit` frame, then its rows, then its pages."""
+    """Several commits in one body: each :class:`Commit` frame, then what it brings."""
 
     def items() -> Iterator[msgspec.Struct]:
         for upload in uploads:
             yield upload.commit
-            yield from upload.rows
-            yield from upload.pages
+            yield from _brought(upload)
 
     return encode_parts(items())
 
@@ -144,32 +162,29 @@ def decode_uploads(body: bytes) -> list[CommitUpload]:
     """Undo :func:`encode_uploads`.
 
     Raises:
-        Malformed, Unsupported: as :func:`decode`; also for rows or pages before any commit.
+        Malformed, Unsupported: as :func:`decode`; also for frames of another kind or order.
     """
     uploads: list[CommitUpload] = []
     commit: Commit | None = None
-    rows: list[RowBatch] = []
-    pages: list[Page] = []
+    brought = _Brought()
     for item in decode(body):
         if isinstance(item, Commit):
             if commit is not None:
-                uploads.append(CommitUpload(commit, tuple(rows), tuple(pages)))
-            commit, rows, pages = item, [], []
-        elif isinstance(item, RowBatch) and commit is not None:
-            rows.append(item)
-        elif isinstance(item, Page) and commit is not None:
-            pages.append(item)
+                uploads.append(CommitUpload(commit, *brought.all()))
+            commit, brought = item, _Brought()
+        elif commit is None:
+            raise Malformed("the body does not begin with a commit", code="malformed_frame")
         else:
-            raise Malformed("a frame stands where none of its kind may", code="malformed_frame")
+            brought.add(item)
     if commit is None:
         raise Malformed("the body holds no commit", code="malformed_frame")
-    uploads.append(CommitUpload(commit, tuple(rows), tuple(pages)))
+    uploads.append(CommitUpload(commit, *brought.all()))
     return uploads
 
 
 def encode_part(upload: PartUpload) -> Iterator[bytes]:
-    """A part in a body of its own: its :class:`Part` frame, then its rows, then its pages."""
-    return encode_parts([upload.part, *upload.rows, *upload.pages])
+    """A part in a body of its own: its :class:`Part` frame, then what it brings."""
+    return encode_parts([upload.part, *_brought(upload)])
 
 
 def decode_part(body: bytes) -> PartUpload:
@@ -180,18 +195,54 @@ def decode_part(body: bytes) -> PartUpload:
     """
     items = decode(body)
     part = next(items, None)
-    rows: list[RowBatch] = []
-    pages: list[Page] = []
+    brought = _Brought()
     for item in items:
-        if isinstance(item, RowBatch) and not pages:
-            rows.append(item)
-        elif isinstance(item, Page):
-            pages.append(item)
-        else:
-            raise Malformed("a frame stands where none of its kind may", code="malformed_frame")
+        brought.add(item)
     if not isinstance(part, Part):
         raise Malformed("the body does not begin with a part", code="malformed_frame")
-    return PartUpload(part, tuple(rows), tuple(pages))
+    return PartUpload(part, *brought.all())
+
+
+def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
+    """Salts, rows, headers, pages: in this order."""
+    yield from upload.salts
+    yield from upload.rows
+    yield from upload.headers
+    yield from upload.pages
+
+
+class _Brought:
+    """What comes behind one commit or part."""
+
+    def __init__(self) -> None:
+        self._salts: list[GroupSalt] = []
+        self._rows: list[RowBatch] = []
+        self._headers: list[SegmentHeader] = []
+        self._pages: list[Page] = []
+
+    def add(self, item: msgspec.Struct) -> None:
+        """
+        Raises:
+            Malformed: nothing of this kind may come, or not after what came before.
+        """
+        if isinstance(item, Page):
+            self._pages.append(item)
+        elif isinstance(item, SegmentHeader) and not self._pages:
+            self._headers.append(item)
+        elif isinstance(item, RowBatch) and not (self._pages or self._headers):
+            self._rows.append(item)
+        elif isinstance(item, GroupSalt) and not (self._pages or self._headers or self._rows):
+            self._salts.append(item)
+        else:
+            raise Malformed("a frame of this kind is not allowed here", code="malformed_frame")
+
+    def all(
+        self,
+    ) -> tuple[
+        tuple[RowBatch, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]
+    ]:
+        """All of it, in the order of the members of uploads."""
+        return tuple(self._rows), tuple(self._pages), tuple(self._salts), tuple(self._headers)
 
 
 def encode_commit_body(body: CommitBody) -> bytes:
@@ -199,7 +250,7 @@ def encode_commit_body(body: CommitBody) -> bytes:
 
 
 def decode_commit_body(commit: Commit) -> CommitBody:
-    """What a commit says. Its HMAC is for the holder of the key to check.
+    """The content of a commit. The holder of the key checks its HMAC.
 
     Raises:
         Malformed: not a commit of this version.
@@ -215,19 +266,11 @@ def commit_digest(commit: Commit) -> bytes:
     return hashlib.sha256(commit.body + commit.mac).digest()
 
 
+def commit_message(commit: Commit) -> bytes:
+    """What a commit's signature is over."""
+    return message("commit", commit_digest(commit))
+
+
 def next_log_digest(before: bytes, commit: Commit) -> bytes:
     """The log's running digest after one more commit; the empty log's is 32 zero bytes."""
     return hashlib.sha256(before + commit_digest(commit)).digest()
-
-
-def part_digest(rows: Sequence[RowBatch], pages: Sequence[Page]) -> bytes:
-    """SHA-256 over the row and page frames of one part of a commit, in their order."""
-    state = hashlib.sha256()
-    for piece in encode_parts([*rows, *pages]):
-        state.update(piece)
-    return state.digest()
-
-
-def content_digest(parts: Iterable[bytes]) -> bytes:
-    """SHA-256 over the digests of a commit's parts; what travels with a commit is one part."""
-    return hashlib.sha256(b"".join(parts)).digest()

@@ -1,4 +1,4 @@
-"""Starting the API and serving it until told to stop.
+"""Start the API and serve it until it is told to stop.
 
 Everything that can be wrong is found before the port opens, and said in one line: a folder that
 cannot be written, a port in use, a database out of reach or written by a newer version.
@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from granian.constants import Interfaces
-from granian.http import HTTP1Settings
-from granian.server import Server
+from encrypted_records import metrics
+from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Startup
+from encrypted_records.listening.lingering import Lingering
+from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.serving import Server, listen, room_for_connections
+from encrypted_records.server.db.served import Served
 
-from encrypted_records.errors import Startup
-
-#: One process, since two would fight over SQLite and share no cache; its threads wait for the
-#: database while others compute.
+#: Of each process; they wait for the database while others compute.
 THREADS = 8
-#: Requests held at once before new connections wait.
-BACKPRESSURE = 64
-STOP_SECONDS = 3
+#: How many of them one sender has at once.
+THREADS_OF_ONE = 6
+#: Requests under way get so long to end after a signal, and messages so long after that.
+STOP_SECONDS, LAST_SECONDS = 3, 2
+#: A proxy keeps a connection for 10 seconds that it asks nothing on, so that it closes first. Its
+#: bodies may come over a slow line.
+LIMITS = Limits(idle_seconds=15, known_least_rate=16 << 10)
 _MIGRATION_LOCK = 0x45525331
 #: Apps of earlier versions, whose migrations stand in databases that they made.
 _RETIRED_APPS = frozenset({"token_blacklist"})
@@ -47,7 +54,22 @@ class ApiSettings:
 def run(settings: ApiSettings) -> None:
     """Serve in this process's foreground until SIGTERM or SIGINT.
 
-    The calling process must be allowed to have children, and this must be its main thread.
+    This must be the process's main thread.
+
+    Raises:
+        Startup: the API cannot start here; the message says why in one line.
+    """
+    with prepared(settings) as listening:
+        if settings.metrics_port is not None:
+            from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - needs Django
+
+            metrics.serve(settings.metrics_port, api_metrics.registry)
+        _serve(settings, listening, first=True)
+
+
+@contextmanager
+def prepared(settings: ApiSettings) -> Iterator[socket.socket]:
+    """Folder and database made ready, and a socket that listens.
 
     Raises:
         Startup: the API cannot start here; the message says why in one line.
@@ -56,22 +78,116 @@ def run(settings: ApiSettings) -> None:
     _prepare_folders(settings.data_dir)
     _check_port(settings.host, settings.port)
     _set_environment(settings)
-    _prepare_database()
+    _prepare_database(Served(settings.data_dir / "api"))
+    with listen(settings.host, settings.port, "--api-port") as listening:
+        yield listening
+
+
+def work(settings: ApiSettings, listening: socket.socket, *, first: bool) -> None:
+    """Serve as one of several processes, on what another has :func:`prepared`.
+
+    This must be the process's main thread.
+
+    Args:
+        first: of them, which does what is enough once.
+    """
+    os.umask(0o077)
+    _set_environment(settings)
+    import django  # noqa: PLC0415 - reads the settings, which read the environment set above
+
+    django.setup()
+    _serve(settings, listening, first=first)
+
+
+def tell_metrics(port: int, folder: Path) -> None:
+    """Tell what several processes have counted in a folder, and what is stored, in a thread.
+
+    Raises:
+        OSError: the port is not to be had.
+    """
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only this needs it
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+
+    from encrypted_records.server.metrics import Stored  # noqa: PLC0415 - as all that needs Django
+
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+    registry.register(Stored())
+    metrics.serve(port, registry)
+
+
+def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
+    """Make an account an owner of an organization, named by its slug, beside an API that may run.
+
+    Raises:
+        Startup: there is no API in the data folder, or its database cannot be used.
+        NotFound: there is no such account, or organization.
+    """
+    prepare_operator(settings)
+    from django.db import DatabaseError  # noqa: PLC0415
+
+    from encrypted_records.server.organizations import ownership  # noqa: PLC0415
+
+    try:
+        ownership.make_owner(email, organization)
+    except DatabaseError:
+        raise Startup(
+            "the API's database cannot be used", hint="start this version's API on it once"
+        ) from None
+
+
+def prepare_operator(settings: ApiSettings) -> None:
+    """Have Django ready for what an operator does beside an API that may run.
+
+    Raises:
+        Startup: there is no API in the data folder.
+    """
+    if settings.database_url is None and not (settings.data_dir / "api" / "db.sqlite3").exists():
+        raise Startup(
+            f"there is no API in {settings.data_dir}",
+            hint="name the API's folder with --data-dir, or its database with --database-url",
+        )
+    os.umask(0o077)
+    _set_environment(settings)
+    import django  # noqa: PLC0415 - as all that needs Django
+
+    django.setup()
+
+
+def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> None:
+    from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
+    from encrypted_records.server.gateway.admission import Places  # noqa: PLC0415
+    from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
+    from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
+    from encrypted_records.server.records import sweeping  # noqa: PLC0415
+    from encrypted_records.server.wsgi import application  # noqa: PLC0415
+
+    sweep = partial(sweeping.sweep_for_ever, lists=first)
+    threading.Thread(target=sweep, name="sweeping", daemon=True).start()
+    room = Room(settings.data_dir / "api")
+    places = Places(THREADS, most_of_one=THREADS_OF_ONE)
+    gateway = Gateway(application, room, places, api_metrics.count_refused)
+    limits = replace(LIMITS, connections=room_for_connections(LIMITS.connections))
     server = Server(
-        "encrypted_records.server.wsgi:application",
-        address=settings.host,
-        port=settings.port,
-        interface=Interfaces.WSGI,
-        workers=1,
-        blocking_threads=THREADS,
-        blocking_threads_idle_timeout=600,
-        backpressure=BACKPRESSURE,
-        http1_settings=HTTP1Settings(keep_alive=True),
-        workers_kill_timeout=STOP_SECONDS,
-        websockets=False,
-        log_enabled=False,
+        Lingering(gateway),
+        limits,
+        stop_seconds=STOP_SECONDS,
+        closed=metrics.ClosedConnections(api_metrics.registry).observe,
+        ws="none",
+        lifespan="off",
     )
-    server.serve()
+    server.run(sockets=[listening])
+    _end_within(LAST_SECONDS)
+
+
+def _end_within(seconds: float) -> None:
+    """Have this process end, even where a server of messages does not answer."""
+
+    def end() -> None:
+        time.sleep(seconds)
+        os._exit(0)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
 
 
 def _prepare_folders(data_dir: Path) -> None:
@@ -90,7 +206,7 @@ def _prepare_folders(data_dir: Path) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Find a port that is taken now; granian would share it with a listener of its own kind."""
+    """Find a port that is taken before the database is touched."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,10 +228,6 @@ def _set_environment(settings: ApiSettings) -> None:
         "ERS_EMAIL_URL": settings.email_url,
         "ERS_PUBLIC_URL": settings.public_url,
         "ERS_LOG_FORMAT": settings.log_format,
-        "ERS_API_METRICS_PORT": None
-        if settings.metrics_port is None
-        else str(settings.metrics_port),
-        "API_SUPERVISOR_PID": str(os.getpid()),
     }
     for name, value in given.items():
         os.environ.pop(name, None)
@@ -123,34 +235,76 @@ def _set_environment(settings: ApiSettings) -> None:
             os.environ[name] = value
 
 
-def _prepare_database() -> None:
+def _prepare_database(served: Served) -> None:
     """Bring the database to this version, and leave no connection behind for workers to inherit."""
     import django  # noqa: PLC0415 - reads the settings, which read the environment set above
     from django.core.management import call_command  # noqa: PLC0415
-    from django.db import DatabaseError, connections  # noqa: PLC0415
+    from django.db import DatabaseError, connection, connections  # noqa: PLC0415
 
+    served.begin()
     django.setup()
+    from encrypted_records.server.records.bulk import choice  # noqa: PLC0415 - as all that needs it
+
+    choice.chosen()  # a URL that names no store is said before anything is served
+    name = str(connection.settings_dict["NAME"])
+    if connection.vendor == "sqlite":
+        served.check_file(Path(name))
     try:
         with _one_at_a_time():
+            served.check(connection.vendor, name, _first_prepared())
             _refuse_newer()
             call_command("migrate", verbosity=0, interactive=False)
+            served.remember(connection.vendor, _first_prepared() or "")
             call_command("clearsessions", verbosity=0)
             _drop_expired()
-    except DatabaseError:
-        raise Startup(
-            "the database does not answer, or refuses what the API needs",
-            hint="check that it runs, that ERS_DATABASE_URL names it, and that its user owns it",
-        ) from None
+    except DatabaseError as error:
+        raise _cannot_start(error) from None
     finally:
         connections.close_all()
 
 
+def _cannot_start(error: BaseException) -> Startup:
+    """Which database it is, and what is the matter with it."""
+    from django.db import connection  # noqa: PLC0415
+
+    from encrypted_records.server.db import database_errors  # noqa: PLC0415
+
+    which = f"the database {connection.settings_dict['NAME']}"
+    match database_errors.meaning(error):
+        case DatabaseDamaged() as fault:
+            return Startup(
+                f"{which} is damaged: restore it",
+                hint="put a backup of it in its place; docs/operations.md says how",
+                code=fault.reason,
+            )
+        case DatabaseFull() as fault:
+            return Startup(
+                f"the disk that holds {which} is full",
+                hint="make room there, and start again",
+                code=fault.reason,
+            )
+    name = database_errors.name_of(error)
+    return Startup(
+        "the database does not answer, or refuses what the API needs"
+        + (f" ({name})" if name else ""),
+        hint="check that it runs, that ERS_DATABASE_URL names it, and that its user owns it",
+    )
+
+
 def _drop_expired() -> None:
-    from encrypted_records.server.accounts import limits, logins, registration  # noqa: PLC0415
+    from encrypted_records.server.accounts import (  # noqa: PLC0415
+        limits,
+        links,
+        logins,
+        mail,
+        registration,
+    )
     from encrypted_records.server.organizations import audit  # noqa: PLC0415
     from encrypted_records.server.records import staging  # noqa: PLC0415
 
     logins.drop_expired()
+    links.drop_expired()
+    mail.drop_old()
     limits.drop_forgotten()
     audit.drop_old()
     registration.drop_expired()
@@ -170,6 +324,16 @@ def _one_at_a_time() -> Iterator[None]:
         cursor.execute("SELECT pg_advisory_lock(%s)", [_MIGRATION_LOCK])
         yield
         cursor.execute("SELECT pg_advisory_unlock(%s)", [_MIGRATION_LOCK])
+
+
+def _first_prepared() -> str | None:
+    """When the database was first prepared, to the microsecond; None of an empty one."""
+    from django.db import connection  # noqa: PLC0415
+    from django.db.migrations.recorder import MigrationRecorder  # noqa: PLC0415
+
+    recorder = MigrationRecorder(connection)
+    first = recorder.migration_qs.order_by("pk").first() if recorder.has_table() else None
+    return None if first is None else first.applied.isoformat()
 
 
 def _refuse_newer() -> None:

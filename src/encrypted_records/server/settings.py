@@ -1,8 +1,14 @@
-"""Django's settings, made of environment variables and nothing else.
+"""Django's settings, read from environment variables only.
 
 ``ERS_DATA_DIR``          folder of everything the API keeps on disk
 ``ERS_DATABASE_URL``      default: SQLite at <data dir>/api/db.sqlite3
+``ERS_REPLICA_URL``       a PostgreSQL that follows that one, for rows and pages that are read
+``ERS_BULK_URL``          where large parts go; default: files under <data dir>/api/objects/
+``ERS_BULK_BEFORE``       where large parts lie that have not moved to ERS_BULK_URL yet
+``ERS_KEEP_REPLACED``     minutes for which what was replaced stays
+``ERS_ERASE_WITHIN``      days within which the bytes of dead rows go
 ``ERS_EMAIL_URL``         default: each message a file under <data dir>/mail/
+``ERS_MAIL_LINKS``        whether links of such messages are printed: terminal, always or never
 ``ERS_SECRET_KEY_FILE``   default: <data dir>/api/secret.key, created on the first start
 ``ERS_ALLOWED_HOSTS``     names besides the local ones, separated by commas
 ``ERS_PUBLIC_URL``        where links in messages lead: the proxy with its web pages
@@ -23,13 +29,14 @@ import secrets
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import environ
 
 from encrypted_records import __version__
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.server import keyfile
+from encrypted_records.server import secret_key
+from encrypted_records.server.db.configuration import configure
 
 env = environ.Env()
 
@@ -41,7 +48,7 @@ _public = urlsplit(PUBLIC_URL)
 # Tools that only load the settings (type checker, makemigrations) have no data folder and must
 # not make one; a key of their own does them no harm.
 if "ERS_DATA_DIR" in os.environ:
-    SECRET_KEY = keyfile.load_or_create(
+    SECRET_KEY = secret_key.load_or_create(
         Path(env.str("ERS_SECRET_KEY_FILE", default=str(DATA_DIR / "api" / "secret.key")))
     )
 else:
@@ -84,9 +91,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "encrypted_records.server.middleware.RequestLog",
-    "encrypted_records.server.source.Source",
-    "encrypted_records.server.middleware.RequestGate",
+    "encrypted_records.server.http.middleware.RequestLog",
+    "encrypted_records.server.http.client_address.ClientAddress",
+    "encrypted_records.server.http.middleware.RequestGate",
+    "encrypted_records.server.records.short_way.ShortWay",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
@@ -111,41 +119,41 @@ TEMPLATES = [
 ]
 
 
-def _database() -> dict[str, Any]:
-    url = env.str("ERS_DATABASE_URL", default="")
-    if url:
-        try:
-            found: dict[str, Any] = env.db_url_config(url)
-        except ValueError:
-            found = {}
-    else:
-        path = str(DATA_DIR / "api" / "db.sqlite3")
-        found = {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
-    found["CONN_MAX_AGE"] = None  # each thread keeps its connection
-    match str(found.get("ENGINE", "")).rpartition(".")[2]:
-        case "sqlite3":
-            found["OPTIONS"] = {
-                # A transaction that begins by reading would fail when it comes to write.
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 20,
-                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
-            }
-        case "postgresql":
-            # A server may have gone meanwhile; each request makes sure.
-            found["CONN_HEALTH_CHECKS"] = True
-            found["ENGINE"] = "encrypted_records.server.postgres"
-            # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
-            found["HOST"] = unquote(found.get("HOST", ""))
-            found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})
-        case _:
-            raise InvalidSetting(
-                "the database URL is of no kind this service runs on",
-                hint="use sqlite:///path or postgres://user:password@host:port/name",
-            )
-    return found
+DATABASES = configure(
+    env.str("ERS_DATABASE_URL", default=""),
+    env.str("ERS_REPLICA_URL", default=""),
+    DATA_DIR / "api",
+)
+#: Where large parts of groups and segments go (records.bulk.choice).
+BULK_URL: str = (
+    env.str("ERS_BULK_URL", default="") or (DATA_DIR.absolute() / "api" / "objects").as_uri()
+)
+#: The store from which everything moves to that one, while it does.
+BULK_BEFORE: str = env.str("ERS_BULK_BEFORE", default="")
 
 
-DATABASES = {"default": _database()}
+def _keep_replaced() -> timedelta:
+    minutes: str = env.str("ERS_KEEP_REPLACED", default="") or "15"
+    if not (minutes.isascii() and minutes.isdigit() and 0 < int(minutes) <= 60 * 24 * 365):
+        raise InvalidSetting(
+            "ERS_KEEP_REPLACED is no number of minutes", hint="write a whole number, such as 15"
+        )
+    return timedelta(minutes=int(minutes))
+
+
+def _erase_within() -> timedelta:
+    days: str = env.str("ERS_ERASE_WITHIN", default="") or "30"
+    if not (days.isascii() and days.isdigit() and 0 < int(days) <= 3650):
+        raise InvalidSetting(
+            "ERS_ERASE_WITHIN is no number of days", hint="write a whole number, such as 30"
+        )
+    return timedelta(days=int(days))
+
+
+#: How long replaced segments, ended groups and their objects stay.
+KEEP_REPLACED = _keep_replaced()
+#: How long an object may hold a few rows that are dead.
+ERASE_WITHIN = _erase_within()
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
@@ -192,17 +200,17 @@ _PERIODS = {
 
 
 def _changed_limits() -> dict[str, tuple[int, timedelta]]:
-    found = {}
-    for one in env.list("ERS_RATE_LIMITS", default=[]):
-        match = re.fullmatch(r"(\w+)=([1-9]\d{0,8})/(\w+)", one.strip())
+    limits = {}
+    for setting in env.list("ERS_RATE_LIMITS", default=[]):
+        match = re.fullmatch(r"(\w+)=([1-9]\d{0,8})/(\w+)", setting.strip())
         if match is None or match[1] not in RATE_LIMITS or match[3] not in _PERIODS:
             raise InvalidSetting(
                 "ERS_RATE_LIMITS holds something that is no limit",
                 hint=f"write register=100/hour; names are {', '.join(RATE_LIMITS)},"
                 f" times {', '.join(_PERIODS)}",
             )
-        found[match[1]] = int(match[2]), _PERIODS[match[3]]
-    return found
+        limits[match[1]] = int(match[2]), _PERIODS[match[3]]
+    return limits
 
 
 RATE_LIMITS |= _changed_limits()
@@ -224,6 +232,18 @@ def _email_settings() -> dict[str, Any]:
 _email = _email_settings()
 EMAIL_BACKEND = "encrypted_records.server.accounts.mail.FolderBackend"
 vars().update(_email)
+
+
+def _mail_links() -> str:
+    chosen: str = env.str("ERS_MAIL_LINKS", default="terminal")
+    if chosen not in ("terminal", "always", "never"):
+        raise InvalidSetting(
+            f"ERS_MAIL_LINKS is {chosen!r}", hint="it is terminal, always or never"
+        )
+    return chosen
+
+
+MAIL_LINKS = _mail_links()
 #: Shorter than what a stopping server grants the messages still on their way.
 EMAIL_TIMEOUT = 5
 _sender = str(_email.get("EMAIL_HOST_USER") or "")
@@ -259,10 +279,12 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"{_VALIDATORS}.NumericPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
+#: Under the digest of the cookie, not under the cookie.
+SESSION_ENGINE = "encrypted_records.server.accounts.sessions"
 #: Of https alone, once seen: sent where the request came by it.
 SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds())
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"
-CSRF_FAILURE_VIEW = "encrypted_records.server.problems.forbidden"
+CSRF_FAILURE_VIEW = "encrypted_records.server.http.problems.forbidden"
 
 SIMPLE_JWT = {
     "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
@@ -299,14 +321,18 @@ REST_FRAMEWORK = {
         "encrypted_records.server.accounts.authentication.Bearer",
         "encrypted_records.server.accounts.authentication.Basic",
         "encrypted_records.server.accounts.authentication.Session",
+        "encrypted_records.server.accounts.service_tokens.ServiceToken",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.formats.JsonParser"],
-    "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.formats.JsonRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.formats.OneFormat",
-    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.paging.Paging",
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "encrypted_records.server.accounts.api_tokens.WithinToken",
+    ],
+    "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.parsers.JsonParser"],
+    "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.parsers.JsonRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.http.parsers.OneFormat",
+    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.pagination.Paging",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "encrypted_records.server.problems.handle",
+    "EXCEPTION_HANDLER": "encrypted_records.server.http.problems.handle",
 }
 #: Bodies are limited per path by middleware.RequestGate, before anything is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
@@ -319,9 +345,11 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SCHEMA_PATH_PREFIX": "/api/",
+    # What is sent has no read-only members.
+    "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "encrypted_records.server.openapi.add_problems",
+        "encrypted_records.server.http.openapi.complete",
     ],
 }
 

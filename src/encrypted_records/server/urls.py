@@ -9,11 +9,12 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.static import serve
 from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework.permissions import IsAuthenticated
 from rest_framework.routers import SimpleRouter
 
 from encrypted_records.server import admin as operators
-from encrypted_records.server.datasets.views import Datasets, Schemas
-from encrypted_records.server.docs import Docs
+from encrypted_records.server.datasets.views import DatasetBySlug, Datasets, SchemaBySlug, Schemas
+from encrypted_records.server.http.api_docs import Docs
 from encrypted_records.server.organizations.views import Organizations
 
 router = SimpleRouter()
@@ -25,9 +26,11 @@ urlpatterns = [
     path("api/", include("encrypted_records.server.accounts.urls")),
     path("api/", include("encrypted_records.server.organizations.urls")),
     path("api/", include("encrypted_records.server.records.urls")),
+    path("api/organizations/<str:organization_id>/dataset/<str:slug>/", DatasetBySlug.as_view()),
+    path("api/datasets/<str:dataset_id>/schema/<str:slug>/", SchemaBySlug.as_view()),
     path("api/", include(router.urls)),
     path("api/openapi.json", SpectacularJSONAPIView.as_view()),
-    path("api/docs/", Docs.as_view()),
+    path("api/docs/", Docs.as_view(permission_classes=[IsAuthenticated])),
 ]
 
 if settings.OPERATORS:
@@ -37,7 +40,7 @@ if settings.OPERATORS:
         path("admin/", operators.site.urls),
     ]
 
-handler400 = "encrypted_records.server.problems.bad_request"
-handler403 = "encrypted_records.server.problems.forbidden"
-handler404 = "encrypted_records.server.problems.not_found"
-handler500 = "encrypted_records.server.problems.server_error"
+handler400 = "encrypted_records.server.http.problems.bad_request"
+handler403 = "encrypted_records.server.http.problems.forbidden"
+handler404 = "encrypted_records.server.http.problems.not_found"
+handler500 = "encrypted_records.server.http.problems.server_error"

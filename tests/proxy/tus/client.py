@@ -14,9 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from encrypted_records.model.ids import from_text
-from tests.support.service import Account, Answer, Service, call
+from tests.support.service import ANSWER_SECONDS, Account, Answer, Service, call
 
 RESUMABLE = {"Tus-Resumable": "1.0.0"}
+#: Bytes that are no file yet may be any.
+PARTIAL = {"Upload-Concat": "partial"}
 BYTES = {"Content-Type": "application/offset+octet-stream"}
 FILES = "/api/files/"
 
@@ -47,7 +49,7 @@ class Client:
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: Any = None
     ) -> Answer:
         """``body`` is bytes, or an iterable of bytes, which goes out in chunks."""
-        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        connection = http.client.HTTPConnection(*self.address, timeout=ANSWER_SECONDS)
         sent = {"Content-Length": "0"} if body is None else {}
         if self.account is not None:
             sent["Authorization"] = self.account.auth
@@ -59,10 +61,15 @@ class Client:
             connection.close()
 
     def create(self, length: int | None = None, **headers: str) -> str:
-        """The path of a new upload; ``Upload_Concat="partial"`` is a header."""
+        """The path of a new upload; ``Upload_Concat="partial"`` is a header.
+
+        One of which nothing is said is partial: its bytes may be any, for they are no file yet.
+        """
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if length is not None:
             sent["Upload-Length"] = str(length)
+        if sent.keys().isdisjoint({"Upload-Metadata", "Upload-Concat"}):
+            sent |= PARTIAL
         answer = self.send("POST", FILES, sent)
         assert answer.status == 201, answer
         return urlsplit(answer.headers["Location"]).path
@@ -75,7 +82,7 @@ class Client:
         """As a client does whose last request broke off: it asks where the upload is and sends the
         rest of ``data``, again while the proxy has not noticed the break (423) or was still at the
         last piece (409)."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             offset = self.offset(path)
             answer = self.patch(path, offset, data[offset:], **headers)
@@ -103,7 +110,7 @@ class Client:
 
     def ended(self, path: str) -> dict[str, Any]:
         """The job's last progress, waited for."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (found := self.job(path))["status"] not in ("completed", "failed"):
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
@@ -129,19 +136,19 @@ class Sending:
     """A request whose body comes when a test says so."""
 
     def __init__(self, connection: socket.socket, head: str) -> None:
-        self._connection = connection
+        self.connection = connection
         self.send(head.encode())
 
     def send(self, data: bytes) -> None:
-        self._connection.sendall(data)
+        self.connection.sendall(data)
 
     def answer(self) -> http.client.HTTPResponse:
-        answer = http.client.HTTPResponse(self._connection)
+        answer = http.client.HTTPResponse(self.connection)
         answer.begin()
         return answer
 
     def break_off(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
 def some_bytes(size: int) -> bytes:

@@ -18,7 +18,7 @@ def partial(tus: Client, data: bytes, **headers: str) -> str:
 
 
 def concatenate(tus: Client, *parts: str, **headers: str) -> str:
-    return tus.create(Upload_Concat="final;" + " ".join(parts), **headers)
+    return tus.create(None, Upload_Concat="final;" + " ".join(parts), **headers)
 
 
 def test_a_partial_upload_says_so_and_has_no_job(tus: Client) -> None:
@@ -115,7 +115,7 @@ def test_a_final_upload_does_not_name_a_length(tus: Client, header: str) -> None
 
 def test_only_ones_own_partial_uploads_are_parts(tus: Client, stranger: Client) -> None:
     mine = partial(tus, b"hello")
-    whole = tus.create(0)
+    whole = tus.create(0, Upload_Metadata=encoded(filename="empty.csv"))
     for other, status in (
         (partial(stranger, b"hello"), 404),
         (FILES + to_text(new_id()), 404),

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.proxy.tus.client import BYTES, FILES, Client, encoded, some_bytes
+from tests.proxy.tus.client import BYTES, FILES, PARTIAL, Client, encoded, some_bytes
 
 
 def test_an_upload_is_made_at_an_absolute_address_with_an_offset_of_zero(tus: Client) -> None:
@@ -140,21 +140,22 @@ def test_names_of_files_are_neither_in_the_log_nor_in_the_clear_on_disk(tus: Cli
 @pytest.mark.parametrize("size", [1, 5, 300_000])
 def test_the_first_bytes_may_come_with_the_creation(tus: Client, size: int) -> None:
     body = some_bytes(size)
-    answer = tus.send("POST", FILES, BYTES | {"Upload-Length": "300000"}, body)
+    answer = tus.send("POST", FILES, BYTES | PARTIAL | {"Upload-Length": "300000"}, body)
     assert answer.status == 201
     assert answer.headers["Upload-Offset"] == str(size)
     assert tus.offset(urlsplit(answer.headers["Location"]).path) == size
 
 
 def test_bytes_that_come_in_chunks_with_the_creation_are_taken(tus: Client) -> None:
-    answer = tus.send("POST", FILES, BYTES | {"Upload-Length": "9"}, iter([b"abc", b"def"]))
+    headers = BYTES | PARTIAL | {"Upload-Length": "9"}
+    answer = tus.send("POST", FILES, headers, iter([b"abc", b"def"]))
     assert answer.status == 201
     assert answer.headers["Upload-Offset"] == "6"
 
 
 @pytest.mark.parametrize("body", [b"too long", iter([b"too ", b"long"])], ids=["sized", "chunked"])
 def test_a_creation_with_more_bytes_than_its_length_is_refused(tus: Client, body: object) -> None:
-    answer = tus.send("POST", FILES, BYTES | {"Upload-Length": "3"}, body)
+    answer = tus.send("POST", FILES, BYTES | PARTIAL | {"Upload-Length": "3"}, body)
     assert answer.status == 413
     assert "Location" not in answer.headers
 

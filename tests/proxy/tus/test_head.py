@@ -17,7 +17,7 @@ def test_offset_and_length_are_there_from_the_beginning_to_the_end(tus: Client) 
         assert answer.headers["Upload-Length"] == "5"
         assert answer.headers["Cache-Control"] == "no-store"
         assert "Upload-Defer-Length" not in answer.headers
-        assert "Upload-Concat" not in answer.headers
+        assert answer.headers["Upload-Concat"] == "partial"
         assert "Upload-Metadata" not in answer.headers
 
 

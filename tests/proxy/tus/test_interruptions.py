@@ -21,7 +21,7 @@ TOLD = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 def until(tus: Client, upload: str, offset: int) -> int:
     """Wait for the upload to be at ``offset`` at least; where it is then."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := tus.offset(upload)) < offset:
         assert time.monotonic() < deadline, f"the upload stays at {found}"
         time.sleep(0.02)
@@ -33,7 +33,7 @@ def test_what_came_before_the_connection_broke_is_kept(tus: Client) -> None:
     size = 4 << 20
     upload, data = tus.create(size + 5), some_bytes(size + 5)
     sending = tus.begin(upload, 0, size + 5, Expect="100-continue")
-    assert sending._connection.recv(len(TOLD)) == TOLD
+    assert sending.connection.recv(len(TOLD)) == TOLD
     sending.send(data[:size])
     sending.break_off()
     until(tus, upload, size - (512 << 10))
@@ -43,7 +43,7 @@ def test_what_came_before_the_connection_broke_is_kept(tus: Client) -> None:
 def test_a_second_request_is_refused_at_once_while_the_first_goes_on(tus: Client) -> None:
     upload = tus.create(10)
     sending = tus.begin(upload, 0, 10, Expect="100-continue")
-    assert sending._connection.recv(len(TOLD)) == TOLD
+    assert sending.connection.recv(len(TOLD)) == TOLD
     answer = tus.patch(upload, 0, b"hello")
     assert answer.status == 423
     assert answer.json()["code"] == "locked"
@@ -57,7 +57,7 @@ def test_a_stalled_request_gives_way_to_the_next_and_keeps_what_it_had(tus: Clie
     """The connection stays open and brings nothing: the client's network has gone away."""
     upload = tus.create(10)
     stalled = tus.begin(upload, 0, 10, Expect="100-continue")
-    assert stalled._connection.recv(len(TOLD)) == TOLD
+    assert stalled.connection.recv(len(TOLD)) == TOLD
     stalled.send(b"hello")
     assert until(tus, upload, 5) == 5
     answer = tus.patch(upload, 5, b"world")
@@ -109,13 +109,13 @@ def test_a_killed_proxy_goes_on_where_it_had_got_to(tmp_path: Path, uploading: S
             acknowledged = offset + size
             rest = data[acknowledged : acknowledged + (12 << 20)]
             sending = tus.begin(upload, acknowledged, len(rest) + 1)
-            sending._connection.settimeout(30)
+            sending.connection.settimeout(30)
             for begin in range(0, chance.randrange(len(rest)), 256 << 10):
                 sending.send(rest[begin : begin + (256 << 10)])
             pids = [service.process.pid, *service.children()]
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
-            assert gone(pids, within=12)
+            assert gone(pids, within=60)
     with own_proxy() as service:
         tus = Client(service, account)
         offset = tus.offset(upload)
@@ -123,8 +123,8 @@ def test_a_killed_proxy_goes_on_where_it_had_got_to(tmp_path: Path, uploading: S
         assert tus.patch(upload, offset, data[offset:]).headers["Upload-Offset"] == str(SIZE)
         # Asked to stop, it does not wait for an upload that is under way.
         sending = tus.begin(tus.create(10), 0, 10, Expect="100-continue")
-        assert sending._connection.recv(len(TOLD)) == TOLD
-        assert service.stop() == -signal.SIGTERM  # in time; uvicorn ends by the signal it was sent
+        assert sending.connection.recv(len(TOLD)) == TOLD
+        assert service.stop() == 0  # in time
 
 
 @pytest.mark.parametrize("junk", [b"\x00" * 40, b"PATCH /api/files/ HTTP/1.1\r\nHost: \r\n\r\n"])

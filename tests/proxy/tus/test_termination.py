@@ -28,7 +28,7 @@ def test_an_upload_that_was_terminated_is_gone_with_its_bytes(tus: Client, sent:
 def test_an_upload_is_terminated_while_its_bytes_come_in(tus: Client) -> None:
     upload = tus.create(10)
     sending = tus.begin(upload, 0, 10, Expect="100-continue")
-    assert sending._connection.recv(25).endswith(b"\r\n\r\n")
+    assert sending.connection.recv(25).endswith(b"\r\n\r\n")
     sending.send(some_bytes(4))
     assert tus.send("DELETE", upload).status == 204
     assert sending.answer().status == 400

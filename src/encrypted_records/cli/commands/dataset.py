@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from encrypted_records.cli.commands.conditions import parse_condition
+from encrypted_records.cli.commands.record.options import where_option
+from encrypted_records.cli.commands.schema_reseal import reseal_dataset
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.terminal import confirm, say
+from encrypted_records.cli.terminal import confirm, format_count, say
+from encrypted_records.errors import Conflict
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.records import FoundIn
 
 _COLUMNS = ("slug", "name", "id", "created")
+_FOUND = ("slug", "name", "count", "note")
 _slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
 _description = click.option("--description", help="What it holds.")
 
@@ -24,7 +35,7 @@ def dataset() -> None:
 @dataset.command("list", short_help="List datasets.")
 @connected(organization=True)
 @takes_output
-async def list_(session: Session, output: Output) -> None:
+async def list_(session: CommandSession, output: Output) -> None:
     """List the datasets of an organization, or of all of yours.
 
     \b
@@ -32,21 +43,78 @@ async def list_(session: Session, output: Output) -> None:
       ers dataset list --organization acme
     """
     filters = await session.names.in_organization()
-    await output.many(session.client.listing("datasets", **filters), _COLUMNS)
+    await output.many(session.client.listing("datasets", **filters), _COLUMNS, called="datasets")
 
 
 @dataset.command(short_help="Show one.")
 @click.argument("dataset")
 @connected(organization=True)
 @takes_output
-async def get(session: Session, dataset: str, output: Output) -> None:
+async def get(session: CommandSession, dataset: str, output: Output) -> None:
     """Show a dataset.
 
     \b
     Example:
       ers dataset get medical
     """
-    output.one(await session.names.dataset(dataset))
+    output.write_one(await session.names.dataset(dataset))
+
+
+@dataset.command(short_help="Ask all of its schemas.")
+@click.argument("dataset")
+@click.argument("expression", required=False)
+@where_option
+@click.option(
+    "--limit",
+    type=click.IntRange(0, 100),
+    default=10,
+    show_default=True,
+    help="Records shown of each schema, where they are shown.",
+)
+@connected(organization=True)
+@takes_output
+async def search(
+    session: CommandSession,
+    dataset: str,
+    expression: str | None,
+    where: str | None,
+    limit: int,
+    output: Output,
+) -> None:
+    """Ask every schema of a dataset that has the fields of EXPRESSION how many records fit it.
+
+    A table has the counts; JSON also the first records, and which fields a schema lacks.
+
+    \b
+    Examples:
+      ers dataset search medical 'email = "ada@example.org"'
+      ers dataset search medical 'seen >= 2026-01-01' --output json --limit 3
+    """
+    condition = parse_condition(expression, where)
+    resource = await session.names.dataset(dataset)
+    shown = 0 if output.form in ("table", "csv") else limit
+
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        for one in await session.client.search_dataset(resource["url"], condition, limit=shown):
+            yield _row(one)
+
+    await output.many(rows(), _FOUND, called="schemas")
+
+
+def _row(found: FoundIn) -> dict[str, Any]:
+    why = f"has no {', '.join(found.missing)}" if found.missing else ""
+    if found.error is not None:
+        why = str(found.error.get("detail", "")).partition("\n")[0]
+    return {
+        "schema": found.schema,
+        "slug": found.slug,
+        "name": found.name,
+        "count": found.count,
+        "missing": found.missing,
+        "note": why,
+        "error": found.error,
+        "results": found.results,
+    }
 
 
 @dataset.command(short_help="Make one.")
@@ -56,7 +124,7 @@ async def get(session: Session, dataset: str, output: Output) -> None:
 @connected(organization=True)
 @takes_output
 async def create(
-    session: Session, name: str, slug: str | None, description: str | None, output: Output
+    session: CommandSession, name: str, slug: str | None, description: str | None, output: Output
 ) -> None:
     """Make a dataset.
 
@@ -65,7 +133,7 @@ async def create(
       ers dataset create --organization acme --name "Field trials" --slug trials
     """
     organization = (await session.names.organization())["url"]
-    output.one(
+    output.write_one(
         await session.client.create(
             "datasets", name=name, organization=organization, slug=slug, description=description
         )
@@ -80,7 +148,7 @@ async def create(
 @connected(organization=True)
 @takes_output
 async def update(
-    session: Session,
+    session: CommandSession,
     dataset: str,
     name: str | None,
     slug: str | None,
@@ -93,9 +161,9 @@ async def update(
     Example:
       ers dataset update medical --description "Anonymised admissions"
     """
-    found = await session.names.dataset(dataset)
-    output.one(
-        await session.client.change(found["url"], name=name, slug=slug, description=description)
+    resource = await session.names.dataset(dataset)
+    output.write_one(
+        await session.client.change(resource["url"], name=name, slug=slug, description=description)
     )
 
 
@@ -104,15 +172,29 @@ async def update(
 @click.option("--cascade", is_flag=True, help="Also its schemas, with all their records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def delete(session: Session, dataset: str, cascade: bool, yes: bool) -> None:
+async def delete(session: CommandSession, dataset: str, cascade: bool, yes: bool) -> None:
     """Delete a dataset. One that has schemas is kept, unless --cascade says otherwise.
 
     \b
     Example:
       ers dataset delete archive --yes
     """
-    found = await session.names.dataset(dataset)
-    path = await session.names.path_of_dataset(found)
-    confirm(f"Delete {path}{', with all schemas and records' if cascade else ''}?", yes=yes)
-    await session.client.delete(found["url"], cascade=cascade)
+    resource = await session.names.dataset(dataset)
+    path = await session.names.path_of_dataset(resource)
+    schemas = 0
+    async for _one in session.client.listing("schemas", dataset=resource["id"]):
+        schemas += 1
+    if schemas and not cascade:
+        raise Conflict(
+            f"{path} has {format_count(schemas, 'schema')}",
+            code="dataset_not_empty",
+            hint="delete them first, or repeat with --cascade, which deletes them and all their"
+            " records",
+        )
+    with_all = f", with {format_count(schemas, 'schema')} and all records" if schemas else ""
+    confirm(f"Delete {path}{with_all}?", yes=yes, undone="nothing was deleted")
+    await session.client.delete(resource["url"], cascade=cascade)
     say(f"Deleted {path}.")
+
+
+dataset.add_command(reseal_dataset)

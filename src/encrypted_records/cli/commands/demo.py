@@ -9,8 +9,8 @@ import click
 
 from encrypted_records.cli.commands.up import SETTINGS_OF_BOTH, say_where
 from encrypted_records.cli.settings import Folder, Settings, takes_settings
+from encrypted_records.cli.supervise.supervisor import serve_both
 from encrypted_records.cli.terminal import say
-from encrypted_records.cli.up import serve_both
 from encrypted_records.errors import InvalidSetting
 
 
@@ -19,27 +19,27 @@ from encrypted_records.errors import InvalidSetting
 @click.option(
     "--examples",
     type=Folder(),
-    default=Path("examples"),
-    show_default=True,
-    help="Folder with census.csv and census.schema.json.",
+    default=None,
+    show_default="the data of the package",
+    help="Folder with census.csv and census.schema.json of your own.",
 )
-def demo(settings: Settings, examples: Path) -> int:
+def demo(settings: Settings, examples: Path | None) -> int:
     """Start API and proxy, make a demo account, store a thousand real records and search them.
 
     The service then goes on running until Ctrl-C or SIGTERM.
 
     \b
     Example:
-      ers demo --data-dir ./demo --examples ./examples
+      ers demo --data-dir ./demo
     """
-    from encrypted_records.cli.demo import Example, show  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.supervise.demo import Example, show  # noqa: PLC0415 - slow to import
 
     if settings.email_url is not None:
         raise InvalidSetting(
             "the demo reads its own mail from the data folder, and --email-url sends it away",
             hint="leave --email-url out, and ERS_EMAIL_URL and the config file's email_url too",
         )
-    example = Example.load(examples)
+    example = Example.of_the_package() if examples is None else Example.load(examples)
     log_file = settings.data_dir.absolute() / "demo.log"
 
     async def ready() -> None:

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import click
 
-from encrypted_records.cli.checks import Finding, findings
+from encrypted_records.cli.commands.conditions import question
+from encrypted_records.cli.commands.doctor_checks import Finding, findings, stored_findings
+from encrypted_records.cli.limits import STANDARD, CommandLimits
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.terminal import DONE, say
+from encrypted_records.errors import InvalidSetting
+
+
+@takes_output
+@connected(organization=True)
+async def _look(
+    session: CommandSession, schema: str | None, why: str | None, output: Output
+) -> int:
+    if why is not None:
+        return await _explain(session, schema, why, output)
+    return await _say(findings(session, schema), output)
+
+
+async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
+    for one in every:
+        yield one
 
 
 @click.command(short_help="Look for what is wrong, and say what to do.")
 @click.option("--schema", metavar="NAME", help="Look at this one only.")
-@connected(organization=True)
-@takes_output
-async def doctor(session: Session, schema: str | None, output: Output) -> int:
+@click.option(
+    "--why", metavar="CONDITION", help="Say what each comparison of it finds alone; with --schema."
+)
+@click.option(
+    "--stored",
+    is_flag=True,
+    help="As the API's operator, look at its database and its bulk store instead.",
+)
+@takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
+@functools.wraps(_look, assigned=(), updated=("__dict__",))
+def doctor(
+    settings: Settings, *, schema: str | None, why: str | None, stored: bool, **where: Any
+) -> int:
     """Look at versions, disk, proxy, API, clock, account, keyring, and at each schema and its
     index, and say what to do about what is wrong. Nothing is changed.
+
+    With --stored it is for the operator of an API, on a machine that reaches its database and its
+    bulk store: whether both can be read and written and have room, whether a sample of objects is
+    there, and what should be gone and is not.
 
     The exit code is 0 when nothing has failed, else that of the first failure.
 
@@ -27,19 +62,55 @@ async def doctor(session: Session, schema: str | None, output: Output) -> int:
     Examples:
       ers doctor
       ers doctor --schema patient --output json
+      ers doctor --schema patient --why 'city = "Roma" and age > 30'
     """
+    if not stored:
+        return int(_look(schema=schema, why=why, **where))
+    if schema is not None or why is not None:
+        raise click.UsageError("--stored takes neither --schema nor --why")
+    limits = click.get_current_context().find_object(CommandLimits) or STANDARD
+    found = stored_findings(settings, limits.little_space)
+    return asyncio.run(_say(_each(found), where["output"]))
+
+
+async def _say(every: AsyncIterator[Finding], output: Output) -> int:
     seen: list[Finding] = []
 
     async def things() -> AsyncIterator[dict[str, Any]]:
-        async for one in findings(session, schema):
-            seen.append(one)
-            yield {"check": one.check, "state": one.state, "found": one.found, "hint": one.hint}
+        async for finding in every:
+            seen.append(finding)
+            yield {
+                "check": finding.check,
+                "state": finding.state,
+                "found": finding.message,
+                "hint": finding.hint,
+            }
 
     if output.form == "table":
-        async for one in things():
-            say(f"{one['state']:<8} {one['check']:<10} {one['found']}")
-            if one["hint"]:
-                say(f"{'':<8} {'':<10} hint: {one['hint']}")
+        async for line in things():
+            say(f"{line['state']:<8} {line['check']:<10} {line['found']}")
+            if line["hint"]:
+                say(f"{'':<8} {'':<10} hint: {line['hint']}")
     else:
-        await output.many(things(), ("check", "state", "found", "hint"))
-    return next((one.code for one in seen if one.code != DONE), DONE)
+        await output.many(things(), ("check", "state", "found", "hint"), called="findings")
+    return next((finding.code for finding in seen if finding.code != DONE), DONE)
+
+
+_COLUMNS = ("comparison", "count", "folded", "trimmed", "never")
+
+
+async def _explain(session: CommandSession, name: str | None, why: str, output: Output) -> int:
+    if name is None:
+        raise InvalidSetting("--why is about one schema", hint="name it by --schema")
+    schema, where, _ = await question(session, name, None, why, None)
+    assert where is not None
+    found = await session.client.explain_nothing(schema["url"], where)
+
+    async def lines() -> AsyncIterator[dict[str, Any]]:
+        for one in found["comparisons"]:
+            yield {"comparison": f"{one['field']} {one['op']}", **one}
+        whole = dict.fromkeys(_COLUMNS)
+        yield whole | {"comparison": "all of it", "count": found["count"]}
+
+    await output.many(lines(), _COLUMNS, called="comparisons")
+    return DONE

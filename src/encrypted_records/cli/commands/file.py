@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.commands.upload_job import JobUpload, takes_upload
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.uploading import Upload, takes_upload
 
 
 @click.group(short_help="Upload a file so that it goes on after an interruption.")
@@ -18,7 +18,7 @@ def file() -> None:
 @takes_upload
 @connected(organization=True)
 @takes_output
-async def upload(session: Session, upload: Upload, output: Output) -> int:
+async def upload(session: CommandSession, upload: JobUpload, output: Output) -> int:
     """Upload a file as ers job upload does, and always so that the same command goes on where it
     was interrupted. CSV, and JSON whose records have their data.
 

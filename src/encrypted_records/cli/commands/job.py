@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.commands.upload_job import JobUpload, finish, takes_upload
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.terminal import say
-from encrypted_records.cli.uploading import Upload, finish, takes_upload
 
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
 _JOB = click.argument("job", metavar="JOB")
@@ -22,7 +22,7 @@ def job() -> None:
 @takes_upload
 @connected(organization=True)
 @takes_output
-async def upload(session: Session, upload: Upload, output: Output) -> int:
+async def upload(session: CommandSession, upload: JobUpload, output: Output) -> int:
     """Upload a file of any size and wait until its records are stored: CSV, a JSON array, JSON
     lines, Parquet or Arrow; - is standard input.
 
@@ -41,21 +41,21 @@ async def upload(session: Session, upload: Upload, output: Output) -> int:
 @job.command("list", short_help="List your jobs, the newest first.")
 @connected()
 @takes_output
-async def list_(session: Session, output: Output) -> None:
+async def list_(session: CommandSession, output: Output) -> None:
     """List your jobs of the last thirty days, the newest first.
 
     \b
     Example:
       ers job list
     """
-    await output.many(session.client.jobs(), _COLUMNS)
+    await output.many(session.client.jobs(), _COLUMNS, called="jobs")
 
 
 @job.command(short_help="Show how far a job has come.")
 @_JOB
 @connected()
 @takes_output
-async def status(session: Session, job: str, output: Output) -> None:
+async def status(session: CommandSession, job: str, output: Output) -> None:
     """Show how far a job has come.
 
     \b
@@ -64,14 +64,14 @@ async def status(session: Session, job: str, output: Output) -> None:
     """
     from msgspec import to_builtins  # noqa: PLC0415 - slow to import
 
-    output.one({"job_id": job, **to_builtins(await session.client.job(job))})
+    output.write_one({"job_id": job, **to_builtins(await session.client.job(job))})
 
 
 @job.command(short_help="Wait until a job has ended.")
 @_JOB
 @connected()
 @takes_output
-async def watch(session: Session, job: str, output: Output) -> int:
+async def watch(session: CommandSession, job: str, output: Output) -> int:
     """Show a job's progress until it ends; exit code as of ers job upload. Ctrl-C stops watching,
     not the job.
 
@@ -85,7 +85,7 @@ async def watch(session: Session, job: str, output: Output) -> int:
 @job.command(short_help="Cancel a job; nothing of it is stored.")
 @_JOB
 @connected()
-async def cancel(session: Session, job: str) -> None:
+async def cancel(session: CommandSession, job: str) -> None:
     """Cancel a job, of which then nothing is stored; one that has ended is forgotten.
 
     \b
@@ -100,11 +100,12 @@ async def cancel(session: Session, job: str) -> None:
 @_JOB
 @connected()
 @takes_output
-async def errors(session: Session, job: str, output: Output) -> None:
+async def errors(session: CommandSession, job: str, output: Output) -> None:
     """List the rows of a job that do not fit their schema: row, field, and what is wrong.
 
     \b
     Example:
       ers job errors "$JOB" --output csv
     """
-    await output.many(session.client.job_errors(job), ("row", "field", "code", "detail"))
+    columns = ("row", "field", "code", "detail")
+    await output.many(session.client.job_errors(job), columns, called="rows that do not fit")

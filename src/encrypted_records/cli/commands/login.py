@@ -1,32 +1,90 @@
-"""``ers login``: keep a login, so that commands ask no more for a password."""
+"""``ers login``: store a login, so that later commands need no password."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
-from encrypted_records.cli.session import Session, ask_credentials, connected
-from encrypted_records.cli.terminal import say
+from encrypted_records.cli.login.session import (
+    NOBODY,
+    CommandSession,
+    ask_credentials,
+    connected,
+    device_at,
+    email_option,
+    login_at,
+    session_of,
+)
+from encrypted_records.cli.terminal import ask_yes, say, warn
+from encrypted_records.errors import ErsError, NoProxy
 
 
 @click.command(short_help="Log in, and stay logged in.")
-@click.option("--email", envvar="ERS_EMAIL", show_envvar=True, help="Asked for where left out.")
+@email_option
 @connected(anonymous=True)
-async def login(session: Session, email: str | None) -> None:
+async def login(session: CommandSession, email: str | None) -> None:
     """Log in with e-mail and password, and keep the login for the commands that follow.
 
-    It is kept in the keychain of the system, or where there is none in a file that only you can
+    It is kept in the keychain of the system, or without one in a file that only you can
     open; never the password. The password is asked for, or taken from ERS_PASSWORD. A login ends
     with ers logout, after a change of password, or after seven days without use.
+
+    Beside it a device secret is kept, by which the proxy knows this machine, and commands know the
+    proxy. Where that needs no question, the machine is taken in now; else ers device add does it.
 
     \b
     Example:
       ers login --email ada@example.org
     """
-    from encrypted_records.cli.logins import Login, Logins  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.token_store import Login, Logins  # noqa: PLC0415 - slow to import
 
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
-    tokens = await session.client.tokens(email=email, password=password)
+    # From the device that is kept: a stranger at the proxy's port gets no password.
+    async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
+        tokens = await client.tokens(email=email, password=password)
     where = await Logins().keep(session.address, Login(email, tokens))
     say(f"Logged in at {session.address} as {email}. The login is kept in {where}.")
+    who = login_at(session.proxy)
+    assert who is not None
+    try:
+        async with session_of(session.proxy, who) as own:
+            async for one in own.client.listing("organizations"):
+                say(f"You belong to {one['slug']} ({one['name']}).")
+            await _take_in(own)
+    except NoProxy:
+        pass  # an API, which has no keyrings
+    except ErsError as error:
+        # The login is there, whatever the proxy thinks of this machine.
+        warn(error.message)
+        warn(f"hint: {error.hint}")
+
+
+async def _take_in(session: CommandSession) -> None:
+    """Have a device; have it taken in where that needs no question, or a single one."""
+    from encrypted_records.cli.login.enrolment import (  # noqa: PLC0415 - slow to import
+        DEVICE,
+        describe,
+        devices_of,
+        take_in,
+    )
+
+    devices = await devices_of(session)
+    session.make_device()
+    if devices.enrolled:
+        await session.remember_device()
+    elif devices.keyring is None:
+        return  # the keyring takes it in when it is made
+    elif not await session.client.has_door():
+        if devices.level == DEVICE:
+            warn("This proxy asks for a device as well; have this machine taken in: ers device add")
+    elif devices.level != DEVICE:
+        await take_in(session)
+    elif sys.stdin.isatty():
+        for line in describe(devices):
+            warn(line)
+        if ask_yes("Is that your keyring? Then this machine is taken in"):
+            await take_in(session)
+    else:
+        warn("Have this machine taken in: ers device add")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from encrypted_records.cli.commands.share import member_named, say_kept, tell
+from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.terminal import confirm, say
-from encrypted_records.errors import NotFound
+from encrypted_records.errors import Conflict, NotFound
 
 _COLUMNS = ("slug", "name", "id", "created")
 _ROLES = ("owner", "member")
@@ -21,28 +25,28 @@ def organization() -> None:
 @organization.command("list", short_help="List the organizations that you belong to.")
 @connected()
 @takes_output
-async def list_(session: Session, output: Output) -> None:
+async def list_(session: CommandSession, output: Output) -> None:
     """List the organizations that you belong to.
 
     \b
     Example:
       ers organization list
     """
-    await output.many(session.client.listing("organizations"), _COLUMNS)
+    await output.many(session.client.listing("organizations"), _COLUMNS, called="organizations")
 
 
 @organization.command(short_help="Show one.")
 @click.argument("name", required=False)
 @connected(organization=True)
 @takes_output
-async def get(session: Session, name: str | None, output: Output) -> None:
+async def get(session: CommandSession, name: str | None, output: Output) -> None:
     """Show the organization NAME (a slug, name or id), or the only one you have.
 
     \b
     Example:
       ers organization get acme
     """
-    output.one(await session.names.organization(name))
+    output.write_one(await session.names.organization(name))
 
 
 @organization.command(short_help="Rename one that you own.")
@@ -50,15 +54,15 @@ async def get(session: Session, name: str | None, output: Output) -> None:
 @click.option("--name", "new_name", required=True, help="Its new name. The slug stays.")
 @connected(organization=True)
 @takes_output
-async def update(session: Session, name: str | None, new_name: str, output: Output) -> None:
+async def update(session: CommandSession, name: str | None, new_name: str, output: Output) -> None:
     """Rename the organization NAME (a slug, name or id), or the only one you have.
 
     \b
     Example:
       ers organization update --name Acme
     """
-    found = await session.names.organization(name)
-    output.one(await session.client.change(found["url"], name=new_name))
+    organization = await session.names.organization(name)
+    output.write_one(await session.client.change(organization["url"], name=new_name))
 
 
 @organization.command("audit-log", short_help="Show who did what, the newest first.")
@@ -66,17 +70,40 @@ async def update(session: Session, name: str | None, new_name: str, output: Outp
 @click.option("--action", metavar="ACTION", help="Only this, such as member.joined.")
 @connected(organization=True)
 @takes_output
-async def audit_log(session: Session, name: str | None, action: str | None, output: Output) -> None:
+async def audit_log(
+    session: CommandSession, name: str | None, action: str | None, output: Output
+) -> None:
     """Show who did what in an organization that you own, the newest first. It holds no values.
 
     \b
     Example:
       ers organization audit-log --action schema.created
     """
-    found = await session.names.organization(name)
+    organization = await session.names.organization(name)
     filters = {} if action is None else {"action": action}
-    entries = session.client.listing(f"organizations/{found['id']}/audit-log", **filters)
-    await output.many(entries, ("created", "email", "action", "subject", "source"))
+    entries = session.client.listing(f"organizations/{organization['id']}/audit-log", **filters)
+    columns = ("created", "email", "action", "subject", "source")
+    await output.many(entries, columns, called="entries")
+
+
+@organization.command(short_help="Become an owner by the words of one who was lost.")
+@connected(organization=True)
+async def recover(session: CommandSession) -> None:
+    """Where the last owner was lost: become an owner of the organization by that owner's recovery
+    phrases, one a line on standard input, those of all versions in their order. The operator of the
+    API has to make you an owner there first, with `ers api owner`. The words are not kept.
+
+    \b
+    Example:
+      ers organization recover < phrases.txt
+    """
+    url = (await session.names.organization())["url"]
+    phrases = [line for line in sys.stdin.read(100_000).splitlines() if line.strip()]
+    by = await call_with_proof(
+        session, lambda proof: session.client.recover_organization(url, phrases, proof=proof)
+    )
+    say(f"You own the organization now, by the keys of {by}. To put {by} out:")
+    say(f"  ers organization member delete {by}")
 
 
 @organization.group(short_help="See, change or remove members.")
@@ -87,16 +114,16 @@ def member() -> None:
 @member.command("list", short_help="List the members.")
 @connected(organization=True)
 @takes_output
-async def list_members(session: Session, output: Output) -> None:
+async def list_members(session: CommandSession, output: Output) -> None:
     """List the members of an organization.
 
     \b
     Example:
       ers organization member list
     """
-    found = await session.names.organization()
-    members = session.client.listing(f"organizations/{found['id']}/members")
-    await output.many(members, ("email", "role", "created"))
+    organization = await session.names.organization()
+    members = session.client.listing(f"organizations/{organization['id']}/members")
+    await output.many(members, ("email", "role", "created"), called="members")
 
 
 @member.command("update", short_help="Make a member an owner, or no owner.")
@@ -104,41 +131,84 @@ async def list_members(session: Session, output: Output) -> None:
 @click.option("--role", type=click.Choice(_ROLES), required=True)
 @connected(organization=True)
 @takes_output
-async def update_member(session: Session, email: str, role: str, output: Output) -> None:
+async def update_member(session: CommandSession, email: str, role: str, output: Output) -> None:
     """Change the role of a member of an organization that you own.
 
     \b
     Example:
       ers organization member update ada@example.org --role owner
     """
-    output.one(await session.client.change(await _member(session, email), role=role))
+    try:
+        output.write_one(await session.client.change(await _member(session, email), role=role))
+    except Conflict as error:
+        if error.reason != "through_a_proxy":
+            raise
+        # There is a roster, so the change is signed.
+        organization = (await session.names.organization())["url"]
+        who = await member_named(session, email)
+        settled = await call_with_proof(
+            session, lambda proof: session.client.change_role(organization, who, role, proof=proof)
+        )
+        tell(settled)
+        output.write_one({"email": email, "role": role})
 
 
 @member.command("delete", short_help="Remove a member, or leave.")
 @click.argument("email")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def delete_member(session: Session, email: str, yes: bool) -> None:
-    """Remove a member of an organization that you own, or leave it yourself.
+async def delete_member(session: CommandSession, email: str, yes: bool) -> None:
+    """Remove a member of an organization that you own, or leave it yourself. Each dataset that is
+    shared with them gets a new key for what comes; what they could read before, they may have kept.
 
     \b
     Example:
       ers organization member delete guest@example.org --yes
     """
-    url = await _member(session, email)
-    confirm(f"Remove {email}?", yes=yes)
-    await session.client.delete(url)
+    url = await _membership(session, email)
+    if url is None:
+        await member_named(session, email)  # whose account is gone may be in the roster still
+    confirm(f"Remove {email}?", yes=yes, undone="nobody was removed")
+    if url is None or not await _removed_at_the_api(session, url):
+        organization = (await session.names.organization())["url"]
+        who = await member_named(session, email)
+        tell(await session.client.remove_person(organization, who))
+        say_kept(email)
     say(f"Removed {email}.")
 
 
-async def _member(session: Session, email: str) -> str:
-    """The path of a membership."""
-    found = await session.names.organization()
-    members = session.client.listing(f"organizations/{found['id']}/members")
+async def _removed_at_the_api(session: CommandSession, membership: str) -> bool:
+    """Whether no roster has who was removed, so that nothing is to be signed."""
+    try:
+        await session.client.delete(membership)
+    except Conflict as error:
+        if error.reason != "through_a_proxy":
+            raise
+        return False
+    return True
+
+
+async def _membership(session: CommandSession, email: str) -> str | None:
+    """The path of a membership; None where the API has none of that address."""
+    organization = await session.names.organization()
+    members = session.client.listing(f"organizations/{organization['id']}/members")
     async for one in members:
         if one["email"].casefold() == email.casefold():
             return str(one["url"])
-    raise NotFound(f"{email} is no member of {found['slug']}", hint="ers organization member list")
+    return None
+
+
+async def _member(session: CommandSession, email: str) -> str:
+    """The path of a membership.
+
+    Raises:
+        NotFound: the API has none of that address.
+    """
+    membership = await _membership(session, email)
+    if membership is None:
+        slug = (await session.names.organization())["slug"]
+        raise NotFound(f"{email} is no member of {slug}", hint="ers organization member list")
+    return membership
 
 
 @organization.group(short_help="Invite people, or accept an invitation.")
@@ -150,7 +220,7 @@ def invitation() -> None:
 @click.option("--mine", is_flag=True, help="Those for your own address.")
 @connected(organization=True)
 @takes_output
-async def list_invitations(session: Session, mine: bool, output: Output) -> None:
+async def list_invitations(session: CommandSession, mine: bool, output: Output) -> None:
     """List the invitations to an organization that you own, or those for your own address.
 
     \b
@@ -162,7 +232,7 @@ async def list_invitations(session: Session, mine: bool, output: Output) -> None
     if not mine:
         collection = f"organizations/{(await session.names.organization())['id']}/invitations"
     columns = ("id", "email", "role", "organization_name", "invited_by", "expires")
-    await output.many(session.client.listing(collection), columns)
+    await output.many(session.client.listing(collection), columns, called="invitations")
 
 
 @invitation.command("create", short_help="Invite somebody by e-mail.")
@@ -170,36 +240,38 @@ async def list_invitations(session: Session, mine: bool, output: Output) -> None
 @click.option("--role", type=click.Choice(_ROLES), help="member if left out.")
 @connected(organization=True)
 @takes_output
-async def create_invitation(session: Session, email: str, role: str | None, output: Output) -> None:
+async def create_invitation(
+    session: CommandSession, email: str, role: str | None, output: Output
+) -> None:
     """Invite somebody to an organization that you own. A message goes to the address.
 
     \b
     Example:
       ers organization invitation create grace@example.org --role member
     """
-    found = await session.names.organization()
-    collection = f"organizations/{found['id']}/invitations"
-    output.one(await session.client.create(collection, email=email, role=role))
+    organization = await session.names.organization()
+    collection = f"organizations/{organization['id']}/invitations"
+    output.write_one(await session.client.create(collection, email=email, role=role))
 
 
 @invitation.command("accept", short_help="Accept one.")
 @click.argument("id")
 @connected()
 @takes_output
-async def accept_invitation(session: Session, id: str, output: Output) -> None:  # noqa: A002
+async def accept_invitation(session: CommandSession, id: str, output: Output) -> None:  # noqa: A002
     """Accept the invitation of an id, as ers organization invitation list --mine shows it.
 
     \b
     Example:
       ers organization invitation accept "$INVITATION"
     """
-    output.one(await session.client.create(f"invitations/{id}/accept"))
+    output.write_one(await session.client.create(f"invitations/{id}/accept"))
 
 
 @invitation.command("delete", short_help="Withdraw or decline one.")
 @click.argument("id")
 @connected(organization=True)
-async def delete_invitation(session: Session, id: str) -> None:  # noqa: A002
+async def delete_invitation(session: CommandSession, id: str) -> None:  # noqa: A002
     """Withdraw an invitation to an organization that you own, or decline one for you.
 
     \b
@@ -209,6 +281,15 @@ async def delete_invitation(session: Session, id: str) -> None:  # noqa: A002
     try:
         await session.client.delete(f"/api/invitations/{id}/")
     except NotFound:  # not for this address, so it is to be withdrawn
-        found = await session.names.organization()
-        await session.client.delete(f"{found['url']}invitations/{id}/")
+        await _withdraw(session, id)
     say("Deleted.")
+
+
+async def _withdraw(session: CommandSession, invitation: str) -> None:
+    organization = (await session.names.organization())["url"]
+    try:
+        await session.client.delete(f"{organization}invitations/{invitation}/")
+    except Conflict as error:
+        if error.reason != "through_a_proxy":
+            raise
+        tell(await session.client.remove_person(organization, invitation))

@@ -1,13 +1,21 @@
-"""``ers proxy``: the proxy alone; and what a proxy does when it is told to."""
+"""``ers proxy``: run the proxy alone; have a running proxy merge, or accept what was restored."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
-from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.commands.schema_standings import what_is_lost
+from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
-from encrypted_records.cli.terminal import say, warn
-from encrypted_records.cli.up import run_proxy
+from encrypted_records.cli.supervise.supervisor import run_proxy
+from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.rollbacks import LostEntry, RosterStanding
 
 _SETTINGS = (
     "data_dir",
@@ -15,7 +23,9 @@ _SETTINGS = (
     "proxy_host",
     "proxy_port",
     "allowed_hosts",
+    "access",
     "page_cache",
+    "lock_after",
     "proxy_metrics_port",
     "log_format",
 )
@@ -40,7 +50,7 @@ def proxy(settings: Settings) -> None:
 @click.argument("schema", nargs=-1)
 @click.option("--once", is_flag=True, required=True, help="End when nothing is left to merge.")
 @connected(organization=True)
-async def merge(session: Session, schema: tuple[str, ...], once: bool) -> None:
+async def merge(session: CommandSession, schema: tuple[str, ...], once: bool) -> None:
     """Have a running proxy merge index segments until that is no longer worth it.
 
     Proxies do so by themselves after records were stored. It is needed where they could not: after
@@ -52,12 +62,106 @@ async def merge(session: Session, schema: tuple[str, ...], once: bool) -> None:
       ers proxy merge --once
     """
     if schema:
-        found = [await session.names.schema(name) for name in schema]
+        resources = [await session.names.schema(name) for name in schema]
     else:
-        found = [one async for one in session.client.listing("schemas")]
-    for one in found:
+        resources = [resource async for resource in session.client.listing("schemas")]
+    for resource in resources:
         count = 0
-        while not (step := await session.client.merge(one["url"])).done:
+        while not (step := await session.client.merge(resource["url"])).done:
             count += step.merged
-            warn(f"{one['slug']}: {step.merged} segments, {step.records} records")
-        say(f"{one['slug']}: {count} segments merged, {step.segments} left")
+            warn(f"{resource['slug']}: {step.merged} segments, {step.records} records")
+        say(f"{resource['slug']}: {count} segments merged, {step.segments} left")
+
+
+@proxy.command("accept-rollback", short_help="Go on after the API's database was put back.")
+@click.option("--forked", is_flag=True, help="Also what went another way since.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected(organization=True)
+async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> int:
+    """Have a running proxy go on with an organization as the API has it, after its database was put
+    back to an earlier moment: the roster, and the logs of all its schemas. What is lost is shown,
+    and then asked about. Accept it only if you know of the restore: an API that hides a removal
+    looks the same. What cannot be verified is never accepted.
+
+    People who were removed since stand again: remove them once more before anything is stored.
+
+    \b
+    Example:
+      ers proxy accept-rollback --yes
+    """
+    organization = await session.names.organization()
+    roster = await session.client.roster_standing(organization["url"])
+    if roster.state != "whole":
+        for line in _what_the_roster_loses(roster):
+            warn(line)
+        confirm(
+            "Accept this roster, and then the logs of this organization that are older?",
+            yes=yes,
+            undone="nothing was accepted",
+        )
+        await call_with_proof(
+            session,
+            lambda proof: session.client.accept_rollback(
+                organization["url"],
+                number=roster.number,
+                digest=roster.digest,
+                forked=forked,
+                proof=proof,
+            ),
+        )
+        say(f"Accepted: the roster of {organization['slug']} is at entry {roster.number}.")
+    count, left = 0, 0
+    filters = await session.names.in_organization()
+    for schema in [one async for one in session.client.listing("schemas", **filters)]:
+        standing = await session.client.log_standing(schema["url"])
+        if standing.state == "whole":
+            continue
+        if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
+            warn(f"{schema['slug']}:")
+            for line in what_is_lost(standing):
+                warn(f"  {line}")
+            if roster.state == "whole":
+                confirm("Accept this log?", yes=yes, undone="this log was not accepted")
+            await session.client.accept_log(
+                schema["url"],
+                version=standing.version,
+                digest=standing.digest,
+                forked=forked,
+            )
+            say(f"Accepted: {schema['slug']} is at version {standing.version}.")
+            count += 1
+        else:
+            warn(f"{schema['slug']} is not accepted, its log is {standing.state}")
+            left += 1
+    if roster.state == "whole" and not count and not left:
+        say("There is nothing to accept: this proxy has seen no more than the API has.")
+    return REFUSED if left else DONE
+
+
+def _what_the_roster_loses(standing: RosterStanding) -> Iterator[str]:
+    assert standing.seen is not None
+    yield (
+        f"The API's roster is at entry {standing.number}, with {standing.members} people and"
+        f" services; this proxy has seen entry {standing.seen.number}."
+    )
+    if standing.state != "older":
+        yield f"Up to entry {standing.common} they are known to be the same, and not beyond."
+    for lost in standing.lost:
+        yield f"Lost: {_told(lost)}."
+    unknown = standing.seen.number - standing.common - len(standing.lost)
+    if unknown > 0:
+        yield f"Lost: {unknown} entries of which this proxy keeps no more than that they were."
+
+
+def _told(lost: LostEntry) -> str:
+    who, day = lost.who or "somebody", (lost.time or "an unknown day").partition("T")[0]
+    by = f" by {lost.by}" if lost.by else ""
+    said = {
+        "founded": "the organization was founded",
+        "invited": f"{who} was invited",
+        "stood": f"{who} was let in, or was given other rights or keys",
+        "removed": f"{who} was removed, and stands again",
+        "dataset": f"the dataset {who} was made, renamed, or got a new key",
+        "schema": "schemas were placed or changed",
+    }
+    return f"{said.get(lost.what, lost.what)}, on {day}{by}"

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from encrypted_records.cli.files import read_definition, read_sample
+from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
+from encrypted_records.cli.commands.schema_checks import sign, verify
+from encrypted_records.cli.commands.schema_estimates import read_length, show_estimate
+from encrypted_records.cli.commands.schema_reseal import reseal, see_through
+from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
+from encrypted_records.cli.input.files import read_definition, read_sample
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
-from encrypted_records.cli.terminal import confirm, say, warn
+from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.terminal import (
+    DONE,
+    REFUSED,
+    confirm,
+    format_count,
+    say,
+    warn,
+)
+from encrypted_records.errors import Conflict, ErsError
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
 _slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
@@ -18,7 +33,7 @@ _description = click.option("--description", help="What its records are.")
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 
 
-@click.group(short_help="List, make, change or delete schemas; infer one from data.")
+@click.group(short_help="List, make, change or delete schemas; infer one; look after its log.")
 def schema() -> None:
     """Schemas: what the records of a table look like.
 
@@ -31,7 +46,7 @@ def schema() -> None:
 @click.option("--dataset", metavar="NAME", help="Only those of this dataset.")
 @connected(organization=True)
 @takes_output
-async def list_(session: Session, dataset: str | None, output: Output) -> None:
+async def list_(session: CommandSession, dataset: str | None, output: Output) -> None:
     """List the schemas of a dataset, of an organization, or all that you reach.
 
     \b
@@ -42,7 +57,7 @@ async def list_(session: Session, dataset: str | None, output: Output) -> None:
         filters = await session.names.in_organization()
     else:
         filters = {"dataset": (await session.names.dataset(dataset))["id"]}
-    await output.many(session.client.listing("schemas", **filters), _COLUMNS)
+    await output.many(session.client.listing("schemas", **filters), _COLUMNS, called="schemas")
 
 
 @schema.command(short_help="Show one.")
@@ -50,22 +65,28 @@ async def list_(session: Session, dataset: str | None, output: Output) -> None:
 @click.option("--definition", is_flag=True, help="Only its JSON Schema, as it was given.")
 @connected(organization=True)
 @takes_output
-async def get(session: Session, schema: str, definition: bool, output: Output) -> None:
+async def get(session: CommandSession, schema: str, definition: bool, output: Output) -> None:
     """Show a schema.
 
     \b
     Example:
       ers schema get acme/medical/patient --definition
     """
-    found = await session.names.schema(schema)
+    resource = await session.names.schema(schema)
     if definition:
-        Output("json").one(found["schema"])
+        Output("json").write_one(resource["schema"])
     else:
-        output.one(found)
+        output.write_one(resource)
 
 
 @schema.command(short_help="Make one.")
-@click.option("--dataset", metavar="NAME", required=True, help="Slug, name or id of its dataset.")
+@click.option(
+    "--dataset",
+    cls=ProfileOption,
+    metavar="NAME",
+    required=True,
+    help="Slug, name or id of its dataset.",
+)
 @click.option("--name", required=True, help="Name for people.")
 @_slug
 @_description
@@ -73,7 +94,7 @@ async def get(session: Session, schema: str, definition: bool, output: Output) -
 @connected(organization=True)
 @takes_output
 async def create(
-    session: Session,
+    session: CommandSession,
     dataset: str,
     name: str,
     slug: str | None,
@@ -89,7 +110,7 @@ async def create(
     """
     definition = read_definition(file)
     parent = (await session.names.dataset(dataset))["url"]
-    output.one(
+    output.write_one(
         await session.client.create(
             "schemas",
             name=name,
@@ -110,7 +131,7 @@ async def create(
 @connected(organization=True)
 @takes_output
 async def update(
-    session: Session,
+    session: CommandSession,
     schema: str,
     name: str | None,
     slug: str | None,
@@ -120,20 +141,78 @@ async def update(
 ) -> None:
     """Change a schema; what is left out stays.
 
-    Once there are records, optional fields may be added and rules loosened; types, bounds and
-    precision stay, since they are part of the keys.
+    Once there are records, a definition is changed as by ers schema change, which says first what
+    that takes.
 
     \b
     Example:
       ers schema update patient --description "One row per admission"
     """
     definition = None if file is None else read_definition(file)
-    found = await session.names.schema(schema)
-    output.one(
+    resource = await session.names.schema(schema)
+    output.write_one(
         await session.client.change(
-            found["url"], name=name, slug=slug, description=description, schema=definition
+            resource["url"], name=name, slug=slug, description=description, schema=definition
         )
     )
+
+
+@schema.command(short_help="Say what another definition takes, and take it.")
+@click.argument("schema")
+@click.option("--file", type=_FILE, required=True, help="The new JSON Schema; - is standard input.")
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="NEW=OLD",
+    help="A field that has another name in the file. May be repeated.",
+)
+@click.option("--drop", "drops", multiple=True, help="A field to lose. May be repeated.")
+@click.option("--apply", is_flag=True, help="Take it, if nothing stands in the way.")
+@click.option("--yes", is_flag=True, help="Do not ask, where a new retention lets records go.")
+@connected(organization=True)
+@takes_output
+async def change(
+    session: CommandSession,
+    schema: str,
+    file: str,
+    renames: tuple[str, ...],
+    drops: tuple[str, ...],
+    apply: bool,
+    yes: bool,
+    output: Output,
+) -> int:
+    """Say what another definition of a schema with records takes, and with --apply, take it.
+
+    Bounds can be widened, decimals and optional fields added, rules loosened and fields renamed at
+    once. A rule that demands more is compared with what is stored; where records do not fit, their
+    number is shown with a search that finds them, and the exit code is 4. Another type or format,
+    fewer decimals or a field that is gone need all records sealed again: --apply waits for that
+    job, and Ctrl-C leaves it running.
+
+    \b
+    Example:
+      ers schema change patient --file new.json --rename surname=name --apply
+    """
+    definition, named = read_definition(file), read_renames(renames)
+    url, ask = (await session.names.schema(schema))["url"], session.client.change_schema
+    plan = await ask(url, definition, renames=named, drops=drops, dry_run=True)
+    possible = plan["possible"]
+    if possible and apply:
+        if going := plan.get("old_enough"):
+            goes = f"{format_count(going, 'record')} would go at once by the new retention"
+            confirm(f"{goes}. Take it?", yes=yes, why=goes)
+        plan = await ask(url, definition, renames=named, drops=drops)
+        if "job_id" in plan:
+            return await see_through(session, url, definition, plan["job_id"], output)
+    if output.form == "table":
+        for line in lines_of(plan):
+            say(line)
+        if possible:
+            say("It holds." if apply else "Nothing was changed: --apply takes it.")
+    else:
+        output.write_one(plan)
+    return DONE if possible else REFUSED
 
 
 @schema.command(short_help="Delete one.")
@@ -141,35 +220,114 @@ async def update(
 @click.option("--cascade", is_flag=True, help="Also all its records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def delete(session: Session, schema: str, cascade: bool, yes: bool) -> None:
+async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool) -> None:
     """Delete a schema. One that has records is kept, unless --cascade says otherwise.
 
     \b
     Example:
       ers schema delete acme/medical/draft --yes
     """
-    found = await session.names.schema(schema)
-    path = await session.names.path_of_schema(found)
-    confirm(f"Delete {path}{', with all its records' if cascade else ''}?", yes=yes)
-    await session.client.delete(found["url"], cascade=cascade)
+    resource = await session.names.schema(schema)
+    path = await session.names.path_of_schema(resource)
+    if not cascade and await _has_records(session, resource["url"]):
+        raise Conflict(
+            f"{path} has records",
+            code="schema_not_empty",
+            hint="delete them first, or repeat with --cascade",
+        )
+    with_all = ", with all its records" if cascade else ""
+    confirm(f"Delete {path}{with_all}?", yes=yes, undone="nothing was deleted")
+    await session.client.delete(resource["url"], cascade=cascade)
     say(f"Deleted {path}.")
+
+
+async def _has_records(session: CommandSession, url: str) -> bool:
+    # Where it cannot be told, such as of a log that is broken, the service decides.
+    with suppress(ErsError):
+        async for _one in session.client.records(url, limit=1, sealed=True):
+            return True
+    return False
+
+
+@schema.command(short_help="Say how far its log holds, and show its head.")
+@click.argument("schema")
+@click.option("--at", type=click.IntRange(0), help="Also the digest of this version.")
+@connected(organization=True)
+@takes_output
+async def status(session: CommandSession, schema: str, at: int | None, output: Output) -> int:
+    """Say how far the log of a schema holds, and how it stands to what this proxy has seen of it.
+
+    Version and digest are its head: two people whose proxies show the same have seen the same
+    changes. Where one is ahead, --at shows it the digest at the other's version. The exit code is 4
+    unless all is well.
+
+    \b
+    Example:
+      ers schema status patient
+    """
+    resource = await session.names.schema(schema)
+    standing = await session.client.log_standing(resource["url"], version=at)
+    if output.form == "table":
+        show_standing(standing)
+    else:
+        output.write_one(as_json(standing))
+    return DONE if standing.state == "whole" else REFUSED
+
+
+@schema.command("accept-log", short_help="Go on with a log that lacks what this proxy has seen.")
+@click.argument("schema")
+@click.option("--forked", is_flag=True, help="Also one that went another way.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected(organization=True)
+async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bool) -> None:
+    """Go on with a schema's log that is older than what this proxy has seen, as after restoring a
+    backup: what is lost is shown, and then asked about. A log that cannot be verified is never
+    accepted; of other schemas nothing changes.
+
+    \b
+    Example:
+      ers schema accept-log patient --yes
+    """
+    resource = await session.names.schema(schema)
+    path = await session.names.path_of_schema(resource)
+    standing = await session.client.log_standing(resource["url"])
+    if standing.state == "whole":
+        say(f"There is nothing to accept: the log of {path} holds all that this proxy has seen.")
+        return
+    if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
+        for line in what_is_lost(standing):
+            warn(line)
+        confirm(f"Accept this log of {path}?", yes=yes, undone="nothing was accepted")
+    # Of anything else the proxy says itself why not.
+    await session.client.accept_log(
+        resource["url"], version=standing.version, digest=standing.digest, forked=forked
+    )
+    say(f"Accepted: {path} is at version {standing.version}, {standing.records} records.")
 
 
 @schema.command(short_help="Propose a definition for the data in a file.")
 @click.argument("file", type=_FILE)
+@click.option(
+    "--no-enum",
+    is_flag=True,
+    help="Propose no enum, whose values the API can read in the definition.",
+)
 @connected()
-async def infer(session: Session, file: str) -> None:
+async def infer(session: CommandSession, file: str, no_enum: bool) -> None:
     """Propose a JSON Schema for a CSV, JSON or NDJSON file (- is standard input) from its first
     rows. It goes to standard output, what to look at to standard error. Nothing is stored.
+
+    A field of few values gets them as its enum, a short one padTo, so that the stored lengths tell
+    nothing.
 
     \b
     Example:
       ers schema infer people.csv > people.schema.json
     """
     body, media_type = await asyncio.to_thread(read_sample, file)
-    found = await session.client.infer(body, media_type)
-    Output("json").one(found["schema"])
-    for field in found["fields"]:
+    inferred = await session.client.infer(body, media_type, enum=not no_enum)
+    Output("json").write_one(inferred["schema"])
+    for field in inferred["fields"]:
         if field["note"]:
             warn(f"{field['name']}: {field['note']}")
 
@@ -177,7 +335,12 @@ async def infer(session: Session, file: str) -> None:
 @schema.command(short_help="Say what a schema will cost and reveal.")
 @click.argument("schema", required=False)
 @click.option("--file", type=_FILE, help="A JSON Schema that is not stored yet.")
-@click.option("--records", type=click.IntRange(1), required=True, help="How many records.")
+@click.option(
+    "--sample",
+    type=_FILE,
+    help="Rows in CSV, JSON or NDJSON; - is standard input. Without a schema, one is inferred.",
+)
+@click.option("--records", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option(
     "--length",
     "lengths",
@@ -188,58 +351,43 @@ async def infer(session: Session, file: str) -> None:
 @connected(organization=True)
 @takes_output
 async def estimate(
-    session: Session,
+    session: CommandSession,
     schema: str | None,
     file: str | None,
+    sample: str | None,
     records: int,
     lengths: tuple[str, ...],
     output: Output,
 ) -> None:
     """Say how much space and time records of a schema will take, and what the API learns of them.
 
+    With a sample, also what the stored lengths of each field tell, by an attack on the sample, and
+    what padding costs. The sample stays on this machine, and nothing of it is stored.
+
     \b
     Example:
       ers schema estimate patient --records 1000000 --length name=20
+      ers schema estimate --sample people.csv
     """
-    if (schema is None) == (file is None):
-        raise click.UsageError("name either a schema or --file")
+    if (schema is not None and file is not None) or not (schema or file or sample):
+        raise click.UsageError("name either a schema or --file, or a --sample to infer one from")
+    rows = None if sample is None else await asyncio.to_thread(read_sample, sample)
     definition: Any
     if file is not None:
         definition = read_definition(file)
+    elif schema is not None:
+        definition = (await session.names.schema(schema))["schema"]
     else:
-        definition = (await session.names.schema(schema or ""))["schema"]
-    found = await session.client.estimate(definition, records, dict(map(_length, lengths)))
+        assert rows is not None
+        definition = (await session.client.infer(*rows))["schema"]
+    typical = dict(map(read_length, lengths))
+    estimated = await session.client.estimate(definition, records, typical, rows)
     if output.form == "table":
-        _show(found)
+        show_estimate(estimated)
     else:
-        output.one(found)
+        output.write_one(estimated)
 
 
-def _length(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    if not (name and number.isascii() and number.isdecimal()):
-        raise click.BadParameter("expected FIELD=BYTES, such as name=20", param_hint="--length")
-    return name, int(number)
-
-
-def _show(found: Any) -> None:
-    per_record = found["bytes_per_record"]
-    say(f"{found['records']} records need {_size(found['bytes'])} in the API's database,")
-    say(
-        f"{per_record['total']} bytes each: {per_record['sealed']} sealed, {per_record['index']}"
-        " in the index."
-    )
-    say(f"Sealing them takes one core of this machine about {found['seconds']:.0f} s.")
-    say()
-    for field in found["fields"]:
-        say(f"{field['name']}: {field['sealed_bytes']} + {field['index_bytes']} bytes")
-        say(f"  the API sees: {field['reveals']['api']}")
-        say(f"  and never: {field['reveals']['api_never']}")
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("the loop returns")
+schema.add_command(verify)
+schema.add_command(sign)
+schema.add_command(reseal)

@@ -5,19 +5,26 @@ from __future__ import annotations
 import click
 
 from encrypted_records import __version__
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.terminal import DONE, REFUSED, warn
 
 
 @click.command(short_help="Say whether proxy and API answer.")
 @connected(anonymous=True)
 @takes_output
-async def status(session: Session, output: Output) -> None:
-    """Say whether the proxy and its API answer, and their version. It needs no account.
+async def status(session: CommandSession, output: Output) -> int:
+    """Say whether the proxy and its API answer, and their version. It needs no account. Where the
+    API itself answers, and no proxy, the exit code is 4: records cannot be stored there.
 
     \b
     Example:
       ers status
     """
-    found = await session.client.status()
-    output.one({"address": session.address, **found, "ers_version": __version__})
+    answer = await session.client.status()
+    output.write_one({"address": session.address, **answer, "ers_version": __version__})
+    if answer.get("behind_proxy") is not True:
+        warn(f"That is the API itself, no proxy: {session.proxy_url}")
+        warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL; records go to proxies alone")
+        return REFUSED
+    return DONE

@@ -8,8 +8,8 @@ import click
 
 from encrypted_records import __version__
 from encrypted_records.cli.settings import Settings, takes_settings, without_password
+from encrypted_records.cli.supervise.supervisor import serve_both
 from encrypted_records.cli.terminal import say
-from encrypted_records.cli.up import serve_both
 
 #: What API and proxy together can be told; the proxy's base URL is then a given.
 SETTINGS_OF_BOTH = (
@@ -18,12 +18,20 @@ SETTINGS_OF_BOTH = (
     "api_port",
     "proxy_host",
     "proxy_port",
+    "workers",
     "database_url",
+    "replica_url",
+    "bulk_url",
+    "bulk_before",
+    "keep_replaced",
+    "erase_within",
     "email_url",
     "public_url",
     "allowed_hosts",
+    "access",
     "admin",
     "page_cache",
+    "lock_after",
     "api_metrics_port",
     "proxy_metrics_port",
     "log_format",
@@ -58,4 +66,6 @@ def say_where(settings: Settings) -> None:
     say(f"  API       {settings.api_url}   (ciphertext only)")
     say(f"  data      {folder}")
     say(f"  database  {database or 'SQLite in the data folder'}")
+    if settings.bulk_url is not None:
+        say(f"  objects   {without_password(settings.bulk_url)}")
     say(f"  mail      {mail or mail_folder}")

@@ -7,13 +7,21 @@ import sys
 
 import click
 
+from encrypted_records.cli.login.confirmation import ask_link
+from encrypted_records.cli.login.passwords import answer, set_password
+from encrypted_records.cli.login.session import (
+    NOBODY,
+    CommandSession,
+    connected,
+    email_option,
+    usual_device,
+)
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import InvalidSetting
 
 
-@click.group(short_help="Show your account, change its password.")
+@click.group(short_help="Show your account, change or reset its password.")
 def user() -> None:
     """The account behind the credentials."""
 
@@ -21,19 +29,19 @@ def user() -> None:
 @user.command(short_help="Show who you are.")
 @connected()
 @takes_output
-async def get(session: Session, output: Output) -> None:
+async def get(session: CommandSession, output: Output) -> None:
     """Show the account that commands run as, and its organizations.
 
     \b
     Example:
       ers user get
     """
-    output.one(await session.client.resource("/api/users/self/"))
+    output.write_one(await session.client.resource("/api/users/self/"))
 
 
 @user.command(short_help="Change your password.")
 @connected()
-async def password(session: Session) -> None:
+async def password(session: CommandSession) -> None:
     """Change the password. It ends all logins of the account, everywhere.
 
     The passwords are asked for; without a terminal, ERS_PASSWORD is the old one and the first line
@@ -44,15 +52,60 @@ async def password(session: Session) -> None:
       ers user password < new-password.txt
     """
     old = os.environ.get("ERS_PASSWORD")
+    given = None
     if sys.stdin.isatty():
         old = old or ask("Present password", hide_input=True)
-        new = ask("New password", hide_input=True, confirmation_prompt=True)
     else:
-        new = sys.stdin.readline().rstrip("\n")
-    if not (old and new):
+        given = sys.stdin.readline().rstrip("\n")
+    if not old or given == "":
         raise InvalidSetting(
             "the present or the new password is missing",
             hint="set ERS_PASSWORD, and give the new one on standard input",
         )
-    await session.client.change_password(old, new)
+    present = old
+    await set_password(
+        "New password", given, lambda new: session.client.change_password(present, new)
+    )
+    say("The password is changed, and all logins have ended. Log in again: ers login")
+
+
+@user.command("reset-password", short_help="Set a new password where the old one is lost.")
+@email_option
+@click.option("--link", "has_link", is_flag=True, help="The message is there: ask for its link.")
+@connected(anonymous=True)
+async def reset_password(session: CommandSession, email: str | None, has_link: bool) -> None:
+    """Have a message sent with a link, then set a new password by that link. It works once, for an
+    hour. The keyring stays as it is: records open as before.
+
+    On a terminal the link and the new password are asked for at once. Without one a message is
+    sent and nothing else; with --link the first line of standard input is the link, the second the
+    new password.
+
+    \b
+    Example:
+      ers user reset-password --email ada@example.org
+    """
+    # From the usual device: a stranger at the proxy's port gets no password.
+    async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
+        if not has_link:
+            address = email or answer("E-mail", "the e-mail address")
+            await client.send_reset_link(address)
+            say(f"If {address} has an account, a message with a link goes there.")
+            if not sys.stdin.isatty():
+                say("With the link: ers user reset-password --link")
+                return
+        link = ask_link()
+        given = None
+        if not sys.stdin.isatty():
+            given = answer("New password", "the new password")
+
+        async def use(chosen: str) -> None:
+            await client.reset_password(
+                user_id=link.user_id,
+                timestamp=link.timestamp,
+                signature=link.signature,
+                password=chosen,
+            )
+
+        await set_password("New password", given, use)
     say("The password is changed, and all logins have ended. Log in again: ers login")

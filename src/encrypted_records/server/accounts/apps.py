@@ -9,4 +9,4 @@ class AccountsConfig(AppConfig):
     name = "encrypted_records.server.accounts"
 
     def ready(self) -> None:
-        from encrypted_records.server import openapi  # noqa: F401, PLC0415 - registers by import
+        from encrypted_records.server.http import openapi  # noqa: F401, PLC0415 - registers by import

@@ -1,10 +1,14 @@
-"""Three ways of proving who is asking: Bearer token, Basic, session cookie.
+"""Three ways in which people prove who is asking: Bearer token, Basic, session cookie. Services
+have one of their own (:mod:`.service_tokens`).
+
+A Bearer token is of a login, or an API token (:mod:`.api_tokens`), which limits what follows.
 
 Checking a password is slow on purpose, so a Basic credential that was right is remembered for a
 minute: not the credential but its HMAC under a key that lives as long as this process, beside
-the HMAC of the password hash it was right for. The user is read anew for every request, so a
+the HMAC of the password hash it was right for. The user is read again for every request, so a
 changed password or a deactivated account ends the memory at once. To which login a token belongs
-is remembered likewise, which spares reading it; the login is asked each time.
+is remembered likewise, beside the digest of the secret that it shows, which spares reading it; the
+login is asked each time.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from encrypted_records.errors import NotAllowed
-from encrypted_records.server.accounts import credentials, logins, tokens
-from encrypted_records.server.accounts.models import Login, User
+from encrypted_records.model import api_token
+from encrypted_records.server.accounts import api_tokens, credentials, logins, sessions, tokens
+from encrypted_records.server.accounts.digests import digest
+from encrypted_records.server.accounts.models import ApiToken, Login, User
+from encrypted_records.server.accounts.service_tokens import refuse_key
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 
@@ -36,6 +43,7 @@ class Basic(authentication.BasicAuthentication):
     def authenticate_credentials(
         self, userid: str, password: str, request: Any = None
     ) -> tuple[User, None]:
+        refuse_key(userid, password)
         # An address holds no colon, so the pair cannot be read in two ways.
         name = _fingerprint(f"{userid}:{password}")
         known = cache.get(name)
@@ -51,28 +59,58 @@ class Basic(authentication.BasicAuthentication):
 
 
 class Bearer(authentication.BaseAuthentication):
-    def authenticate(self, request: Request) -> tuple[User, Login] | None:
-        scheme, _, token = authentication.get_authorization_header(request).partition(b" ")
-        if scheme.lower() != b"bearer":
+    """An access token, of a login; or an API token."""
+
+    def authenticate(self, request: Request) -> tuple[User, Login | ApiToken] | None:
+        text = _bearer(authentication.get_authorization_header(request).decode("latin-1"))
+        if text is None:
             return None
-        login = tokens.living(_login_id(token.strip().decode("latin-1")))
+        refuse_key(text)
+        row = api_tokens.find(text)
+        if row is not None:
+            return row.user, row
+        login = tokens.living(*_claims(text))
         return login.user, login
 
 
-def _login_id(token: str) -> str:
+def _bearer(header: str) -> str | None:
+    """What an Authorization header shows as a Bearer; None of another scheme."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def claims_of(header: str) -> tuple[str, bytes] | None:
+    """The id of the login whose token an Authorization header shows, and the digest of the secret
+    that the token shows for it; None where it shows something else. The login may have ended.
+
+    Raises:
+        NotAuthenticated: it is not a token of ours, or expired.
+    """
+    text = _bearer(header)
+    if text is None or api_token.parse(text) is not None:
+        return None
+    refuse_key(text)
+    return _claims(text)
+
+
+def _claims(token: str) -> tuple[str, bytes]:
+    """The id of a token's login, and the digest of the secret that it shows for it."""
     name = _fingerprint(token)
-    known: str | None = cache.get(name)
+    known: tuple[str, bytes] | None = cache.get(name)
     if known is None:
-        known, expires = tokens.read_access(token)
+        login_id, shown, expires = tokens.read_access(token)
+        known = login_id, shown
         cache.set(name, known, min(REMEMBER_SECONDS, expires - time.time()))
     return known
 
 
 class Session(authentication.SessionAuthentication):
-    """A browser's cookie. The session names the login, which is asked as it is for a token."""
+    """A browser's cookie. The session names the login, which is asked as it is for a token; the
+    login's secret follows from the cookie."""
 
     def authenticate(self, request: Request) -> tuple[User, Login] | None:
-        login = logins.find(request._request.session.get(tokens.LOGIN))
+        session = request._request.session
+        login = logins.find(session.get(tokens.LOGIN), digest(sessions.login_secret(session)))
         if login is None:
             return None
         self.enforce_csrf(request)

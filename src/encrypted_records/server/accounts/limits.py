@@ -1,4 +1,4 @@
-"""How often somebody may try: lockout after wrong passwords, and throttles.
+"""Limits of attempts: lockout after wrong passwords, and throttles.
 
 Counts are in the database, so that all processes of all APIs on it share them. A count's name is
 an HMAC: the table tells nobody which addresses, or passwords typed in their place, were tried.
@@ -20,8 +20,9 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from encrypted_records.errors import Throttled
+from encrypted_records.model.normalization import normalized
 from encrypted_records.server.accounts.models import Tally
-from encrypted_records.server.source import source
+from encrypted_records.server.http.client_address import source
 
 FREE_FAILURES = 10
 FIRST_DELAY = timedelta(seconds=5)
@@ -43,7 +44,7 @@ def refuse_locked(email: str) -> None:
 def count_failure(email: str) -> None:
     now = timezone.now()
     with transaction.atomic():
-        tally = _locked(_failures(email))
+        tally = _lock_tally(_failures(email))
         tally.count += 1
         tally.forgotten = now + FORGET
         beyond = tally.count - FREE_FAILURES
@@ -62,16 +63,16 @@ def throttle(what: str) -> None:
     Raises:
         Throttled: there were as many as it allows.
     """
-    until = reached(what, source.get())
+    until = count_towards(what, source.get())
     if until is not None:
         _refuse_until(until, "too many requests of this kind came from your address", "throttled")
 
 
-def reached(what: str, whose: str) -> datetime | None:
+def count_towards(what: str, whose: str) -> datetime | None:
     """Count one towards a limit; where it is reached already, until when."""
     limit, window = settings.RATE_LIMITS[what]
     with transaction.atomic():
-        tally = _locked(_name(what, whose))
+        tally = _lock_tally(_name(what, whose))
         if tally.count >= limit:
             return tally.until
         if tally.count == 0:
@@ -87,7 +88,7 @@ def drop_forgotten() -> None:
 
 def _failures(email: str) -> bytes:
     # Spellings that some database takes for one address must not have counts of their own.
-    plain = unicodedata.normalize("NFKD", email)
+    plain = normalized("NFKD", email)
     letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return _name("failures", letters.casefold(), source.get())
 
@@ -97,14 +98,14 @@ def _name(what: str, *parts: str) -> bytes:
     return salted_hmac("encrypted_records.limits", text, algorithm="sha256").digest()
 
 
-def _locked(name: bytes) -> Tally:
+def _lock_tally(name: bytes) -> Tally:
     """The tally of that name, locked; at zero where there was none, or it is forgotten."""
     now = timezone.now()
     tally, made = Tally.objects.select_for_update().get_or_create(
         pk=name, defaults={"forgotten": now}
     )
     if made:
-        # Whoever adds to the table also clears it.
+        # Anyone who adds to the table also clears it.
         old = Tally.objects.select_for_update(skip_locked=True).filter(forgotten__lt=now)
         Tally.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:100])).delete()
     elif tally.forgotten <= now:

@@ -3,23 +3,38 @@
 Ending a login ends the session or the tokens that hang on it, in every process at once, since each
 request looks it up. Whatever makes a password worthless ends its user's logins: a new password,
 and shutting the account.
+
+A login is found by its id, which is no secret, and by a secret of its own, of which the table has
+the SHA-256 (:mod:`.digests`). Nobody gets in with what stands in the table, also not who has the
+key that signs tokens.
 """
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
 
 from encrypted_records.errors import NotAuthenticated
+from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import Login, User
-from encrypted_records.server.fields import as_stored
-from encrypted_records.server.prepared import Prepared
+from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.fields import as_stored, new_id
 
 
-def begin(user: User, lifetime: timedelta, *, refresh: str = "") -> Login:
+def begin(
+    user: User, lifetime: timedelta, secret: str, *, login_id: str = "", refresh: str = ""
+) -> Login:
     """A login of a user whose password was just found right.
+
+    Args:
+        secret: what it is found by from now on, with its id; nobody can guess it.
+        login_id: its id, where it is known already.
+        refresh: the refresh token that may be used next, where there is one.
 
     Raises:
         NotAuthenticated: the password was changed, or the account shut, at this moment.
@@ -34,28 +49,55 @@ def begin(user: User, lifetime: timedelta, *, refresh: str = "") -> Login:
         if not same.exists():
             raise NotAuthenticated("the password was changed just now", code="bad_credentials")
         user.logins.filter(expires__lte=now).delete()
-        return Login.objects.create(user=user, expires=now + lifetime, refresh=refresh)
+        return Login.objects.create(
+            pk=login_id or new_id(),
+            user=user,
+            digest=digest(secret),
+            expires=now + lifetime,
+            refresh=digest(refresh),
+        )
 
 
-_USER = [field.attname for field in User._meta.concrete_fields]
-_LOGIN = [field.attname for field in Login._meta.concrete_fields]
-_by_id = Prepared(
-    lambda: Login.objects.values_list(*_LOGIN, *(f"user__{name}" for name in _USER)),
-    "accounts_login.id",
-)
+#: What no request is judged by is read when it is needed.
+_LATER = {"last_login", "date_joined", "created", "refresh"}
+_USER = [one.attname for one in User._meta.concrete_fields if one.name not in _LATER]
+_LOGIN = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]
+
+
+def columns(user: str = "user", login: str = "") -> list[str]:
+    """What :func:`login_of` takes, for ``values_list``: each with the path to the user, and to the
+    login."""
+    own = f"{login}__" if login else ""
+    return [*(f"{own}{name}" for name in _LOGIN), *(f"{user}__{name}" for name in _USER)]
+
+
+def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
+    """The login that a row of :func:`columns` is, with its user, while both may be used.
+
+    Args:
+        shown: the digest of the secret that came with the login's id.
+    """
+    login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
+    login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
+    known = hmac.compare_digest(bytes(login.digest), shown)
+    usable = known and login.expires > timezone.now() and login.user.is_active
+    return login if usable else None
+
+
+_by_id = Prepared(lambda: Login.objects.values_list(*columns()), "accounts_login.id")
 _user_by_id = Prepared(lambda: User.objects.values_list(*_USER), "accounts_user.id")
 
 
-def find(login_id: object) -> Login | None:
-    """The login of that id with its user, while both may be used."""
-    if login_id is None:
+def find(login_id: object, shown: bytes) -> Login | None:
+    """The login of that id with its user, while both may be used.
+
+    Args:
+        shown: the digest of the secret that came with the id.
+    """
+    if login_id is None or not shown:
         return None
-    for row in _by_id.rows(as_stored(str(login_id))):
-        login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
-        login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
-        if login.expires > timezone.now() and login.user.is_active:
-            return login
-    return None
+    rows = _by_id.rows(as_stored(str(login_id)))
+    return login_of(rows[0], shown) if rows else None
 
 
 def active_user(user_id: str) -> User | None:
@@ -66,15 +108,24 @@ def active_user(user_id: str) -> User | None:
     return None
 
 
+def change_secret(login: Login, secret: str) -> None:
+    """From now on the login is found by another secret; tokens that show the old one end."""
+    login.digest = digest(secret)
+    login.save(update_fields=["digest"])
+
+
 def set_password(user: User, password: str, *, keep: Login | None = None) -> None:
-    """Change a password, and end every login of its user but ``keep``."""
+    """Change a password, and end every link, API token and login of its user but ``keep``."""
     user.set_password(password)
     with transaction.atomic():
         user.save(update_fields=["password"])
+        user.links.all().delete()
         end_all(user, keep=keep)
 
 
 def end_all(user: User, *, keep: Login | None = None) -> None:
+    """End every login of a user but ``keep``, and every API token."""
+    user.api_tokens.all().delete()
     ended = user.logins.all()
     if keep is not None:
         ended = ended.exclude(pk=keep.pk)

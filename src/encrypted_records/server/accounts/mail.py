@@ -1,4 +1,4 @@
-"""Messages: how they are made, and how they leave.
+"""Messages: how they are written, and how they are sent.
 
 They leave on a thread of their own, for two reasons: nobody waits for a mail server, and how long
 a request takes does not tell whether an address has an account. A message that cannot be sent is
@@ -15,6 +15,8 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +32,8 @@ from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 
 T = TypeVar("T")
+#: A message in the folder goes after this; no link works for longer.
+KEPT = timedelta(days=7)
 _log = logging.getLogger(__name__)
 _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 _LINK = re.compile(r"^https?://\S+$", re.MULTILINE)
@@ -49,19 +53,22 @@ def _deliver(write: Callable[[T], None], argument: T) -> None:
 
 
 def may_write_to(address: str) -> bool:
-    """Whether an address may get one more message now; nobody's mailbox is for others to fill."""
-    return limits.reached("messages", address.casefold()) is None
+    """Whether an address may get one more message now, so that its mailbox is not filled."""
+    return limits.count_towards("messages", address.casefold()) is None
 
 
 class FolderBackend(BaseEmailBackend):
-    """Writes each message as a file under ``mail/``, and prints its link in the terminal.
+    """Writes each message as a file under ``mail/``, and shows its link or logs its path.
 
-    For one's own machine, where the person who registers reads the terminal.
+    For one's own machine, where the person who registers reads the terminal: it shows the link as
+    well. What is no terminal may be a log that is kept, and a link there would be a way in for
+    anyone who reads it.
     """
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        folder = Path(settings.DATA_DIR) / "mail"
+        folder = _folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        drop_old()
         for message in email_messages:
             name = f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:8]}"
             draft = folder / f".{name}.part"
@@ -70,9 +77,31 @@ class FolderBackend(BaseEmailBackend):
                 stream.write(message.message().as_bytes())
             draft.rename(folder / f"{name}.eml")
             link = _LINK.search(str(message.body))
-            if link:
+            if link and _shows_links():
                 print(f"mail: {message.subject}\n  {link.group()}", file=sys.stderr, flush=True)  # noqa: T201 - the message's way to its reader
+            else:
+                _log.info("a message lies in %s", folder / f"{name}.eml")
         return len(email_messages)
+
+
+def _folder() -> Path:
+    return Path(settings.DATA_DIR) / "mail"
+
+
+def _shows_links() -> bool:
+    chosen: str = settings.MAIL_LINKS
+    return sys.stderr.isatty() if chosen == "terminal" else chosen == "always"
+
+
+def drop_old() -> None:
+    """Delete the messages of the folder whose links have all expired."""
+    oldest = time.time() - KEPT.total_seconds()
+    with suppress(FileNotFoundError), os.scandir(_folder()) as entries:
+        for entry in entries:
+            if entry.name.endswith((".eml", ".part")):
+                with suppress(FileNotFoundError):  # another process was first
+                    if entry.is_file() and entry.stat().st_mtime < oldest:
+                        Path(entry).unlink()
 
 
 def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A user: an e-mail address and a password.
 
-An address belongs to whoever proves to read its mail. Until somebody has, any number of
+An address belongs to the one who proves to read its mail. Until somebody has, any number of
 registrations may wait for the same address, each with its own password; the link that is used
 decides which of them becomes the account. An address is one whatever its case.
 
@@ -20,15 +20,15 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from encrypted_records.model import ids
-from encrypted_records.server.fields import ShortIdField, new_id
+from encrypted_records.server.db.fields import ShortIdField, new_id
 
 M = TypeVar("M", bound=models.Model)
 
 
 def of_address(rows: QuerySet[M, M], email: str) -> QuerySet[M, M]:
     """Those with this e-mail; the database folds case on both sides, as its indexes do."""
-    found = rows.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
-    return cast("QuerySet[M, M]", found)
+    matching = rows.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
+    return cast("QuerySet[M, M]", matching)
 
 
 class UserManager(BaseUserManager["User"]):
@@ -57,6 +57,10 @@ class User(AbstractBaseUser):
     #: set by that link, cleared to shut an account; no link sets it twice
     is_active = models.BooleanField(default=False)
     date_joined = models.DateTimeField(default=timezone.now, editable=False)
+
+    #: of a request that came with an API token, or from a job that one began: that token, whose
+    #: limits are then the user's
+    acting: ApiToken | None = None
 
     objects = UserManager()
 
@@ -98,8 +102,19 @@ class Login(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="logins")
     created = models.DateTimeField(default=timezone.now, editable=False)
     expires = models.DateTimeField()
-    #: the id (``jti``) of the one refresh token that may be used next; empty for a session
-    refresh = models.CharField(max_length=32, blank=True, default="")
+    #: SHA-256 of the secret that sessions and tokens of this login show
+    digest = models.BinaryField(max_length=32)
+    #: SHA-256 of the one refresh token that may be used next; empty for a session
+    refresh = models.BinaryField(max_length=32, default=b"")
+
+
+class Link(models.Model):
+    """That a message with this signed link was sent, and its link not used yet."""
+
+    #: SHA-256 of the link's ``signature``
+    digest = models.BinaryField(primary_key=True, max_length=32)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="links")
+    expires = models.DateTimeField(db_index=True)
 
 
 class Tally(models.Model):
@@ -113,8 +128,33 @@ class Tally(models.Model):
     forgotten = models.DateTimeField(db_index=True)
 
 
+class ApiToken(models.Model):
+    """A token of a person's for a program of theirs; see :mod:`.api_tokens`."""
+
+    id = ShortIdField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    #: SHA-256 of the token
+    digest = models.BinaryField(max_length=32, unique=True)
+    writes = models.BooleanField()
+    #: whether it reaches the datasets below alone; of which none may be left
+    limited = models.BooleanField()
+    datasets = models.ManyToManyField("datasets.Dataset", related_name="+")
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    expires = models.DateTimeField()
+    #: in UTC
+    last_used = models.DateField(null=True)
+
+    class Meta:
+        db_table = "api_token"
+
+    @property
+    def url(self) -> str:
+        return ids.reference("tokens", self.id)
+
+
 class JobGrant(models.Model):
-    """That whoever has the token may go on with the job for this user; see :mod:`.job_tokens`."""
+    """That the bearer of the token may go on with the job for this user; see :mod:`.job_tokens`."""
 
     digest = models.BinaryField(primary_key=True, max_length=32)
     user = models.ForeignKey(User, on_delete=models.CASCADE)
@@ -122,6 +162,8 @@ class JobGrant(models.Model):
     #: changes with the user's password
     seal = models.CharField(max_length=128)
     expires = models.DateTimeField()
+    #: with which the job was begun, whose limits are the job's
+    api_token = models.ForeignKey(ApiToken, null=True, on_delete=models.CASCADE)
 
     class Meta:
         db_table = "job_grant"

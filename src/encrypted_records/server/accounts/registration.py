@@ -1,11 +1,12 @@
-"""Making accounts and proving addresses.
+"""Create accounts, and verify their addresses.
 
 Whether an address has an account shows in no answer and in no duration: both ways do the same
-work, and what differs is done by the courier afterwards. Signed links work once: the first needs
-an address that was never verified, the second is signed over the password hash it replaces.
+work, and what differs is done by the courier afterwards. Signed links (:mod:`.links`) work once.
+The first also needs an address that was never verified, and the second is signed over the password
+hash that it replaces, so that either ends the others of its kind.
 
 Each registration is a user of its own, with its own link. Were the second one for an address
-given the first one's, whoever registers somebody else's address beforehand would own the account
+given the first one's, anyone who registers somebody else's address beforehand would own the account
 that its holder then confirms.
 """
 
@@ -16,20 +17,14 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
-from rest_registration import verification_notifications
-from rest_registration.exceptions import SignatureError, UserNotFound
 from rest_registration.settings import registration_settings
-from rest_registration.signers.register import RegisterSigner
-from rest_registration.signers.reset_password import ResetPasswordSigner
-from rest_registration.utils.signers import URLParamsSigner
-from rest_registration.utils.verification import verify_signer_or_bad_request
 
-from encrypted_records.errors import BadInput
-from encrypted_records.server.accounts import logins, mail
+from encrypted_records.server.accounts import links, logins, mail
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.accounts.serializers import check_new_password
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.models import Organization, found_organization
+from encrypted_records.server.organizations.models import Organization, create_organization
 
 
 def register(email: str, password: str, organization_name: str) -> None:
@@ -40,7 +35,7 @@ def register(email: str, password: str, organization_name: str) -> None:
     """
     with transaction.atomic():
         user = User.objects.create_user(email, password)
-        found_organization(organization_name, user.pk)
+        create_organization(organization_name, user.pk)
     mail.later(_send_register_message, user)
 
 
@@ -49,18 +44,19 @@ def _send_register_message(user: User) -> None:
     if holder is not None and holder != user:
         mail.send_already_registered(holder)
     elif user.verified is None and mail.may_write_to(user.email):
-        verification_notifications.send_register_verification_email_notification(None, user)
+        links.send(user, links.Verification)
 
 
 def send_reset_link(email: str) -> None:
-    """Write to whoever could log in with this address; to look is left to the courier, too."""
+    """Write to anyone who could log in with this address; to look is left to the courier, too."""
     mail.later(_send_reset_message, email)
 
 
 def _send_reset_message(email: str) -> None:
     user = User.objects.with_email(email).filter(verified__isnull=False, is_active=True).first()
-    if user is not None and mail.may_write_to(user.email):
-        verification_notifications.send_reset_password_verification_email_notification(None, user)
+    # Services have no password, and nobody reads their mail.
+    if user is not None and user.has_usable_password() and mail.may_write_to(user.email):
+        links.send(user, links.Reset)
 
 
 def verify(signed: dict[str, Any]) -> None:
@@ -73,15 +69,15 @@ def verify(signed: dict[str, Any]) -> None:
     try:
         with transaction.atomic():
             _lock_address(signed["user_id"])
-            user = _signed_user(signed, RegisterSigner)
+            user = links.use(signed, links.Verification)
             if user.verified is not None:
-                raise _invalid_link()
+                raise links.invalid()
             user.verified = timezone.now()
             user.is_active = True
             user.save(update_fields=["verified", "is_active"])
             _drop(User.objects.with_email(user.email).filter(verified=None))
     except IntegrityError:  # another registration, made since the lock, was confirmed as well
-        raise _invalid_link() from None
+        raise links.invalid() from None
 
 
 def _lock_address(user_id: str) -> None:
@@ -112,28 +108,10 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
 
     Raises:
         BadInput: the link is forged, too old, or was used before.
+        ValidationError: the password is not good enough; the link can be used again.
     """
     with transaction.atomic():
-        user = _signed_user(signed, ResetPasswordSigner)
+        user = links.use(signed, links.Reset)
+        check_new_password(password, user)
         logins.set_password(user, password)
         audit.note_for_all(user, Action.PASSWORD_RESET)
-
-
-def _signed_user(signed: dict[str, Any], kind: type[URLParamsSigner]) -> User:
-    """The user, locked, so that a link cannot be used twice at once."""
-    try:
-        user = User.objects.select_for_update().filter(pk=signed["user_id"]).first()
-        if user is None:
-            raise _invalid_link()
-        verify_signer_or_bad_request(kind(signed, strict=False))
-    except (SignatureError, UserNotFound, ValueError):
-        raise _invalid_link() from None
-    return user
-
-
-def _invalid_link() -> BadInput:
-    return BadInput(
-        "the link is not valid, or no longer",
-        code="invalid_link",
-        hint="links work once and for a limited time; ask for a new message",
-    )

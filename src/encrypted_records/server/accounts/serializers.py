@@ -9,12 +9,15 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework import serializers
 
 from encrypted_records.model import ids
+from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.http.members import KnownMembers
+from encrypted_records.server.http.texts import TextField
 from encrypted_records.server.organizations.models import Membership
-from encrypted_records.server.prepared import Prepared
 
 
-class PasswordField(serializers.CharField):
+class PasswordField(TextField):
     def __init__(self, **options: Any) -> None:
         options |= {"trim_whitespace": False, "write_only": True, "max_length": 1024}
         super().__init__(**options)
@@ -35,11 +38,11 @@ def check_same(attrs: dict[str, Any]) -> None:
         )
 
 
-class RegisterSerializer(serializers.Serializer[Any]):
-    email = serializers.EmailField(max_length=254)
+class RegisterSerializer(KnownMembers):
+    email = serializers.EmailField(max_length=MAX_ADDRESS)
     password = PasswordField()
     password_confirm = PasswordField()
-    organization_name = serializers.CharField(max_length=200)
+    organization_name = TextField(max_length=200)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         check_same(attrs)
@@ -47,30 +50,24 @@ class RegisterSerializer(serializers.Serializer[Any]):
         return attrs
 
 
-class LoginSerializer(serializers.Serializer[Any]):
-    email = serializers.CharField(max_length=254)
+class LoginSerializer(KnownMembers):
+    email = TextField(max_length=MAX_ADDRESS)
     password = PasswordField()
 
 
-class SignedLinkSerializer(serializers.Serializer[Any]):
-    user_id = serializers.CharField(max_length=100)
+class SignedLinkSerializer(KnownMembers):
+    user_id = TextField(max_length=100)
     timestamp = serializers.IntegerField(min_value=0, max_value=2**40)
-    signature = serializers.CharField(max_length=200)
+    signature = TextField(max_length=200)
 
 
 class ResetPasswordSerializer(SignedLinkSerializer):
+    """The password is judged once the link is: it must not be like the user's name or address."""
+
     password = PasswordField()
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        try:
-            user = User.objects.filter(pk=attrs["user_id"]).first()
-        except ValueError:
-            user = None
-        check_new_password(attrs["password"], user)
-        return attrs
 
-
-class ChangePasswordSerializer(serializers.Serializer[Any]):
+class ChangePasswordSerializer(KnownMembers):
     old_password = PasswordField()
     password = PasswordField()
     password_confirm = PasswordField()
@@ -81,8 +78,8 @@ class ChangePasswordSerializer(serializers.Serializer[Any]):
         return attrs
 
 
-class EmailSerializer(serializers.Serializer[Any]):
-    email = serializers.EmailField(max_length=254)
+class EmailSerializer(KnownMembers):
+    email = serializers.EmailField(max_length=MAX_ADDRESS)
 
 
 _organizations_of = Prepared(
@@ -103,6 +100,10 @@ class UserSerializer(serializers.ModelSerializer[User]):
     def to_representation(self, instance: User) -> dict[str, Any]:
         """Without the fields above, which describe it: proxies ask this for each caller."""
         reached = _organizations_of.rows(ids.from_text(instance.pk))
+        token = instance.acting
+        if token is not None and token.limited:
+            within = set(token.datasets.values_list("organization_id", flat=True))
+            reached = [row for row in reached if row[0] in within]
         return {
             "id": instance.pk,
             "url": instance.url,
@@ -114,9 +115,9 @@ class UserSerializer(serializers.ModelSerializer[User]):
         }
 
 
-class RefreshSerializer(serializers.Serializer[Any]):
-    refresh = serializers.CharField(max_length=4096)
+class RefreshSerializer(KnownMembers):
+    refresh = TextField(max_length=4096)
 
 
-class VerifySerializer(serializers.Serializer[Any]):
-    token = serializers.CharField(max_length=4096)
+class VerifySerializer(KnownMembers):
+    token = TextField(max_length=4096)

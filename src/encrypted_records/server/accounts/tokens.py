@@ -1,12 +1,17 @@
-"""Tokens: what they say, and what each kind is good for.
+"""Tokens: their claims, and what each kind may be used for.
 
-Every token names its login (claim ``login``) and is void without it. An access token is shown with
-each request, for fifteen minutes; a refresh token is traded once, for a pair that takes its place.
-One that is traded again was copied: its login ends, and with it the tokens of thief and owner.
+Every token names its login (claim ``login``), carries that login's secret (claim ``secret``), and
+is void without either. An access token is shown with each request, for fifteen minutes; a refresh
+token is traded once, for a pair that takes its place. One that is traded again was copied: its
+login ends, and with it the tokens of thief and owner.
+
+The signature says that we made a token, and nothing more: anyone who has the key that signs can
+make tokens, but does not know the secret of any login.
 """
 
 from __future__ import annotations
 
+import hmac
 from typing import Any
 
 from django.db import transaction
@@ -16,53 +21,64 @@ from rest_framework_simplejwt.settings import api_settings
 
 from encrypted_records.errors import NotAuthenticated
 from encrypted_records.server.accounts import logins
+from encrypted_records.server.accounts.digests import digest, new_secret
 from encrypted_records.server.accounts.models import Login, User
+from encrypted_records.server.db.fields import as_stored, new_id
 
 LOGIN = "login"
+SECRET = "secret"  # noqa: S105 - the name of the claim
 
 
 def pair(user: User) -> dict[str, str]:
     """An access and a refresh token, of a login of their own."""
-    refresh = _read(jwt.RefreshToken, None)
-    login = logins.begin(user, api_settings.REFRESH_TOKEN_LIFETIME, refresh=refresh["jti"])
-    return {"access": access(login), "refresh": _signed(refresh, login)}
+    login_id, secret = new_id(), new_secret()
+    refresh = _sign(_read(jwt.RefreshToken, None), login_id, secret)
+    lifetime = api_settings.REFRESH_TOKEN_LIFETIME
+    login = logins.begin(user, lifetime, secret, login_id=login_id, refresh=refresh)
+    return {"access": access(login, secret), "refresh": refresh}
 
 
-def access(login: Login) -> str:
+def access(login: Login, secret: str) -> str:
     """An access token that ends with its login, if not earlier."""
-    return _signed(_read(jwt.AccessToken, None), login)
+    return _sign(_read(jwt.AccessToken, None), login.pk, secret)
 
 
 def rotate(text: str) -> dict[str, str]:
     """A new pair for a refresh token, which is used up.
 
     Raises:
-        NotAuthenticated: it is none, expired, or its login ended. A login ends here when its
-            refresh token comes a second time.
+        NotAuthenticated: it is not a token of ours, expired, or its login ended. A login ends
+            here when its refresh token comes a second time.
     """
     old, new = _read(jwt.RefreshToken, text), _read(jwt.RefreshToken, None)
+    secret = old.get(SECRET)
     with transaction.atomic():
         # The user's row is the lock of all that begins, ends and rotates.
-        User.objects.select_for_update().filter(logins__pk=old.get(LOGIN)).first()
-        login = logins.find(old.get(LOGIN))
-        if login is not None and login.refresh == old["jti"]:
-            login.refresh = new["jti"]
+        User.objects.select_for_update().filter(logins__pk=as_stored(str(old.get(LOGIN)))).first()
+        login = logins.find(old.get(LOGIN), digest(secret))
+        if login is not None and _is_next(text, login):
+            refresh = _sign(new, login.pk, secret)
+            login.refresh = digest(refresh)
             login.expires = new.current_time + api_settings.REFRESH_TOKEN_LIFETIME
             login.save(update_fields=["refresh", "expires"])
-            return {"access": access(login), "refresh": _signed(new, login)}
+            return {"access": access(login, secret), "refresh": refresh}
         if login is not None:
             login.delete()
     raise revoked()
 
 
-def read_access(text: str) -> tuple[str, float]:
-    """The id of an access token's login, which may have ended; and when it expires, since 1970.
+def read_access(text: str) -> tuple[str, bytes, float]:
+    """What names an access token's login, and when the token expires.
+
+    Returns:
+        The id of the login, which may have ended; the digest of the secret shown for it; and
+        seconds since 1970.
 
     Raises:
-        NotAuthenticated: it is none, or expired.
+        NotAuthenticated: it is not a token of ours, or expired.
     """
     token = _read(jwt.AccessToken, text)
-    return str(token.get(LOGIN)), float(token["exp"])
+    return str(token.get(LOGIN)), digest(token.get(SECRET)), float(token["exp"])
 
 
 def verify(text: str) -> None:
@@ -71,9 +87,9 @@ def verify(text: str) -> None:
         NotAuthenticated: the token, of either kind, could not be used now.
     """
     token = _read(jwt.UntypedToken, text)
-    login = living(token.get(LOGIN))
+    login = living(token.get(LOGIN), digest(token.get(SECRET)))
     kind = token.get(api_settings.TOKEN_TYPE_CLAIM)
-    if kind == jwt.RefreshToken.token_type and login.refresh != token["jti"]:
+    if kind == jwt.RefreshToken.token_type and not _is_next(text, login):
         raise revoked()
 
 
@@ -89,22 +105,26 @@ def _read(kind: Any, text: str | None) -> jwt.Token:
     """A token of that kind: the one in ``text``, or a new one."""
     try:
         token: jwt.Token = kind(text)
-    except TokenError:
+    except (TokenError, OverflowError, ValueError):  # the latter of times that no calendar has
         raise revoked() from None
     return token
 
 
-def living(login_id: object) -> Login:
+def living(login_id: object, shown: bytes) -> Login:
     """
     Raises:
-        NotAuthenticated: there is no login of that id, or it ended.
+        NotAuthenticated: there is no login of that id and secret, or it ended.
     """
-    login = logins.find(login_id)
+    login = logins.find(login_id, shown)
     if login is None:
         raise revoked()
     return login
 
 
-def _signed(token: jwt.Token, login: Login) -> str:
-    token[LOGIN] = login.pk
+def _is_next(refresh: str, login: Login) -> bool:
+    return hmac.compare_digest(bytes(login.refresh), digest(refresh))
+
+
+def _sign(token: jwt.Token, login_id: str, secret: str) -> str:
+    token[LOGIN], token[SECRET] = login_id, secret
     return str(token)

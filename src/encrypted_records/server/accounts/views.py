@@ -20,8 +20,17 @@ from rest_framework.views import APIView
 
 from encrypted_records import __version__
 from encrypted_records.errors import BadInput, Flaw, NotAuthenticated, NotFound
-from encrypted_records.server.accounts import credentials, limits, logins, registration, tokens
+from encrypted_records.server.accounts import (
+    credentials,
+    limits,
+    logins,
+    registration,
+    sessions,
+    tokens,
+)
+from encrypted_records.server.accounts.api_tokens import READS
 from encrypted_records.server.accounts.authentication import Session
+from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.accounts.serializers import (
     ChangePasswordSerializer,
@@ -111,9 +120,14 @@ class LogIn(Open):
     def post(self, request: Request) -> Response:
         """Start a session; one that this browser had ends."""
         user = credentials.check(request._request, **_valid(LoginSerializer, request))
-        login = logins.begin(user, timedelta(seconds=settings.SESSION_COOKIE_AGE))
         _end_session(request)
         start_session(request._request, user)
+        lifetime = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+        try:
+            login = logins.begin(user, lifetime, sessions.login_secret(request.session))
+        except NotAuthenticated:
+            request.session.flush()
+            raise
         request.session[tokens.LOGIN] = login.pk
         audit.note_for_all(user, Action.LOGGED_IN)
         return Response({"detail": "You are logged in."})
@@ -137,7 +151,7 @@ def _end_session(request: Request) -> None:
 
 
 class ChangePassword(APIView):
-    """Other sessions and all tokens end; the session that asked goes on."""
+    """Other sessions and all tokens end; the session of the request stays."""
 
     @extend_schema(request=ChangePasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
@@ -149,12 +163,14 @@ class ChangePassword(APIView):
             detail = "is not the present password"
             flaw = Flaw("wrong_password", detail, pointer="/old_password")
             raise BadInput("the request is not valid", flaws=(flaw,)) from None
-        keep = login if login is not None and not login.refresh else None
+        by_session = isinstance(request.successful_authenticator, Session)
+        keep = login if by_session else None
         with transaction.atomic():
             logins.set_password(user, data["password"], keep=keep)
             audit.note_for_all(user, Action.PASSWORD_CHANGED)
-        if keep is not None:
-            update_session_auth_hash(request._request, user)
+            if keep is not None:
+                update_session_auth_hash(request._request, user)
+                logins.change_secret(keep, sessions.login_secret(request.session))
         return Response({"detail": "The password is changed."})
 
 
@@ -206,11 +222,18 @@ class SessionToken(APIView):
 
     @extend_schema(request=None, responses=ACCESS)
     def post(self, request: Request) -> Response:
-        return Response({"access": tokens.access(cast(Login, request.auth))})
+        secret = sessions.login_secret(request.session)
+        return Response({"access": tokens.access(cast(Login, request.auth), secret)})
 
 
 class UserDetail(APIView):
     """The caller. Nobody sees anybody else."""
+
+    token_uses = READS
+
+    def get_authenticators(self) -> list[Any]:
+        # Who founds an organization states an address, also by a job.
+        return [JobToken(), *super().get_authenticators()]
 
     @extend_schema(responses=UserSerializer)
     def get(self, request: Request, pk: str) -> Response:

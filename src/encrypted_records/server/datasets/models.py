@@ -1,29 +1,42 @@
 """Datasets and schemas.
 
 A schema row also carries the state of the schema's data: the version its commits have brought it
-to, the key that seals it, the digest of its log. Whoever changes either the definition or the
+to, the key that seals it, the digest of its log. Anyone who changes either the definition or the
 data locks that row first, so one never moves under the other.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.server.fields import ShortIdField, new_id
+from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.server.db.fields import ShortIdField, new_id
+from encrypted_records.server.db.slugs import MAX_SLUG
 from encrypted_records.server.organizations.models import Organization
-from encrypted_records.server.slugs import MAX_SLUG
 
 EMPTY_LOG_DIGEST = bytes(32)
+#: Longer definitions are not kept parsed: they may take a hundred times as much memory.
+_KEPT_CHARACTERS = 64 << 10
 
 
 class Dataset(models.Model):
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="datasets"
+    )
+    #: who may delete it beside the owners; nobody of what was made before this was kept
+    creator = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        editable=False,
+        on_delete=models.SET_NULL,
+        related_name="+",
     )
     name = models.CharField(max_length=200)
     slug = models.SlugField(max_length=MAX_SLUG, db_index=False)
@@ -44,11 +57,21 @@ class Dataset(models.Model):
 class Schema(models.Model):
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="schemas")
+    #: as a dataset's
+    creator = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        editable=False,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
     name = models.CharField(max_length=200)
     slug = models.SlugField(max_length=MAX_SLUG, db_index=False)
     description = models.TextField(blank=True, default="")
-    #: the definition exactly as it was sent
+    #: the definition exactly as it was sent, or as a commit brought it: for showing
     definition = models.TextField()
+    #: its one spelling, with the ids of the fields; from the first commit on, the log's
+    canonical = models.TextField()
     definition_digest = models.BinaryField(max_length=32)
     created = models.DateTimeField(default=timezone.now, editable=False)
     modified = models.DateTimeField(auto_now=True)
@@ -57,12 +80,18 @@ class Schema(models.Model):
     version = models.BigIntegerField(default=0)
     key_id = models.BinaryField(max_length=8, null=True)
     key_version = models.BigIntegerField(null=True)
-    #: the version of the first commit
+    #: the version of the first commit, or of the newest that sealed everything again
     first_key_version = models.BigIntegerField(null=True)
     #: the version of the data at which the present key version came in
     key_since = models.BigIntegerField(default=0)
+    #: the newest version at which everything was sealed again; 0 if it never was
+    resealed_at = models.BigIntegerField(default=0)
     log_digest = models.BinaryField(max_length=32, default=EMPTY_LOG_DIGEST)
+    #: the newest version whose commit added records
+    added_at = models.BigIntegerField(default=0)
     live_rows = models.BigIntegerField(default=0)
+    #: with the dead and the holes, without what ended groups had
+    stored_rows = models.BigIntegerField(default=0)
     live_segments = models.IntegerField(default=0)
 
     class Meta:
@@ -76,5 +105,34 @@ class Schema(models.Model):
     def uid(self) -> bytes:
         return ids.from_text(self.id)
 
-    def parsed(self) -> SchemaDefinition:
-        return parse_definition(self.definition)
+    def parse(self) -> SchemaDefinition:
+        return parse_kept(self.canonical)
+
+
+class LogDefinition(models.Model):
+    """A definition that a schema's log brought: what is stored may be under any of them."""
+
+    schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="definitions")
+    digest = models.BinaryField(max_length=32)
+    canonical = models.TextField()
+    #: the log version that brought it, the newest one if there are several
+    version = models.BigIntegerField()
+    #: whether something may still be added under it
+    usable = models.BooleanField(default=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint("schema", "digest", name="definition_in_schema")]
+
+    def parse(self) -> SchemaDefinition:
+        return parse_kept(self.canonical)
+
+
+def parse_kept(canonical: str) -> SchemaDefinition:
+    """A definition that was checked before it was stored."""
+    few = len(canonical) <= _KEPT_CHARACTERS
+    return _parse_once(canonical) if few else parse_canonical(canonical.encode())
+
+
+@lru_cache(maxsize=64)
+def _parse_once(canonical: str) -> SchemaDefinition:
+    return parse_canonical(canonical.encode())

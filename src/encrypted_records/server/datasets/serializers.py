@@ -12,8 +12,10 @@ from rest_framework import serializers
 from encrypted_records.model import ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.fields import ReferenceField
-from encrypted_records.server.slugs import MAX_SLUG
+from encrypted_records.server.db.fields import ReferenceField
+from encrypted_records.server.db.slugs import MAX_SLUG
+from encrypted_records.server.http.members import KnownMembers
+from encrypted_records.server.http.texts import SlugField, TextField
 
 
 @extend_schema_field(OpenApiTypes.OBJECT)
@@ -22,19 +24,22 @@ class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         text = bytes(data).decode()
-        return {"definition": text, "definition_digest": parse_definition(text).digest}
+        parsed = parse_definition(text)
+        return {
+            "definition": text,
+            "canonical": parsed.canonical.decode(),
+            "definition_digest": parsed.digest,
+        }
 
     def to_representation(self, value: str) -> msgspec.Raw:
         return msgspec.Raw(value.encode())
 
 
-class _Common(serializers.ModelSerializer[Any]):
+class _Common(KnownMembers, serializers.ModelSerializer[Any]):
     id = serializers.CharField(read_only=True)
-    name = serializers.CharField(max_length=200)
-    slug = serializers.SlugField(max_length=MAX_SLUG, required=False)
-    description = serializers.CharField(
-        max_length=100_000, allow_blank=True, trim_whitespace=False, default=""
-    )
+    name = TextField(max_length=200)
+    slug = SlugField(max_length=MAX_SLUG, required=False)
+    description = TextField(max_length=100_000, allow_blank=True, trim_whitespace=False, default="")
 
 
 class DatasetSerializer(_Common):
@@ -75,6 +80,6 @@ class SchemaSerializer(_Common):
         return None if schema.key_id is None else bytes(schema.key_id).hex()
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        found: dict[str, Any] = super().to_internal_value(data)
-        definition = found.pop("definition", None)
-        return found if definition is None else found | definition
+        values: dict[str, Any] = super().to_internal_value(data)
+        definition = values.pop("definition", None)
+        return values if definition is None else values | definition

@@ -1,4 +1,4 @@
-"""Datasets and schemas: their whole life.
+"""Endpoints of datasets and schemas.
 
 A schema's row is locked before its definition changes or it goes, as commits lock it, so no
 record is ever sealed under a definition that was replaced meanwhile.
@@ -15,23 +15,26 @@ from django.db.models import Model, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Conflict, Flaw
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed
 from encrypted_records.model import ids
+from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.server import access
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts.api_tokens import CHANGES, CHANGES_ALL, READS
 from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.datasets import changes
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.datasets.serializers import DatasetSerializer, SchemaSerializer
-from encrypted_records.server.fields import identifier
-from encrypted_records.server.formats import RawDefinitionParser
-from encrypted_records.server.openapi import BY_ID
-from encrypted_records.server.organizations import audit
+from encrypted_records.server.db.fields import identifier
+from encrypted_records.server.db.slugs import free_slug, random_slug
+from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
+from encrypted_records.server.http.parsers import RawDefinitionParser
+from encrypted_records.server.organizations import audit, placing
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import store
-from encrypted_records.server.slugs import free_slug, random_slug
+from encrypted_records.server.records import removing
 
 M = TypeVar("M", bound=Model)
 _SLUG_ATTEMPTS = 5
@@ -52,6 +55,13 @@ class _Collection(viewsets.ModelViewSet[M]):
     @abstractmethod
     def organization_id(self, row: M) -> str: ...
 
+    @abstractmethod
+    def require_deleter(self, row: M) -> None:
+        """
+        Raises:
+            NotAllowed: the user may not delete the row, with what is in it.
+        """
+
     def note(self, verb: str, row: M) -> None:
         path = ids.reference(f"{self.kind}s", row.pk)
         audit.note(self.user, Action(f"{self.kind}.{verb}"), self.organization_id(row), path)
@@ -61,15 +71,22 @@ class _Collection(viewsets.ModelViewSet[M]):
         return cast(User, self.request.user)
 
     def reachable(self, collection: str) -> QuerySet[Any]:
-        return {"organizations": access.organizations, "datasets": access.datasets}[collection](
-            self.user
+        return {"organizations": permissions.organizations, "datasets": permissions.datasets}[
+            collection
+        ](self.user)
+
+    def get_authenticators(self) -> list[Any]:
+        # A job reads a schema and its dataset, and has no other business here.
+        reads_one = (
+            self.request is not None and self.request.method == "GET" and "pk" in self.kwargs
         )
+        return [*([JobToken()] if reads_one else []), *super().get_authenticators()]
 
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), "reachable": self.reachable}
 
     def get_object(self) -> M:
-        return access.find(self.get_queryset(), self.kwargs["pk"])
+        return permissions.find(self.get_queryset(), self.kwargs["pk"])
 
     def filter_queryset(self, queryset: QuerySet[M, Any]) -> QuerySet[M, Any]:
         for name, (collection, lookup) in self.filters.items():
@@ -77,14 +94,24 @@ class _Collection(viewsets.ModelViewSet[M]):
             if wanted is None:
                 continue
             if collection is not None:
-                wanted = identifier(self.request, wanted, collection, pointer=name)
+                wanted = identifier(self.request, wanted, collection, parameter=name)
             elif "\0" in wanted:
                 raise BadInput(
                     "a filter is not valid",
-                    flaws=(Flaw("null_characters_not_allowed", "holds NUL", field=name),),
+                    flaws=(Flaw("null_characters_not_allowed", "holds NUL", parameter=name),),
                 )
             queryset = queryset.filter(**{lookup: wanted})
         return queryset
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """``Allow`` has DELETE for those to whom it would not be refused."""
+        row = self.get_object()
+        try:
+            self.require_deleter(row)
+        except NotAllowed:
+            left = [method for method in self.allowed_methods if method != "DELETE"]
+            self.headers["Allow"] = ", ".join(left)
+        return Response(self.get_serializer(row).data)
 
     def update(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         with transaction.atomic():
@@ -127,7 +154,7 @@ class _Collection(viewsets.ModelViewSet[M]):
                 self.note(verb, serializer.save(**extra))
         except IntegrityError:
             raise Conflict(
-                "another one beside it has this slug",
+                f"a {self.kind} with this slug already exists",
                 code="slug_taken",
                 hint="choose another slug, or leave it out to have one made",
                 flaws=(Flaw("slug_taken", "is taken", pointer="/slug"),),
@@ -143,11 +170,36 @@ def _filtered_by(*names: str) -> Callable[[Any], Any]:
     )
 
 
+class DatasetBySlug(APIView):
+    token_uses = READS
+
+    @extend_schema(parameters=[BY_SLUG], responses=DatasetSerializer)
+    def get(self, request: Request, organization_id: str, slug: str) -> Response:
+        """The organization's dataset of that slug."""
+        user = cast(User, request.user)
+        organization = permissions.find(permissions.organizations(user), organization_id)
+        reached = permissions.datasets(user).filter(organization=organization)
+        return Response(DatasetSerializer(permissions.find_by_slug(reached, slug)).data)
+
+
+class SchemaBySlug(APIView):
+    token_uses = READS
+
+    @extend_schema(parameters=[BY_SLUG], responses=SchemaSerializer)
+    def get(self, request: Request, dataset_id: str, slug: str) -> Response:
+        """The dataset's schema of that slug."""
+        user = cast(User, request.user)
+        dataset = permissions.find(permissions.datasets(user), dataset_id)
+        reached = permissions.schemas(user).filter(dataset=dataset)
+        return Response(SchemaSerializer(permissions.find_by_slug(reached, slug)).data)
+
+
 @BY_ID
 @_filtered_by("organization", "slug", "name")
 class Datasets(_Collection[Dataset]):
     serializer_class = DatasetSerializer
     queryset = Dataset.objects.none()
+    token_uses = CHANGES_ALL
     filters = {
         "organization": ("organizations", "organization"),
         "slug": (None, "slug"),
@@ -162,19 +214,31 @@ class Datasets(_Collection[Dataset]):
         return row.organization_id
 
     def get_queryset(self) -> QuerySet[Dataset]:
-        return access.datasets(self.user)
+        return permissions.datasets(self.user)
 
     def perform_create(self, serializer: serializers.BaseSerializer[Any]) -> None:
-        self.store(serializer)
+        organization = serializer.validated_data["organization"]
+        permissions.require_owner_where_signed(self.user, organization)
+        self.store(serializer, creator=self.user)
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         dataset = cast(Dataset, serializer.instance)
+        permissions.require_owner_where_signed(self.user, dataset.organization)
+        placing.keep_dataset(dataset, serializer.validated_data)
         wanted = serializer.validated_data.get("organization")
         if wanted is not None and wanted.pk != dataset.organization_id:
             raise _fixed_organization("/organization")
         self.store(serializer)
 
+    def require_deleter(self, row: Dataset) -> None:
+        permissions.require_owner_where_signed(self.user, row.organization)
+        schemas = row.schemas.only("creator")
+        permissions.require_deleter(self.user, row.organization_id, row, *schemas)
+
     def perform_destroy(self, instance: Dataset) -> None:
+        permissions.require_owner_where_signed(self.user, instance.organization)
+        schemas = instance.schemas.select_for_update() if self.cascade else ()
+        permissions.require_deleter(self.user, instance.organization_id, instance, *schemas)
         if instance.schemas.exists():
             if not self.cascade:
                 raise Conflict(
@@ -182,7 +246,7 @@ class Datasets(_Collection[Dataset]):
                     code="dataset_not_empty",
                     hint="delete them first, or repeat with ?cascade=true",
                 )
-            for schema in instance.schemas.select_for_update():
+            for schema in schemas:
                 erase(schema)
         self.note("deleted", instance)
         instance.delete()
@@ -193,6 +257,7 @@ class Datasets(_Collection[Dataset]):
 class Schemas(_Collection[Schema]):
     serializer_class = SchemaSerializer
     queryset = Schema.objects.none()
+    token_uses = CHANGES
     parser_classes = [RawDefinitionParser]
     filters = {
         "organization": ("organizations", "dataset__organization"),
@@ -209,21 +274,19 @@ class Schemas(_Collection[Schema]):
         return row.dataset.organization_id
 
     def get_queryset(self) -> QuerySet[Schema]:
-        return access.schemas(self.user)
+        return permissions.schemas(self.user)
 
     def get_object(self) -> Schema:
         reached = self.get_queryset()
         if self.request.method in ("PUT", "PATCH", "DELETE"):
             reached = reached.select_for_update(of=("self",))
-        return access.find(reached, self.kwargs["pk"])
-
-    def get_authenticators(self) -> list[Any]:
-        # A job reads the definition of a schema, and has no other business here.
-        one = self.request is not None and self.request.method == "GET" and "pk" in self.kwargs
-        return [*([JobToken()] if one else []), *super().get_authenticators()]
+        return permissions.find(reached, self.kwargs["pk"])
 
     def perform_create(self, serializer: serializers.BaseSerializer[Any]) -> None:
-        self.store(serializer)
+        definition = parse_definition(serializer.validated_data["definition"])
+        refuse_reserved(definition.fields)
+        permissions.require_writer_of_all(self.user, serializer.validated_data["dataset"])
+        self.store(serializer, creator=self.user)
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         schema = cast(Schema, serializer.instance)
@@ -231,11 +294,23 @@ class Schemas(_Collection[Schema]):
         wanted = data.get("dataset")
         if wanted is not None and wanted.organization_id != schema.dataset.organization_id:
             raise _fixed_organization("/dataset")
-        if "definition" in data and schema.version > 0:
-            changes.refuse_breaking(schema.parsed(), parse_definition(data["definition"]))
+        permissions.require_writer(self.user, schema)
+        if wanted is not None and wanted.pk != schema.dataset_id:
+            permissions.require_writer_of_all(self.user, wanted)
+        placing.keep_schema(schema, data)
+        if "definition" in data:
+            before, after = schema.parse(), parse_definition(data["definition"])
+            refuse_reserved(after.fields.keys() - before.fields.keys())
+            if schema.version > 0:
+                _keep_definition(schema, data)
         self.store(serializer)
 
+    def require_deleter(self, row: Schema) -> None:
+        permissions.require_owner_where_signed(self.user, row.dataset.organization)
+        permissions.require_deleter(self.user, row.dataset.organization_id, row)
+
     def perform_destroy(self, instance: Schema) -> None:
+        self.require_deleter(instance)
         if instance.live_rows and not self.cascade:
             raise Conflict(
                 "the schema has records",
@@ -248,8 +323,26 @@ class Schemas(_Collection[Schema]):
 
 def erase(schema: Schema) -> None:
     """Delete a locked schema with its records."""
-    store.erase(schema.uid)
+    removing.erase(schema.uid)
     schema.delete()
+
+
+def _keep_definition(schema: Schema, data: dict[str, Any]) -> None:
+    """Take another spelling of the definition that the schema's log holds, and no other one.
+
+    Raises:
+        Conflict: ``through_a_proxy``.
+    """
+    present = schema.parse()
+    if parse_definition(data["definition"]).following(present).digest != present.digest:
+        detail = "the schema's log holds its definition, which a commit alone changes"
+        raise Conflict(
+            detail,
+            code="through_a_proxy",
+            hint="send the change to the proxy, which signs it: PATCH /api/schemas/<id>/ there",
+            flaws=(Flaw("through_a_proxy", detail, pointer="/schema"),),
+        )
+    data["canonical"], data["definition_digest"] = schema.canonical, present.digest
 
 
 def _fixed_organization(pointer: str) -> Conflict:

@@ -1,6 +1,6 @@
-"""Writing down who did what, for the owners of the organization it was done in.
+"""Record who did what, for the owners of the organization.
 
-Whoever acts is named by the caller, since credentials are looked at only in views. An entry is
+Anyone who acts is named by the caller, since credentials are looked at only in views. An entry is
 written in the transaction of what it tells of, so that there is neither one without the other.
 """
 
@@ -14,8 +14,9 @@ from django.utils import timezone
 
 from encrypted_records import logs
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.compiled_queries import insert
+from encrypted_records.server.http.client_address import source
 from encrypted_records.server.organizations.models import AuditEntry
-from encrypted_records.server.source import source
 
 KEPT = timedelta(days=365)
 #: Of what happens all the time, one entry stands for this many seconds of the same.
@@ -27,7 +28,11 @@ class Action(StrEnum):
     LOGGED_OUT = "logout"
     PASSWORD_CHANGED = "password.changed"  # noqa: S105 - the name of an event
     PASSWORD_RESET = "password.reset"  # noqa: S105 - the name of an event
+    TOKEN_CREATED = "token.created"  # noqa: S105 - the name of an event
+    TOKEN_REVOKED = "token.revoked"  # noqa: S105 - the name of an event
     ORGANIZATION_CHANGED = "organization.changed"
+    ROSTER_FOUNDED = "organization.founded"
+    SERVICE_CREATED = "service.created"
     MEMBER_INVITED = "member.invited"
     INVITATION_WITHDRAWN = "member.uninvited"
     MEMBER_JOINED = "member.joined"
@@ -36,6 +41,7 @@ class Action(StrEnum):
     DATASET_CREATED = "dataset.created"
     DATASET_CHANGED = "dataset.changed"
     DATASET_DELETED = "dataset.deleted"
+    DATASET_KEY = "dataset.key"
     SCHEMA_CREATED = "schema.created"
     SCHEMA_CHANGED = "schema.changed"
     SCHEMA_DELETED = "schema.deleted"
@@ -43,19 +49,25 @@ class Action(StrEnum):
     RECORDS_STORED = "records.stored"
     RECORDS_CHANGED = "records.changed"
     RECORDS_DELETED = "records.deleted"
+    RECORDS_EXPIRED = "records.expired"
+    RECORDS_ERASED = "records.erased"
+    RECORDS_RESEALED = "records.resealed"
+    RECORDS_COMPACTED = "records.compacted"
     INDEX_MERGED = "index.merged"
     RECORDS_READ = "records.read"
 
 
 def note(user: User, action: Action, organization_id: str, subject: str) -> None:
     """Write an entry; ``subject`` is the path of what was acted on."""
-    AuditEntry.objects.create(
-        organization_id=organization_id,
-        user=user,
-        action=action,
-        subject=subject,
-        source=source.get(),
-        request_id=logs.request_id.get(),
+    insert(
+        AuditEntry(
+            organization_id=organization_id,
+            user=user,
+            action=action,
+            subject=subject,
+            source=source.get(),
+            request_id=logs.request_id.get(),
+        )
     )
 
 
@@ -67,8 +79,13 @@ def note_for_all(user: User, action: Action) -> None:
 
 def note_once(user: User, action: Action, organization_id: str, subject: str) -> None:
     """As :func:`note`, but not again within a minute, by this process."""
-    if cache.add(f"audit:{user.pk}:{action}:{subject}", True, _ONCE_IN):
-        note(user, action, organization_id, subject)
+    name = f"audit:{user.pk}:{action}:{subject}"
+    if cache.add(name, True, _ONCE_IN):
+        try:
+            note(user, action, organization_id, subject)
+        except BaseException:
+            cache.delete(name)  # there is no entry that stands for what comes next
+            raise
 
 
 def drop_old() -> None:

@@ -6,6 +6,8 @@ last owner.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.db import transaction
 
@@ -21,10 +23,12 @@ def invite(by: User, organization: Organization, email: str, role: str) -> Invit
     """Invite an address, whether it has an account or not; an earlier invitation goes.
 
     Raises:
-        Conflict: ``already_member``.
+        Conflict: ``already_member``, ``through_a_proxy``.
     """
     with transaction.atomic():
-        _lock(organization)
+        _through_a_proxy_alone(
+            lock(organization), "ers share invite EMAIL --dataset DATASET --role reader"
+        )
         if organization.memberships.filter(user__in=User.objects.with_email(email)).exists():
             raise Conflict("the address is a member's already", code="already_member")
         of_address(organization.invitations.all(), email).delete()
@@ -32,8 +36,14 @@ def invite(by: User, organization: Organization, email: str, role: str) -> Invit
             organization=organization, email=email, role=role, invited_by=by
         )
         audit.note(by, Action.MEMBER_INVITED, organization.pk, organization.url)
-    mail.later(_send_invitation, invitation)
+    write_to([invitation])
     return invitation
+
+
+def write_to(invitations: Iterable[Invitation]) -> None:
+    """Send the messages of invitations that are stored."""
+    for invitation in invitations:
+        mail.later(_send_invitation, invitation)
 
 
 def _send_invitation(invitation: Invitation) -> None:
@@ -43,12 +53,20 @@ def _send_invitation(invitation: Invitation) -> None:
 
 
 def accept(user: User, invitation: Invitation) -> Membership:
-    """Make the user a member, as the invitation says."""
+    """Make the user a member, as the invitation says.
+
+    Raises:
+        Conflict: ``through_a_proxy``.
+    """
     organization = invitation.organization
     with transaction.atomic():
-        _lock(organization)
+        _through_a_proxy_alone(
+            lock(organization), "ers share accept ID, with the twelve words that you were told"
+        )
         membership, _ = Membership.objects.get_or_create(
-            organization=organization, user=user, defaults={"role": invitation.role}
+            organization=organization,
+            user=user,
+            defaults={"role": invitation.role, "all_data": True},
         )
         invitation.delete()
         audit.note(user, Action.MEMBER_JOINED, organization.pk, user.url)
@@ -58,10 +76,12 @@ def accept(user: User, invitation: Invitation) -> Membership:
 def change_role(by: User, membership: Membership, role: str) -> None:
     """
     Raises:
-        Conflict: ``last_owner``.
+        Conflict: ``last_owner``, ``through_a_proxy``.
     """
     with transaction.atomic():
-        _lock(membership.organization)
+        _through_a_proxy_alone(
+            lock(membership.organization), "ers organization member update EMAIL --role ROLE"
+        )
         if role != Membership.Role.OWNER:
             _keep_an_owner(membership)
         membership.role = role
@@ -72,17 +92,50 @@ def change_role(by: User, membership: Membership, role: str) -> None:
 def remove(by: User, membership: Membership) -> None:
     """
     Raises:
-        Conflict: ``last_owner``.
+        Conflict: ``last_owner``, ``through_a_proxy``.
     """
     with transaction.atomic():
-        _lock(membership.organization)
+        organization = lock(membership.organization)
+        standing = organization.standings.filter(member=membership.user_id, present=True)
+        if standing.exists():
+            _through_a_proxy_alone(organization, "ers organization member delete EMAIL")
         _keep_an_owner(membership)
         membership.delete()
         audit.note(by, Action.MEMBER_REMOVED, membership.organization_id, membership.user.url)
 
 
-def _lock(organization: Organization) -> None:
-    Organization.objects.select_for_update().get(pk=organization.pk)
+def withdraw(by: User, invitation: Invitation) -> None:
+    """
+    Raises:
+        Conflict: ``through_a_proxy``.
+    """
+    with transaction.atomic():
+        organization = lock(invitation.organization)
+        _through_a_proxy_alone(organization, "ers share withdraw ID")
+        invitation.delete()
+        audit.note(by, Action.INVITATION_WITHDRAWN, organization.pk, organization.url)
+
+
+def lock(organization: Organization) -> Organization:
+    """The organization as it is now; until the transaction ends, nobody else changes it."""
+    # What merely names it, as a commit's audit entry does, need not wait.
+    return Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
+
+
+def _through_a_proxy_alone(organization: Organization, command: str) -> None:
+    """
+    Args:
+        command: has a proxy do the same.
+
+    Raises:
+        Conflict: ``through_a_proxy``; who belongs is in the roster, which members sign.
+    """
+    if organization.has_roster:
+        raise Conflict(
+            "who belongs to this organization says its roster, which its members sign",
+            code="through_a_proxy",
+            hint=f"{command}: a proxy signs it; or its /api/organizations/<id>/people/",
+        )
 
 
 def _keep_an_owner(leaving: Membership) -> None:

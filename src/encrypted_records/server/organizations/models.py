@@ -15,8 +15,9 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from encrypted_records.model import ids
-from encrypted_records.server.fields import ShortIdField, new_id
-from encrypted_records.server.slugs import MAX_SLUG, slug_of
+from encrypted_records.model.roster import NO_DIGEST
+from encrypted_records.server.db.fields import ShortIdField, new_id
+from encrypted_records.server.db.slugs import MAX_SLUG, slug_of
 
 INVITATION_LIFETIME = timedelta(days=7)
 
@@ -32,12 +33,20 @@ class Organization(models.Model):
     created = models.DateTimeField(auto_now_add=True)
     modified = models.DateTimeField(auto_now=True)
 
+    #: the newest entry of its roster, 0 while it has none; only :mod:`.roster` changes these
+    roster_number = models.BigIntegerField(default=0)
+    roster_digest = models.BinaryField(max_length=32, default=NO_DIGEST)
+
     @property
     def url(self) -> str:
         return ids.reference("organizations", self.id)
 
+    @property
+    def has_roster(self) -> bool:
+        return self.roster_number > 0
 
-def found_organization(name: str, owner_id: str) -> Organization:
+
+def create_organization(name: str, owner_id: str) -> Organization:
     """Make an organization that the user owns.
 
     Its slug ends in random digits: a counter would tell that somebody else has the name.
@@ -46,7 +55,7 @@ def found_organization(name: str, owner_id: str) -> Organization:
         name=name, slug=f"{slug_of(name, 'organization')}-{secrets.token_hex(4)}"
     )
     Membership.objects.create(
-        organization=organization, user_id=owner_id, role=Membership.Role.OWNER
+        organization=organization, user_id=owner_id, role=Membership.Role.OWNER, all_data=True
     )
     return organization
 
@@ -63,6 +72,8 @@ class Membership(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
     )
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    #: whether all datasets are reached: by every member where there is no roster, else by owners
+    all_data = models.BooleanField(default=False)
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -107,3 +118,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["organization", "-id"], name="audit_newest_first")]
+
+
+# Django finds tables in this module alone.
+from encrypted_records.server.organizations import roster_tables  # noqa: E402, F401

@@ -7,16 +7,20 @@ from typing import Any
 from rest_framework import serializers
 
 from encrypted_records.model import ids
+from encrypted_records.server.http.members import KnownMembers
+from encrypted_records.server.http.texts import TextField
 from encrypted_records.server.organizations.models import (
     AuditEntry,
     Invitation,
     Membership,
     Organization,
 )
+from encrypted_records.server.organizations.roster_tables import Service
 
 
-class OrganizationSerializer(serializers.ModelSerializer[Organization]):
+class OrganizationSerializer(KnownMembers, serializers.ModelSerializer[Organization]):
     id = serializers.CharField(read_only=True)
+    name = TextField(max_length=200)
 
     class Meta:
         model = Organization
@@ -24,7 +28,7 @@ class OrganizationSerializer(serializers.ModelSerializer[Organization]):
         read_only_fields = ["id", "url", "slug", "created", "modified"]
 
 
-class _Belonging(serializers.ModelSerializer[Any]):
+class _Belonging(KnownMembers, serializers.ModelSerializer[Any]):
     organization = serializers.SerializerMethodField()
 
     def get_organization(self, row: Any) -> str:
@@ -67,6 +71,15 @@ class InvitationSerializer(_Belonging):
         ]
         read_only_fields = ["created", "expires"]
         validators: list[Any] = []
+
+
+class ServiceSerializer(KnownMembers, serializers.Serializer[Service]):
+    id = serializers.RegexField(rf"^{ids.PATTERN}\Z", source="pk")
+    name = TextField(max_length=150, source="user.first_name")
+    token_digest = serializers.RegexField(r"^[0-9a-f]{64}\Z", write_only=True)
+    expires = serializers.DateTimeField(allow_null=True, default=None)
+    created = serializers.DateTimeField(read_only=True)
+    last_used = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
 class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):

@@ -12,16 +12,18 @@ from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, mixins, serializers, status, viewsets
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw
-from encrypted_records.server import access
+from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
+from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.openapi import BY_ID
-from encrypted_records.server.organizations import audit, members
+from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
+from encrypted_records.server.organizations import answers, audit, members
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     AuditEntry,
@@ -44,24 +46,33 @@ class Organizations(
     mixins.UpdateModelMixin,
     viewsets.GenericViewSet[Organization],
 ):
-    """Whoever registers founds one. Its owners may rename it; the slug stays."""
+    """Anyone who registers founds one. Its owners may rename it; the slug stays."""
 
     serializer_class = OrganizationSerializer
     queryset = Organization.objects.none()
+    token_uses = READS
 
     @property
     def user(self) -> User:
         return cast(User, self.request.user)
 
     def get_queryset(self) -> QuerySet[Organization]:
-        return access.organizations(self.user)
+        return permissions.organizations(self.user)
 
     def get_object(self) -> Organization:
-        return access.find(self.get_queryset(), self.kwargs["pk"])
+        return permissions.find(self.get_queryset(), self.kwargs["pk"])
+
+    @extend_schema(parameters=[BY_SLUG])
+    @action(detail=False, url_path="by-slug/(?P<slug>[^/]+)")
+    def by_slug(self, request: Request, slug: str) -> Response:
+        """The same by its slug."""
+        return Response(
+            self.get_serializer(permissions.find_by_slug(self.get_queryset(), slug)).data
+        )
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         organization = cast(Organization, serializer.instance)
-        access.require_owner(self.user, organization)
+        permissions.require_owner(self.user, organization)
         with transaction.atomic():
             serializer.save()
             audit.note(self.user, Action.ORGANIZATION_CHANGED, organization.pk, organization.url)
@@ -74,9 +85,10 @@ def _user(request: Request) -> User:
 class Members(generics.ListAPIView[Membership]):
     serializer_class = MemberSerializer
     queryset = Membership.objects.none()
+    token_uses = READS_ALL
 
     def get_queryset(self) -> QuerySet[Membership]:
-        return access.members(_user(self.request), self.kwargs["organization_id"])
+        return permissions.members(_user(self.request), self.kwargs["organization_id"])
 
 
 class MemberDetail(APIView):
@@ -85,10 +97,11 @@ class MemberDetail(APIView):
         """Change a member's role."""
         user = _user(request)
         membership = self._find(user, organization_id, user_id)
-        access.require_owner(user, membership.organization)
-        wanted = MemberSerializer(membership, data=request.data)
+        permissions.require_owner(user, membership.organization)
+        wanted = MemberSerializer(membership, data=request.data, partial=True)
         wanted.is_valid(raise_exception=True)
-        members.change_role(user, membership, wanted.validated_data["role"])
+        if "role" in wanted.validated_data:
+            members.change_role(user, membership, wanted.validated_data["role"])
         return Response(MemberSerializer(membership).data)
 
     @extend_schema(responses={204: None})
@@ -97,30 +110,31 @@ class MemberDetail(APIView):
         user = _user(request)
         membership = self._find(user, organization_id, user_id)
         if membership.user_id != user.pk:
-            access.require_owner(user, membership.organization)
+            permissions.require_owner(user, membership.organization)
         members.remove(user, membership)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _find(self, user: User, organization_id: str, user_id: str) -> Membership:
-        return access.find(access.members(user, organization_id), user_id, by="user_id")
+        return permissions.find(permissions.members(user, organization_id), user_id, by="user_id")
 
 
 class Invitations(generics.ListAPIView[Invitation]):
     """Whom an organization has invited, for its owners."""
 
+    token_uses = READS_ALL
     serializer_class = InvitationSerializer
     queryset = Invitation.objects.none()
 
     def get_queryset(self) -> QuerySet[Invitation]:
-        owned = access.owned(_user(self.request), self.kwargs["organization_id"])
+        owned = permissions.find_owned(_user(self.request), self.kwargs["organization_id"])
         reached = owned.invitations.select_related("organization", "invited_by")
         return reached.order_by("pk")
 
     @extend_schema(request=InvitationSerializer, responses={201: InvitationSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
-        """Invite an address, by a message. Nothing tells whether it has an account."""
+        """Invite an address, by a message. The answer does not show whether it has an account."""
         user = _user(request)
-        organization = access.owned(user, organization_id)
+        organization = permissions.find_owned(user, organization_id)
         limits.throttle("invite")
         wanted = InvitationSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
@@ -133,29 +147,29 @@ class InvitationDetail(APIView):
     def delete(self, request: Request, organization_id: str, invitation_id: str) -> Response:
         """Withdraw an invitation."""
         user = _user(request)
-        owned = access.owned(user, organization_id)
-        invitation = access.find(owned.invitations.all(), invitation_id)
-        with transaction.atomic():
-            invitation.delete()
-            audit.note(user, Action.INVITATION_WITHDRAWN, owned.pk, owned.url)
+        owned = permissions.find_owned(user, organization_id)
+        invitation = permissions.find(owned.invitations.all(), invitation_id)
+        members.withdraw(user, invitation)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class OwnInvitations(generics.ListAPIView[Invitation]):
     """The caller's own."""
 
+    token_uses = READS_ALL
     serializer_class = InvitationSerializer
     queryset = Invitation.objects.none()
 
     def get_queryset(self) -> QuerySet[Invitation]:
-        return access.invitations(_user(self.request))
+        return permissions.invitations(_user(self.request))
 
 
 class OwnInvitation(APIView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, invitation_id: str) -> Response:
         """Decline it."""
-        access.find(access.invitations(_user(request)), invitation_id).delete()
+        user = _user(request)
+        answers.decline(permissions.find(permissions.invitations(user), invitation_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -164,7 +178,7 @@ class AcceptInvitation(APIView):
     def post(self, request: Request, invitation_id: str) -> Response:
         """Become a member."""
         user = _user(request)
-        invitation = access.find(access.invitations(user), invitation_id)
+        invitation = permissions.find(permissions.invitations(user), invitation_id)
         joined = members.accept(user, invitation)
         return Response(MemberSerializer(joined).data, status=status.HTTP_201_CREATED)
 
@@ -172,6 +186,7 @@ class AcceptInvitation(APIView):
 class AuditLog(generics.ListAPIView[AuditEntry]):
     """Who did what when, the newest first, for owners."""
 
+    token_uses = READS_ALL
     serializer_class = AuditEntrySerializer
     queryset = AuditEntry.objects.none()
 
@@ -180,10 +195,12 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         return super().get(request, *args, **kwargs)
 
     def get_queryset(self) -> QuerySet[AuditEntry]:
-        owned = access.owned(_user(self.request), self.kwargs["organization_id"])
-        found = AuditEntry.objects.filter(organization=owned).select_related("user").order_by("-pk")
+        owned = permissions.find_owned(_user(self.request), self.kwargs["organization_id"])
+        entries = (
+            AuditEntry.objects.filter(organization=owned).select_related("user").order_by("-pk")
+        )
         action = self.request.query_params.get("action")
-        return found if action is None else found.filter(action=_known(action))
+        return entries if action is None else entries.filter(action=_known(action))
 
 
 def _known(action: str) -> Action:
@@ -191,5 +208,5 @@ def _known(action: str) -> Action:
         return Action(action)
     except ValueError:
         detail = f"expected one of {', '.join(Action)}"
-        flaw = Flaw("invalid_parameter", detail, field="action")
+        flaw = Flaw("invalid_parameter", detail, parameter="action")
         raise BadInput("the parameter action is not valid", flaws=(flaw,)) from None

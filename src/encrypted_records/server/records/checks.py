@@ -1,19 +1,30 @@
-"""What a commit must be in itself, whatever the database holds. Pure.
+"""What a commit must be by itself, whatever the database has. Pure.
 
 Rules upheld here: the body is what its writer digested; groups, rows, segments and pages are
-complete and agree with each other; every field has the version byte and a length that a sealed
-field of its type can have. So nothing that is not ciphertext of our format can be stored.
+complete and agree with each other; every field has the version byte and a length that its group
+states, and a group states no less than the definition asks for. So nothing that is not ciphertext
+of our format can be stored.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
 from encrypted_records.model import wire
-from encrypted_records.model.definition import FieldType, SchemaDefinition
+from encrypted_records.model.ciphertext_lengths import (
+    SEAL_VERSION,
+    TAG_BYTES,
+    LeastClass,
+    are_sealed_fields,
+    is_class,
+    is_class_of,
+)
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import (
+    MAX_KILLED,
     MAX_MINI_RECORDS,
     PAGE_BYTES,
     Commit,
@@ -25,35 +36,51 @@ from encrypted_records.model.records import (
     SealedRow,
     Segment,
 )
-from encrypted_records.model.shapes import SEAL_VERSION, TAG_BYTES, are_sealed_fields
+from encrypted_records.server.records.bindings import (
+    Beside,
+    PackedBatch,
+    bind_groups,
+    bind_segments,
+)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What a commit found stored ahead: the numbers of its groups and segments, by uid."""
+    """What a commit found staged: the numbers of its groups and segments, by uid."""
 
     groups: dict[bytes, int]
     segments: dict[bytes, int]
+    #: id and version of each row of a version above 1
+    changed: list[tuple[bytes, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Checked:
     """A commit that is sound in itself.
 
-    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number; of what
-    is stored ahead, nothing.
+    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number,
+    ``beside`` what lies beside them; ``batches`` are the rows as they are stored, ``digests`` those
+    of the pages. Of what is staged they hold nothing.
     """
 
     commit: Commit
     body: CommitBody
     digest: bytes
-    rows: dict[bytes, list[SealedRow]] = field(repr=False)
+    rows: dict[bytes, list[SealedRow | None]] = field(repr=False)
     pages: dict[bytes, list[bytes]] = field(repr=False)
+    beside: Beside = field(repr=False)
+    batches: list[PackedBatch] = field(repr=False)
+    digests: dict[bytes, list[bytes]] = field(repr=False)
     staged: Staged | None = None
 
     def new_rows(self) -> Iterator[SealedRow]:
         for rows in self.rows.values():
-            yield from rows
+            yield from (row for row in rows if row is not None)
+
+    def changed(self) -> list[tuple[bytes, int]]:
+        """Id and version of each row that is of a version above 1."""
+        own = [(row.record_id, row.version) for row in self.new_rows() if row.version > 1]
+        return own + (self.staged.changed if self.staged else [])
 
 
 def check(upload: CommitUpload) -> Checked:
@@ -64,62 +91,96 @@ def check(upload: CommitUpload) -> Checked:
         BadInput: ``invalid_commit``; the message names the rule.
     """
     body = wire.decode_commit_body(upload.commit)
-    check_content(body, [wire.part_digest(upload.rows, upload.pages)])
     check_lists(body)
+    rows, pages = _rows(body, upload), _pages(body.segments, upload.pages)
+    beside = Beside.of(
+        (group.uid for group in body.groups),
+        (segment.uid for segment in body.segments),
+        upload.salts,
+        upload.headers,
+    )
     return Checked(
         commit=upload.commit,
         body=body,
         digest=wire.commit_digest(upload.commit),
-        rows=_rows(body.groups, upload),
-        pages=_pages(body.segments, upload.pages),
+        rows=rows,
+        pages=pages,
+        beside=beside,
+        batches=bind_groups(body.groups, rows, beside),
+        digests=bind_segments(body.segments, pages, beside),
     )
 
 
 def check_bare(commit: Commit) -> Checked:
-    """A commit whose rows and pages are stored ahead.
+    """A commit whose rows and pages are staged.
 
     Raises:
         Malformed, BadInput: as :func:`check`.
     """
     body = wire.decode_commit_body(commit)
     check_lists(body)
-    return Checked(commit, body, wire.commit_digest(commit), {}, {})
+    return Checked(commit, body, wire.commit_digest(commit), {}, {}, Beside({}, {}), [], {})
 
 
-def check_sealed(checked: Checked, definition: SchemaDefinition) -> None:
-    """Check names and shapes against the definition that the commit names.
+def check_sealed(checked: Checked, definitions: Mapping[bytes, SchemaDefinition]) -> None:
+    """Check names and shapes against the definitions that the groups name.
+
+    Args:
+        definitions: by digest.
 
     Raises:
         BadInput: ``invalid_commit``, or ``not_sealed`` for bytes that no sealing produces.
     """
     for group in checked.body.groups:
-        kinds = _kinds(group, definition)
-        _check_rows(checked.rows[group.uid], kinds)
+        _check_rows(checked.rows[group.uid], _classes(group, definitions[group.definition]))
 
 
-def check_part(upload: PartUpload, definition: SchemaDefinition) -> None:
+def check_stated(groups: Sequence[Group], definitions: Mapping[bytes, SchemaDefinition]) -> None:
+    """Check fields and classes of staged groups against the definitions that they name.
+
+    Args:
+        definitions: by digest.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    for group in groups:
+        _classes(group, definitions[group.definition])
+
+
+def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
     """Check that a part announces what it brings, and that this is sealed.
+
+    Args:
+        definition: that it was made under; None of one that its commit will bring.
 
     Raises:
         BadInput: ``invalid_commit``; ``not_sealed`` for bytes that no sealing produces.
     """
     part = upload.part
-    kinds = {group.uid: _kinds(group, definition) for group in part.groups}
+    require(
+        {one.definition for one in part.groups} | {one.definition for one in part.segments}
+        <= {part.definition},
+        "a group or segment is of another definition than its part",
+    )
+    classes = {group.uid: _classes(group, definition) for group in part.groups}
     counts = {group.uid: group.count for group in part.groups}
     segments = {segment.uid: segment for segment in part.segments}
     require(
-        len(kinds) == len(part.groups) and len(segments) == len(part.segments),
+        len(classes) == len(part.groups) and len(segments) == len(part.segments),
         "a part names a group or a segment twice",
     )
     for batch in upload.rows:
-        require(batch.group in kinds, "rows of a group that the part does not announce")
+        require(batch.group in classes, "rows of a group that the part does not announce")
         require(
             0 < len(batch.rows) <= counts[batch.group] - batch.first,
             "a batch has no rows, or more than its group",
         )
-        versions = {row.version for row in batch.rows}
-        require(versions == {1}, "a staged row is of another version than 1")
-        _check_rows(batch.rows, kinds[batch.group])
+        require(
+            bool(part.stands) or None not in batch.rows,
+            "a group has holes, and stands for no others",
+        )
+        _check_rows(batch.rows, classes[batch.group])
     for page in upload.pages:
         segment = segments.get(page.segment)
         if segment is None:
@@ -128,23 +189,32 @@ def check_part(upload: PartUpload, definition: SchemaDefinition) -> None:
         _check_page(segment, page.data)
 
 
-def _kinds(group: Group, definition: SchemaDefinition) -> list[FieldType]:
-    """The types of a group's fields, which are fields of the schema."""
-    names = group.fields
-    require(len(set(names)) == len(names), "a group names a field twice")
+def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastClass]:
+    """What the group states of its fields, which are those of its definition in their order."""
     require(
-        all(name in definition.fields for name in names),
-        "a group names a field that the schema does not have",
+        definition is None or group.fields == definition.ids,
+        "a group's fields are not those of its definition",
     )
-    require(definition.required <= set(names), "a group leaves out a field that is required")
-    return [definition.fields[name].type for name in names]
+    require(
+        len(group.classes) == len(group.fields),
+        "a group does not state a class for each of its fields",
+    )
+    if definition is None:
+        require(all(map(is_class, group.classes)), "a group states a class that no field has")
+        return group.classes
+    require(
+        all(map(is_class_of, definition.fields.values(), group.classes)),
+        "a group states a class below that of its field's definition",
+    )
+    return group.classes
 
 
-def _check_rows(rows: Sequence[SealedRow], kinds: Sequence[FieldType]) -> None:
+def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastClass]) -> None:
+    rows = [row for row in every_row if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     every = [row.fields for row in rows]
-    require(set(map(len, every)) <= {len(kinds)}, "a row has not one value per field")
-    if not all(map(are_sealed_fields, zip(*every, strict=True), kinds)):
+    require(set(map(len, every)) <= {len(classes)}, "a row has not one value per field")
+    if not all(map(are_sealed_fields, zip(*every, strict=True), classes)):
         raise BadInput(
             "a field's bytes cannot be ciphertext of this format",
             code="not_sealed",
@@ -187,18 +257,6 @@ def check_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> No
     require(len(covered) == len(groups), "a group is covered by no segment")
 
 
-def check_content(body: CommitBody, parts: Sequence[bytes]) -> None:
-    """Check that the commit was made for the parts of these digests.
-
-    Raises:
-        BadInput: ``invalid_commit``.
-    """
-    require(
-        wire.content_digest(parts) == body.content,
-        "the rows and pages are not those that the commit was made for",
-    )
-
-
 def check_lists(body: CommitBody) -> None:
     """Check that the commit does something, and names nothing twice.
 
@@ -206,29 +264,50 @@ def check_lists(body: CommitBody) -> None:
         BadInput: ``invalid_commit``.
     """
     require(body.of_one_key, "a group or segment is of another key version than the commit")
+    text = body.definition_text
     require(
-        bool(body.groups or body.killed or body.replaced),
-        "a commit must add groups, end rows or replace segments",
+        not text or hashlib.sha256(text).digest() == body.definition,
+        "the definition that a commit brings is not the one that it names",
     )
-    for found, what in (
+    every = [*body.killed, *body.holes]
+    require(all(one.in_order for one in every), "rows that end are not in order")
+    require(bool(body.ended) or not body.holes, "a group has holes, and stands for no others")
+    require(not (body.ended and body.requests), "a commit that ends groups stores a request")
+    require(
+        not body.compacts or not (body.segments or body.exact or text or len(body.groups) != 1),
+        "a commit ends groups of a segment that stays, and does more",
+    )
+    require(body.killed_count <= MAX_KILLED, f"a commit ends more than {MAX_KILLED} rows")
+    require(
+        bool(text) or body.changes_data,
+        "a commit must bring a definition, add groups, end rows or replace segments",
+    )
+    for references, what in (
         ([group.uid for group in body.groups], "a group"),
         ([segment.uid for segment in body.segments], "a segment"),
         (body.replaced, "a replaced segment"),
-        ([(ref.group, ref.ordinal) for ref in body.killed], "an ended row"),
+        ([one.group for one in body.killed], "a group of ended rows"),
+        ([one.group for one in body.holes], "a group with holes"),
+        (body.ended, "a group that ends"),
+        (body.requests, "a request"),
     ):
-        require(len(set(found)) == len(found), f"{what} is named twice")
+        require(len(set(references)) == len(references), f"{what} is named twice")
 
 
-def _rows(groups: Sequence[Group], upload: CommitUpload) -> dict[bytes, list[SealedRow]]:
-    rows: dict[bytes, list[SealedRow]] = {group.uid: [] for group in groups}
+def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow | None]]:
+    rows: dict[bytes, list[SealedRow | None]] = {group.uid: [] for group in body.groups}
     for batch in upload.rows:
         own = rows.get(batch.group)
         if own is None:
             raise _invalid("rows of a group that the commit does not add")
         require(batch.first == len(own), "a group's rows are not in order, or not complete")
         own.extend(batch.rows)
-    for group in groups:
-        require(len(rows[group.uid]) == group.count, "a group's rows are not complete")
+    holes = {one.group: [row.ordinal for row in one.rows()] for one in body.holes}
+    for group in body.groups:
+        every = rows[group.uid]
+        require(len(every) == group.count, "a group's rows are not complete")
+        without = [at for at, row in enumerate(every) if row is None] if None in every else []
+        require(without == holes.get(group.uid, []), "a group's holes are not those of its rows")
     return rows
 
 
@@ -241,10 +320,10 @@ def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, lis
         require(page.number == len(own), "a segment's pages are not in order, or not complete")
         own.append(page.data)
     for segment in segments:
-        found = pages[segment.uid]
-        require(len(found) == segment.pages, "a segment's pages are not complete")
+        contents = pages[segment.uid]
+        require(len(contents) == segment.pages, "a segment's pages are not complete")
         check_form(segment)
-        for data in found:
+        for data in contents:
             _check_page(segment, data)
     return pages
 

@@ -1,4 +1,4 @@
-"""Tables of what the API stores without being able to read it.
+"""Tables of what the API stores and cannot read.
 
 Everything bulky is immutable and addressed by (group, ordinal) or (segment, number). Rows, pages
 and dead rows name their group or segment by its number here, without a foreign key: a check per
@@ -41,6 +41,10 @@ class StagedPart(models.Model):
     digest = models.BinaryField(max_length=32)
     #: of the definition that its shapes were checked against
     definition = models.BinaryField(max_length=32)
+    #: whether its groups stand for others, which the commit ends
+    stands = models.BooleanField(default=False)
+    #: whether it has rows of a version above 1
+    changes = models.BooleanField(default=False)
     #: (group's number, first ordinal, count) of each batch, as JSON
     rows = models.TextField()
     #: (segment's number, page's number) of each page, as JSON
@@ -62,6 +66,12 @@ class IndexSegment(models.Model):
     form = models.CharField(max_length=8)
     count = models.BigIntegerField()
     pages = models.BigIntegerField()
+    #: its sealed header and the salt of its digest: empty when its last page is gone
+    header = models.BinaryField()
+    salt = models.BinaryField(max_length=32)
+    #: of the log, whose commit made it visible, and whose commit replaced it
+    version = models.BigIntegerField(null=True)
+    replaced = models.BigIntegerField(null=True)
     superseded_at = models.DateTimeField(null=True)
     staging = models.ForeignKey(
         Staging, on_delete=models.DO_NOTHING, related_name="segments", null=True
@@ -70,10 +80,28 @@ class IndexSegment(models.Model):
     class Meta:
         db_table = "index_segment"
         constraints = [models.UniqueConstraint("schema", "uid", name="index_segment_uid")]
+        # Those few that wait for their pages to go, of the many that ever were.
+        indexes = [
+            models.Index(
+                "superseded_at",
+                name="index_segment_replaced",
+                condition=models.Q(pages__gt=0, superseded_at__isnull=False),
+            ),
+            # Those whose headers readers of the log are given.
+            models.Index(
+                "schema",
+                "version",
+                name="index_segment_header",
+                condition=models.Q(pages__gt=0),
+            ),
+        ]
 
 
 class RecordGroup(models.Model):
-    """A batch of rows stored by one commit; not visible while it has a staging."""
+    """A batch of rows stored by one commit; not visible while it has a staging.
+
+    One that ended stays, with no rows a little later, so that no later group takes its uid.
+    """
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="groups")
     uid = models.BinaryField(max_length=16)
@@ -83,20 +111,46 @@ class RecordGroup(models.Model):
     )
     #: of the log, whose commit made it visible; none while it is staged
     version = models.BigIntegerField(null=True)
+    #: rows of the schema before its first one, in the order of the log; none while it is staged
+    start = models.BigIntegerField(null=True)
+    #: when a commit ended it, since other groups stand for it, and the log's version of that
+    ended_at = models.DateTimeField(null=True)
+    ended = models.BigIntegerField(null=True)
+    #: when to look next for dead rows whose bytes can go; none where no dead row has bytes
+    erase_at = models.DateTimeField(null=True)
+    #: how many of its dead rows have no bytes any more
+    erased = models.BigIntegerField(default=0)
     staging = models.ForeignKey(
         Staging, on_delete=models.DO_NOTHING, related_name="groups", null=True
     )
     key_version = models.BigIntegerField()
     key_id = models.BinaryField(max_length=8)
     count = models.BigIntegerField()
-    #: count without the dead, so that listings need not count rows
+    #: ordinals without a row, as (first, count) runs in JSON
+    holes = models.TextField(default="[]")
+    #: count without the dead and the holes, so that listings need not count rows
     live = models.BigIntegerField()
-    #: names of the sealed fields in their order, as a JSON array
+    #: ids and least classes of the sealed fields in their order, as JSON
     fields = models.TextField()
+    #: of the digest of its rows
+    salt = models.BinaryField(max_length=32)
 
     class Meta:
         db_table = "record_group"
         constraints = [models.UniqueConstraint("schema", "uid", name="record_group_uid")]
+        # Those few that wait for their rows to go.
+        indexes = [
+            models.Index(
+                "ended_at",
+                name="record_group_ended",
+                condition=models.Q(count__gt=0, ended_at__isnull=False),
+            ),
+            models.Index(
+                "erase_at",
+                name="record_group_erase_at",
+                condition=models.Q(erase_at__isnull=False),
+            ),
+        ]
 
 
 class RecordRow(models.Model):
@@ -111,7 +165,20 @@ class RecordRow(models.Model):
 
     class Meta:
         db_table = "record_row"
-        constraints = [models.UniqueConstraint("record_id", "version", name="record_row_version")]
+        # Not unique: a row that stands for another has its id and version (:mod:`.identities`).
+        indexes = [models.Index("record_id", "version", name="record_row_id")]
+
+
+class RowRun(models.Model):
+    """Digests of runs of 64 rows, one after the other: of the rows that came together."""
+
+    pk = models.CompositePrimaryKey("group_id", "first")
+    group_id = models.BigIntegerField()
+    first = models.BigIntegerField()
+    digests = models.BinaryField()
+
+    class Meta:
+        db_table = "row_run"
 
 
 class DeadRow(models.Model):
@@ -126,16 +193,130 @@ class DeadRow(models.Model):
         db_table = "dead_row"
 
 
+class ErasedRow(models.Model):
+    """A dead row whose bytes are gone. Its salted digest stays, so that its neighbours can be
+    proven, until the last bytes of its group go."""
+
+    pk = models.CompositePrimaryKey("group_id", "ordinal")
+    group_id = models.BigIntegerField()
+    ordinal = models.BigIntegerField()
+    digest = models.BinaryField(max_length=32)
+
+    class Meta:
+        db_table = "erased_row"
+
+
+class AskedErasure(models.Model):
+    """What ended in a schema up to a version of its log is to go at once (:mod:`.erasing`)."""
+
+    schema = models.OneToOneField(
+        Schema, on_delete=models.CASCADE, primary_key=True, related_name="asked_erasure"
+    )
+    up_to = models.BigIntegerField()
+    #: when it may begin, and up to which version it is done: gone from the files of SQLite, too
+    due = models.DateTimeField()
+    done = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "asked_erasure"
+
+
+class Hold(models.Model):
+    """Somebody reads one version of a schema's log for long: what it needs stays meanwhile."""
+
+    schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="holds")
+    uid = models.UUIDField()
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    version = models.BigIntegerField()
+    #: what for, in one of a few words
+    reason = models.CharField(max_length=16)
+    begun = models.DateTimeField()
+    renewed = models.DateTimeField()
+
+    class Meta:
+        db_table = "hold"
+        constraints = [models.UniqueConstraint("schema", "uid", name="hold_uid")]
+
+
 class IndexPage(models.Model):
     """One sealed page of a segment."""
 
     pk = models.CompositePrimaryKey("segment_id", "number")
     segment_id = models.BigIntegerField()
     number = models.BigIntegerField()
+    digest = models.BinaryField(max_length=32)
     data = models.BinaryField()
 
     class Meta:
         db_table = "index_page"
+
+
+class BulkObject(models.Model):
+    """An object of the bulk store, from before its first byte to after its last
+    (:mod:`.bulk.objects`)."""
+
+    name = models.CharField(max_length=32, unique=True)
+    state = models.CharField(max_length=8)
+    #: when it came into this state
+    since = models.DateTimeField()
+    size = models.BigIntegerField()
+
+    class Meta:
+        db_table = "bulk_object"
+        # Those few that wait for something, of the many that are named.
+        indexes = [
+            models.Index("since", name="bulk_object_waiting", condition=~models.Q(state="named"))
+        ]
+
+
+class RowPart(models.Model):
+    """Consecutive rows of a group that lie in an object, and not in ``record_row``."""
+
+    pk = models.CompositePrimaryKey("group_id", "first")
+    group_id = models.BigIntegerField()
+    first = models.BigIntegerField()
+    count = models.BigIntegerField()
+    object_id = models.BigIntegerField(db_index=True)
+    #: an entry for each block (:mod:`.bulk.layout`)
+    blocks = models.BinaryField()
+    #: the span of the ids of its new records; none where it has none
+    first_id = models.BinaryField(max_length=16, null=True)
+    last_id = models.BinaryField(max_length=16, null=True)
+
+    class Meta:
+        db_table = "row_part"
+        indexes = [models.Index("last_id", "first_id", name="row_part_ids")]
+
+
+class ChangedRow(models.Model):
+    """A row of a version above 1 that lies in an object: its id is older than its group."""
+
+    pk = models.CompositePrimaryKey("group_id", "ordinal")
+    group_id = models.BigIntegerField()
+    ordinal = models.BigIntegerField()
+    record_id = models.BinaryField(max_length=16)
+    version = models.BigIntegerField()
+
+    class Meta:
+        db_table = "changed_row"
+        indexes = [models.Index("record_id", name="changed_row_id")]
+
+
+class PagePart(models.Model):
+    """Consecutive pages of a segment that lie in an object, and not in ``index_page``."""
+
+    pk = models.CompositePrimaryKey("segment_id", "first")
+    segment_id = models.BigIntegerField()
+    first = models.BigIntegerField()
+    count = models.BigIntegerField()
+    object_id = models.BigIntegerField(db_index=True)
+    #: the length of each of them
+    page_bytes = models.BigIntegerField()
+    #: of each page, one after the other
+    digests = models.BinaryField()
+
+    class Meta:
+        db_table = "page_part"
 
 
 class CommitLog(models.Model):
@@ -152,11 +333,46 @@ class CommitLog(models.Model):
     log_digest = models.BinaryField(max_length=32)
     body = models.BinaryField()
     mac = models.BinaryField(max_length=32)
+    #: the member's; empty where the organization has no roster
+    signature = models.BinaryField(max_length=64, default=b"")
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         db_table = "commit_log"
         constraints = [models.UniqueConstraint("schema", "commit_id", name="commit_log_id")]
+
+
+class LogCheckpoint(models.Model):
+    """What the log of a schema adds up to at a version, by somebody who may store into it."""
+
+    schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="checkpoints")
+    version = models.BigIntegerField()
+    key_version = models.BigIntegerField()
+    #: who signed it; zero bytes where the organization has no roster
+    member = models.BinaryField(max_length=16)
+    digest = models.BinaryField(max_length=32)
+    size = models.BigIntegerField()
+    body = models.BinaryField()
+    mac = models.BinaryField(max_length=32)
+    signature = models.BinaryField(max_length=64, default=b"")
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "log_checkpoint"
+        constraints = [models.UniqueConstraint("schema", "digest", name="log_checkpoint_digest")]
+
+
+class CommitRequest(models.Model):
+    """A client's request that a commit has stored, so that no other commit stores it again."""
+
+    pk = models.CompositePrimaryKey("schema_id", "request")
+    schema = models.ForeignKey(
+        Schema, on_delete=models.DO_NOTHING, related_name="requests", db_index=False
+    )
+    request = models.BinaryField(max_length=16)
+
+    class Meta:
+        db_table = "commit_request"
 
 
 class WriterHead(models.Model):

@@ -1,4 +1,4 @@
-"""Rows and pages that are stored ahead of their commit (docs/SPEC.md, 7.6).
+"""Rows and pages that are staged before their commit (docs/SPEC.md, 7.6).
 
 They lie in the tables they will stay in, under a group or segment that names its staging and that
 no reader is shown. So publishing moves no row: it checks that all is there and clears that name.
@@ -8,6 +8,7 @@ A staging belongs to the user who began it; for everybody else it does not exist
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,18 +16,43 @@ import msgspec
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from encrypted_records.errors import Conflict, NotFound, StaleDefinition
-from encrypted_records.model import wire
-from encrypted_records.model.records import CommitBody, Group, PartUpload, Segment
+from encrypted_records.errors import Conflict, NotFound
+from encrypted_records.model.records import (
+    CommitBody,
+    Group,
+    Part,
+    PartUpload,
+    Segment,
+    SegmentHeader,
+)
+from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import checks, store
+from encrypted_records.server.records import (
+    checks,
+    contents,
+    definitions,
+    identities,
+    removing,
+    store,
+)
+from encrypted_records.server.records.bindings import (
+    BoundPart,
+    bind_part,
+    require_pages,
+    require_rows,
+)
+from encrypted_records.server.records.bulk import drafts, objects
+from encrypted_records.server.records.bulk.drafts import Draft
 from encrypted_records.server.records.models import (
     IndexSegment,
+    PagePart,
     RecordGroup,
+    RowPart,
     StagedPart,
     Staging,
 )
+from encrypted_records.server.records.storing import require_new
 
 #: A staging to which nothing came for so long is dropped: its job will not go on.
 KEPT_FOR = timedelta(days=7)
@@ -39,81 +65,119 @@ def add(user: User, schema: Schema, upload: PartUpload) -> bool:
 
     Raises:
         BadInput: ``invalid_commit``, ``not_sealed``; the part is not sound in itself.
-        StaleDefinition: it was made under another definition than the present one.
+        StaleDefinition: it was made under a definition that can no longer be used.
         NotFound: the staging is somebody else's.
         Conflict: ``uid_taken``, ``record_exists``.
     """
     part = upload.part
-    if part.definition != bytes(schema.definition_digest):
-        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
-    checks.check_part(upload, schema.parsed())
-    digest = wire.part_digest(upload.rows, upload.pages)
+    definition = definitions.find_usable(schema, part.definition, stands=bool(part.stands))
+    checks.check_part(upload, definition)
+    bound = bind_part(upload)
+    mine = StagedPart.objects.filter(
+        staging__schema=schema,
+        staging__uid=part.staging,
+        staging__user=user,
+        sequence=part.sequence,
+    )
+    if _is_same(mine.first(), part, bound):
+        return False  # and nothing is written to the bulk store for it
+    draft = drafts.divide(bound, upload.pages)
+    with objects.written(draft.contents) as numbers:
+        if _add(user, schema, upload, bound, draft, numbers):
+            return True
+        objects.give_up(numbers)
+    return False
+
+
+def _add(
+    user: User,
+    schema: Schema,
+    upload: PartUpload,
+    bound: BoundPart,
+    draft: Draft,
+    numbers: Sequence[int],
+) -> bool:
+    part = upload.part
     with transaction.atomic():
-        staging = _opened(user, schema, part.staging)
+        staging = _make_or_lock(user, schema, part.staging)
         before = StagedPart.objects.filter(staging=staging, sequence=part.sequence).first()
+        if _is_same(before, part, bound):
+            return False
         if before is not None:
-            if bytes(before.digest) == digest and bytes(before.definition) == part.definition:
-                return False
             _remove(staging, before)
-        _store(staging, upload, digest)
+        _store(staging, upload, bound, draft, numbers)
         Staging.objects.filter(pk=staging.pk).update(touched=timezone.now())
     return True
 
 
-def _opened(user: User, schema: Schema, uid: bytes) -> Staging:
-    """The staging, made now if there is none, with its row locked."""
+def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
+    return (
+        before is not None
+        and bytes(before.digest) == bound.digest
+        and bytes(before.definition) == part.definition
+    )
+
+
+def _make_or_lock(user: User, schema: Schema, uid: bytes) -> Staging:
+    """The staging, made now if it is missing, with its row locked."""
     drop_expired()
     Staging.objects.get_or_create(
         schema=schema, uid=uid, defaults={"user": user, "touched": timezone.now()}
     )
-    return _locked(user, schema, uid)
+    return _lock_staging(user, schema, uid)
 
 
-def _locked(user: User, schema: Schema, uid: bytes) -> Staging:
+def _lock_staging(user: User, schema: Schema, uid: bytes) -> Staging:
     """
     Raises:
         NotFound: ``staging_gone``.
     """
     mine = Staging.objects.filter(schema=schema, uid=uid, user=user)
-    found = mine.select_for_update().first()
-    if found is None:
+    staging = mine.select_for_update().first()
+    if staging is None:
         raise NotFound(
-            "nothing is stored ahead under this id, or no longer",
+            "nothing is staged under this id, or no longer",
             code="staging_gone",
             hint="if the log does not hold the commit, store its parts again",
         )
-    return found
+    return staging
 
 
-def _store(staging: Staging, upload: PartUpload, digest: bytes) -> None:
+def _store(
+    staging: Staging,
+    upload: PartUpload,
+    bound: BoundPart,
+    draft: Draft,
+    numbers: Sequence[int],
+) -> None:
     part = upload.part
-    groups = {group.uid: _group(staging, group) for group in part.groups}
-    segments = {segment.uid: _segment(staging, segment) for segment in part.segments}
+    beside = bound.beside
+    groups = {one.uid: _group(staging, one, beside.salts[one.uid]) for one in part.groups}
+    segments = {one.uid: _segment(staging, one, beside.headers[one.uid]) for one in part.segments}
+    rows = [row for batch in upload.rows for row in batch.present]
+    if not part.stands:
+        require_new(row.record_id for row in rows if row.version == 1)
     try:
-        store.add_rows(
-            (
-                groups[batch.group],
-                ordinal,
-                row.record_id,
-                row.version,
-                store.pack_fields(row.fields),
-            )
-            for batch in upload.rows
-            for ordinal, row in enumerate(batch.rows, batch.first)
+        draft.enter(numbers, groups, segments)
+        store.add_rows(row for batch in draft.batches for row in batch.placed(groups[batch.group]))
+        store.add_runs((groups[one.group], one.first, one.runs) for one in bound.batches)
+        store.add_pages(
+            (segments[page.segment], page.number, digest, page.data) for page, digest in draft.pages
         )
-        store.add_pages((segments[page.segment], page.number, page.data) for page in upload.pages)
     except IntegrityError:
         raise Conflict(
             "a record, row or page of the part is stored already", code="record_exists"
         ) from None
-    rows = [(groups[batch.group], batch.first, len(batch.rows)) for batch in upload.rows]
+    batches = [(groups[batch.group], batch.first, len(batch.rows)) for batch in upload.rows]
     pages = [(segments[page.segment], page.number) for page in upload.pages]
     StagedPart.objects.create(
         staging=staging,
         sequence=part.sequence,
-        digest=digest,
+        digest=bound.digest,
         definition=part.definition,
-        rows=msgspec.json.encode(rows).decode(),
+        stands=bool(part.stands),
+        changes=not part.stands and any(row.version > 1 for row in rows),
+        rows=msgspec.json.encode(batches).decode(),
         pages=msgspec.json.encode(pages).decode(),
     )
 
@@ -123,7 +187,7 @@ def _describe(group: Group) -> dict[str, Any]:
         "key_version": group.key_version,
         "count": group.count,
         "live": group.count,
-        "fields": msgspec.json.encode(group.fields).decode(),
+        "fields": store.describe_fields(group),
     }
 
 
@@ -131,52 +195,56 @@ def _describe_segment(segment: Segment) -> dict[str, Any]:
     return {"form": segment.form, "count": segment.count, "pages": segment.pages}
 
 
-def _group(staging: Staging, group: Group) -> int:
+def _group(staging: Staging, group: Group, salt: bytes) -> int:
     """The number of a staged group, which the first part that announces it makes.
 
     Raises:
         Conflict: ``uid_taken``; visible, of another staging, or described otherwise before.
     """
-    described = _describe(group)
-    found, _ = RecordGroup.objects.get_or_create(
+    described = _describe(group) | {"salt": salt}
+    row, _ = RecordGroup.objects.get_or_create(
         schema_id=staging.schema_id,
         uid=group.uid,
         # The key's id comes with the commit.
         defaults={"staging": staging, "key_id": b"", **described},
     )
-    return _same(staging, found, described, "a group's uid is taken")
+    return _same(staging, row, described, "a group's uid is taken")
 
 
-def _segment(staging: Staging, segment: Segment) -> int:
+def _segment(staging: Staging, segment: Segment, header: SegmentHeader) -> int:
     """As :func:`_group`, for a segment."""
-    described = _describe_segment(segment)
-    found, _ = IndexSegment.objects.get_or_create(
+    described = _describe_segment(segment) | {"header": header.data, "salt": header.salt}
+    row, _ = IndexSegment.objects.get_or_create(
         schema_id=staging.schema_id, uid=segment.uid, defaults={"staging": staging, **described}
     )
-    return _same(staging, found, described, "a segment's uid is taken")
+    return _same(staging, row, described, "a segment's uid is taken")
 
 
 def _same(
-    staging: Staging, found: RecordGroup | IndexSegment, described: dict[str, Any], taken: str
+    staging: Staging, row: RecordGroup | IndexSegment, described: dict[str, Any], taken: str
 ) -> int:
-    if found.staging_id != staging.pk or not _fits(found, described):
+    if row.staging_id != staging.pk or not _fits(row, described):
         raise Conflict(taken, code="uid_taken")
-    number: int = found.pk
+    number: int = row.pk
     return number
 
 
-def _fits(found: RecordGroup | IndexSegment, described: dict[str, Any]) -> bool:
-    return all(getattr(found, name) == value for name, value in described.items())
+def _fits(row: RecordGroup | IndexSegment, described: dict[str, Any]) -> bool:
+    return all(_plain(getattr(row, name)) == value for name, value in described.items())
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _remove(staging: Staging, part: StagedPart) -> None:
     """Take a part back, and the groups and segments of which nothing is left."""
     for group, first, count in _numbers.decode(part.rows):
-        store.drop_rows(group, first, count)
+        removing.drop_rows(group, first, count)
     for segment, number in _numbers.decode(part.pages):
-        store.drop_page(segment, number)
+        removing.drop_page(segment, number)
     StagedPart.objects.filter(staging=staging, sequence=part.sequence).delete()
-    store.drop_empty(staging.pk)
+    removing.drop_empty(staging.pk)
 
 
 def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Staged:
@@ -186,18 +254,18 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
 
     Raises:
         NotFound: ``staging_gone``.
-        StaleDefinition: a part was made under another definition than the commit.
         BadInput: ``invalid_commit``; parts are missing, incomplete, or others than the commit's.
     """
-    staging = _locked(user, schema, uid)
+    staging = _lock_staging(user, schema, uid)
     groups = {bytes(one.uid): one for one in RecordGroup.objects.filter(staging=staging)}
     segments = {bytes(one.uid): one for one in IndexSegment.objects.filter(staging=staging)}
     rows: dict[int, int] = {}
     pages: dict[int, int] = {}
     for group in body.groups:
-        found = groups.get(group.uid)
+        staged_group = groups.get(group.uid)
         checks.require(
-            found is not None and _fits(found, _describe(group)), "a group is not stored ahead"
+            staged_group is not None and _fits(staged_group, _describe(group)),
+            "a group is not staged",
         )
         rows[groups[group.uid].pk] = group.count
     for segment in body.segments:
@@ -205,10 +273,21 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
         held = segments.get(segment.uid)
         checks.require(
             held is not None and _fits(held, _describe_segment(segment)),
-            "a segment is not stored ahead",
+            "a segment is not staged",
         )
         pages[segments[segment.uid].pk] = segment.pages
-    _check_parts(staging, body, rows, pages)
+    made = {(0, groups[one.uid].pk): one.definition for one in body.groups}
+    made |= {(1, segments[one.uid].pk): one.definition for one in body.segments}
+    changed = _check_parts(staging, body, rows, pages, made)
+    runs, digests = store.runs_of(rows), contents.page_digests_of(pages)
+    for group in body.groups:
+        require_rows(group, runs[groups[group.uid].pk])
+    for segment in body.segments:
+        own = segments[segment.uid]
+        require_pages(segment, bytes(own.salt), bytes(own.header), digests[own.pk])
+    # With those that no commit names: they are doomed below.
+    objects.name(RowPart.objects.filter(group_id__in=staging.groups.values("pk")))
+    objects.name(PagePart.objects.filter(segment_id__in=staging.segments.values("pk")))
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
         for some in store.cut(list(numbers)):
             table._default_manager.filter(pk__in=some).update(staging=None)
@@ -216,54 +295,86 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},
         {segment.uid: segments[segment.uid].pk for segment in body.segments},
+        identities.list_changed(sorted(changed)),
     )
 
 
 def _check_parts(
-    staging: Staging, body: CommitBody, rows: dict[int, int], pages: dict[int, int]
-) -> None:
-    """Check that the parts bring all ``rows`` and ``pages`` (how many, by number) of the commit.
+    staging: Staging,
+    body: CommitBody,
+    rows: dict[int, int],
+    pages: dict[int, int],
+    made: dict[tuple[int, int], bytes],
+) -> set[int]:
+    """Check that the parts bring all ``rows`` and ``pages`` (how many, by number) of the commit;
+    the groups that have rows of a version above 1, where they stand for no others.
 
-    No row or page is there twice and none beyond its group or segment, so counting is enough.
+    ``made``: the definition of each group (0) and segment (1), by number.
+
+    No row or page is there twice and none beyond its group or segment, so counting is enough. Which
+    of them are holes is seen when rows are compared with those that they stand for.
     """
     rows, pages = dict(rows), dict(pages)
-    digests: list[bytes] = []
+    changed: set[int] = set()
     for part in StagedPart.objects.filter(staging=staging).order_by("sequence"):
         batches, single = _numbers.decode(part.rows), _numbers.decode(part.pages)
         named = [group in rows for group, _, _ in batches] + [one in pages for one, _ in single]
         if not any(named):
             continue
         checks.require(all(named), "a part brings more than the commit names")
-        if bytes(part.definition) != body.definition:
-            raise StaleDefinition("the schema's definition changed while records were stored ahead")
-        digests.append(bytes(part.digest))
+        own = {made[0, group] for group, _, _ in batches} | {made[1, one] for one, _ in single}
+        checks.require(
+            own <= {bytes(part.definition)},
+            "a part was made under another definition than its groups and segments name",
+        )
+        checks.require(
+            not batches or part.stands == bool(body.ended),
+            "a part's rows stand for others, and its commit ends no groups, or the other way round",
+        )
+        changed.update(group for group, _, _ in batches if part.changes)
         for group, _, count in batches:
             rows[group] -= count
         for segment, _ in single:
             pages[segment] -= 1
     checks.require(
-        not any(rows.values()) and not any(pages.values()), "what is stored ahead is not complete"
+        not any(rows.values()) and not any(pages.values()), "what is staged is not complete"
     )
-    checks.check_content(body, digests)
+    return changed
 
 
 def drop(user: User, uid: bytes) -> None:
     """Drop what the user has staged under this id, of any schema."""
+    mine = Staging.objects.filter(user=user, uid=uid)
+    if user.acting is not None:
+        mine = mine.filter(schema__in=permissions.schemas(user).values("pk"))
     with transaction.atomic():
-        for staging in Staging.objects.select_for_update().filter(user=user, uid=uid):
+        for staging in mine.select_for_update():
+            _drop(staging)
+
+
+def drop_copies(schema: Schema) -> None:
+    """Drop what is staged of groups that are to stand for others without an index of their own:
+    copies of rows of which some may have ended since. Who staged them begins again."""
+    parts = StagedPart.objects.filter(staging__schema=schema)
+    numbers = set(parts.filter(stands=True).values_list("staging_id", flat=True))
+    numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
+    with transaction.atomic():
+        for staging in Staging.objects.filter(pk__in=numbers).order_by("pk").select_for_update():
             _drop(staging)
 
 
 def drop_expired() -> None:
     """Drop stagings to which nothing came for a week."""
-    old = timezone.now() - KEPT_FOR
+    old = Staging.objects.filter(touched__lt=timezone.now() - KEPT_FOR)
+    if not old.exists():
+        return  # which takes no lock
     with transaction.atomic():
-        for staging in Staging.objects.select_for_update().filter(touched__lt=old):
+        for staging in old.select_for_update():
             _drop(staging)
 
 
 def _drop(staging: Staging) -> None:
-    store.drop_staged(staging.pk)
+    removing.drop_staged(staging.pk)
     StagedPart.objects.filter(staging=staging).delete()
     RecordGroup.objects.filter(staging=staging).delete()
     IndexSegment.objects.filter(staging=staging).delete()

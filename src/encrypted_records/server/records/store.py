@@ -2,28 +2,43 @@
 
 Callers check everything and hold the transaction; nothing here decides. Groups and segments are
 named by their numbers in the database, and the caller has seen to it that the user reaches them.
-Those numbers are asked for in SQL too, since every question asks, and writing such a query takes
-the ORM longer than the database takes to answer it.
+Those numbers are asked for in SQL too: to write such a query takes the ORM longer than to answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import timedelta
+from itertools import chain, islice
+from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 
-T = TypeVar("T")
-#: (group, ordinal) or (segment, number)
-Key = tuple[int, int]
-#: Keys per query; two parameters each, far below what either database takes.
-_KEYS_PER_QUERY = 500
+from encrypted_records.model.ciphertext_lengths import LeastClass
+from encrypted_records.model.records import Group
+from encrypted_records.server.db import keyed
+from encrypted_records.server.db.compiled_queries import as_driver_has_it, execute
+from encrypted_records.server.db.keyed import Key, cut, lookup, pairs, select
+
+#: Also from here, where those look who ask for rows and pages.
+__all__ = ["Key", "cut", "lookup", "pairs", "select"]
+
+#: How long a hold counts after it was renewed last.
+HELD_FOR = timedelta(minutes=5)
+
+
+def kept_for() -> timedelta:
+    """How long what was replaced stays for readers."""
+    kept: timedelta = settings.KEEP_REPLACED
+    return kept
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
     """How rows enter a table; ``types`` are PostgreSQL's, in the order of the columns."""
 
     copy: str
@@ -31,25 +46,31 @@ class _Table:
     insert: str
 
 
-_ROWS = _Table(
+_ROWS = Table(
     "COPY record_row (group_id, ordinal, record_id, version, sealed) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea", "int8", "bytea"),
     "INSERT INTO record_row (group_id, ordinal, record_id, version, sealed)"
     " VALUES (%s, %s, %s, %s, %s)",
 )
-_PAGES = _Table(
-    "COPY index_page (segment_id, number, data) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "bytea"),
-    "INSERT INTO index_page (segment_id, number, data) VALUES (%s, %s, %s)",
+_PAGES = Table(
+    "COPY index_page (segment_id, number, digest, data) FROM STDIN (FORMAT BINARY)",
+    ("int8", "int8", "bytea", "bytea"),
+    "INSERT INTO index_page (segment_id, number, digest, data) VALUES (%s, %s, %s, %s)",
 )
-_DEAD = _Table(
+_RUNS = Table(
+    "COPY row_run (group_id, first, digests) FROM STDIN (FORMAT BINARY)",
+    ("int8", "int8", "bytea"),
+    "INSERT INTO row_run (group_id, first, digests) VALUES (%s, %s, %s)",
+)
+_DEAD = Table(
     "COPY dead_row (group_id, ordinal, version) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "int8"),
     "INSERT INTO dead_row (group_id, ordinal, version) VALUES (%s, %s, %s)",
 )
 
 _fields_decoder = msgspec.msgpack.Decoder(list[bytes])
-_fields_encoder = msgspec.msgpack.Encoder()
+_holes = msgspec.json.Decoder(list[tuple[int, int]])
+_described = msgspec.json.Decoder(tuple[list[int], list[LeastClass]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,116 +88,195 @@ class StoredSealedRow:
         return _fields_decoder.decode(self.sealed)
 
 
-def pack_fields(fields: Sequence[bytes]) -> bytes:
-    return _fields_encoder.encode(fields)
+def describe_fields(group: Group) -> str:
+    """A group's ``fields`` and ``classes`` as they are stored."""
+    return msgspec.json.encode((group.fields, group.classes)).decode()
+
+
+def fields_of(described: str) -> list[int]:
+    """The ids of the fields that a group's description names."""
+    fields, _ = _described.decode(described)
+    return fields
+
+
+def classes_of(described: str) -> dict[int, LeastClass]:
+    """The least class of each field that a group's description names."""
+    return dict(zip(*_described.decode(described), strict=True))
+
+
+def holes_of(stored: str) -> list[tuple[int, int]]:
+    """A group's holes, from how they are stored."""
+    return _holes.decode(stored)
+
+
+def hole_ordinals(stored: str) -> set[int]:
+    """The ordinals of a group's holes."""
+    return {at for first, count in holes_of(stored) for at in range(first, first + count)}
 
 
 def add_rows(rows: Iterable[tuple[int, int, bytes, int, bytes]]) -> None:
     """Store rows (group, ordinal, record id, version, packed fields).
 
     Raises:
-        django.db.IntegrityError: a record has that version already.
+        django.db.IntegrityError: a group has a row at that ordinal already.
     """
-    _insert(_ROWS, rows)
+    insert(_ROWS, rows)
 
 
-def add_pages(pages: Iterable[tuple[int, int, bytes]]) -> None:
-    _insert(_PAGES, pages)
+def add_runs(runs: Iterable[tuple[int, int, bytes]]) -> None:
+    """Store digests of runs (group, first ordinal, digests)."""
+    insert(_RUNS, runs)
+
+
+def add_pages(pages: Iterable[tuple[int, int, bytes, bytes]]) -> None:
+    """Store pages (segment, number, digest, sealed bytes)."""
+    insert(_PAGES, pages)
 
 
 def add_dead(rows: Iterable[tuple[int, int, int]]) -> None:
     """Mark rows (group, ordinal) as ended by the commit of a version."""
-    _insert(_DEAD, rows)
+    insert(_DEAD, rows)
 
 
-def _insert(table: _Table, rows: Iterable[tuple[Any, ...]]) -> None:
+def insert(table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Store rows in a bulky table; a few are stored before a COPY would have begun."""
+    first = list(islice(left := iter(rows), 5))
+    if len(first) < 5:
+        for row in first:
+            execute(as_driver_has_it(table.insert), row)
+        return
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # COPY goes past Django's cursor, which would turn the driver's errors into Django's.
             with connection.wrap_database_errors, cursor.cursor.copy(table.copy) as copy:
                 copy.set_types(table.types)
-                for row in rows:
+                for row in chain(first, left):
                     copy.write_row(row)
         else:
-            cursor.executemany(table.insert, list(rows))
+            cursor.executemany(table.insert, [*first, *left])
 
 
-def groups_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
-    """By uid, the number of each visible group of a schema, and how many rows it has."""
-    return _named("uid, id, count", "record_group", schema, uids)
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """Number and rows of a visible group, which may have ended a little while ago."""
+
+    number: int
+    count: int
+    holes: list[tuple[int, int]]
+    #: how many of its dead rows have no bytes any more
+    erased: int = 0
+
+    def has(self, ordinal: int) -> bool:
+        """Whether there was a row, that may have been erased."""
+        return ordinal < self.count and not any(
+            first <= ordinal < first + count for first, count in self.holes
+        )
+
+
+def groups_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, StoredGroup]:
+    """Each visible group of a schema, by uid."""
+    rows = _look_up(
+        "uid, id, count, holes, erased", "record_group", schema, uids, _not_long_ended()
+    )
+    return {
+        bytes(uid): StoredGroup(pk, count, holes_of(runs), erased)
+        for uid, pk, count, runs, erased in rows
+    }
+
+
+#: Whether somebody who reads an earlier version needs what ended.
+_HELD = (
+    "EXISTS (SELECT 1 FROM hold h"
+    " WHERE h.schema_id = t.schema_id AND h.version < t.ended AND h.renewed > %s)"
+)
+
+
+def _renewed_after() -> Any:
+    """The moment after which a hold must have been renewed to count."""
+    return connection.ops.adapt_datetimefield_value(timezone.now() - HELD_FOR)
+
+
+def _not_long_ended() -> Any:
+    """The moment after which a group must have ended for its rows to be here."""
+    return connection.ops.adapt_datetimefield_value(timezone.now() - kept_for())
 
 
 def segments_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
     """By uid, the number of each visible segment of a schema, and how many pages it has."""
-    return _named("uid, id, pages", "index_segment", schema, uids)
+    rows = _look_up("uid, id, pages", "index_segment", schema, uids)
+    return {bytes(uid): (number, count) for uid, number, count in rows}
 
 
-def _named(
-    columns: str, table: str, schema: bytes, uids: Collection[bytes]
-) -> dict[bytes, tuple[int, int]]:
-    found: dict[bytes, tuple[int, int]] = {}
+def _look_up(
+    columns: str, table: str, schema: bytes, uids: Collection[bytes], ended_after: Any = None
+) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
     for some in cut(list(uids)):
         marks = ", ".join(["%s"] * len(some))
         statement = (
-            f"SELECT {columns} FROM {table}"  # noqa: S608  no input
+            f"SELECT {columns} FROM {table} t"  # noqa: S608  no input
             f" WHERE schema_id = %s AND uid IN ({marks}) AND staging_id IS NULL"
         )
+        parameters = [schema, *some]
+        if ended_after is not None:
+            statement += f" AND (ended_at IS NULL OR ended_at > %s OR {_HELD})"
+            parameters += [ended_after, _renewed_after()]
         with connection.cursor() as cursor:
-            cursor.execute(statement, [schema, *some])
-            found |= {bytes(uid): (number, count) for uid, number, count in cursor.fetchall()}
-    return found
+            cursor.execute(statement, parameters)
+            rows += cursor.fetchall()
+    return rows
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
-    found = _at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
-    return {(row[0], row[1]): _row(row) for row in found}
+    rows = keyed.rows_at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
+    return {(row[0], row[1]): _row(row) for row in rows}
 
 
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
     """Record id and version at (group, ordinal), without the ciphertext."""
-    found = _at("group_id, ordinal, record_id, version", "record_row", keys)
-    return {(row[0], row[1]): (bytes(row[2]), row[3]) for row in found}
+    rows = keyed.rows_at("group_id, ordinal, record_id, version", "record_row", keys)
+    return {(row[0], row[1]): (bytes(row[2]), row[3]) for row in rows}
 
 
 def dead_among(keys: Sequence[Key]) -> set[Key]:
-    found = _at("group_id, ordinal", "dead_row", keys)
-    return {(row[0], row[1]) for row in found}
+    rows = keyed.rows_at("group_id, ordinal", "dead_row", keys)
+    return {(row[0], row[1]) for row in rows}
 
 
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     """The pages at (segment, number); unknown keys are left out."""
-    found = _at("segment_id, number, data", "index_page", keys)
-    return {(row[0], row[1]): bytes(row[2]) for row in found}
+    rows = keyed.rows_at("segment_id, number, data", "index_page", keys)
+    return {(row[0], row[1]): bytes(row[2]) for row in rows}
 
 
-def _at(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
-    """Rows of a two-column primary key, a bounded number of keys at a time."""
-    for some in cut(keys):
+def runs_of(groups: Collection[int]) -> dict[int, bytes]:
+    """By group, the digests of all of its runs."""
+    found: dict[int, list[bytes]] = {number: [] for number in groups}
+    for some in cut(list(groups)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = (
+            f"SELECT group_id, digests FROM row_run WHERE group_id IN ({marks}) ORDER BY first"  # noqa: S608
+        )
         with connection.cursor() as cursor:
-            cursor.execute(
-                lookup(columns, table, len(some)), [part for key in some for part in key]
-            )
-            yield from cursor.fetchall()
+            cursor.execute(statement, list(some))
+            for number, digest in cursor.fetchall():
+                found[number].append(bytes(digest))
+    return {number: b"".join(own) for number, own in found.items()}
 
 
-def lookup(columns: str, table: str, count: int) -> str:
-    """SQL for the rows of ``count`` keys, of which ``columns`` begins with the two parts.
-
-    The keys are a table that is joined: for (...) IN (VALUES ...) SQLite reads the whole table.
-    """
-    first, second = columns.split(", ")[:2]
-    marks = ", ".join(["(%s, %s)"] * count)
-    return (
-        f"WITH wanted (one, two) AS (VALUES {marks})"  # noqa: S608  no input
-        f" SELECT {columns} FROM wanted JOIN {table} ON {first} = one AND {second} = two"
-    )
-
-
-def cut(keys: Sequence[T]) -> Iterator[Sequence[T]]:
-    """A bounded number of keys at a time."""
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        yield keys[start : start + _KEYS_PER_QUERY]
+def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
+    """Segment, number and digest of each of their pages here."""
+    found: list[tuple[int, int, bytes]] = []
+    for some in cut(list(segments)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = (
+            f"SELECT segment_id, number, digest FROM index_page WHERE segment_id IN ({marks})"  # noqa: S608
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(statement, list(some))
+            found += [(one, number, bytes(digest)) for one, number, digest in cursor.fetchall()]
+    return found
 
 
 def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
@@ -194,89 +294,60 @@ def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
         return [_row(row) for row in cursor.fetchall()]
 
 
-def live_row_of(record_id: bytes) -> StoredSealedRow | None:
-    """The live row of a record, whoever it belongs to."""
+def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow, bool]]:
+    """The rows of one group from ordinal ``first`` to below ``end``, each with whether it is dead;
+    one that is not there is left out."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT group_id, ordinal, record_id, version, sealed FROM record_row r
-            WHERE record_id = %s AND NOT EXISTS (
+            SELECT group_id, ordinal, record_id, version, sealed, EXISTS (
                 SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
-            ORDER BY version DESC LIMIT 1
+            FROM record_row r WHERE group_id = %s AND ordinal >= %s AND ordinal < %s
+            ORDER BY ordinal
+            """,
+            [group, first, end],
+        )
+        return [(_row(row), bool(row[5])) for row in cursor.fetchall()]
+
+
+def dead_of(group: int) -> set[int]:
+    """Ordinals of the rows of a group that a commit ended."""
+    return set(deaths_of(group))
+
+
+def deaths_of(group: int) -> dict[int, int]:
+    """By ordinal, the versions that ended rows of a group."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ordinal, version FROM dead_row WHERE group_id = %s", [group])
+        return dict(cursor.fetchall())
+
+
+def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
+    """The live rows of this record id, whichever user they belong to. An honest proxy draws no id
+    twice, so there is one at most; somebody else's must not hide it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT group_id, ordinal, record_id, r.version, sealed FROM record_row r
+            JOIN record_group g ON g.id = r.group_id
+            WHERE record_id = %s AND staging_id IS NULL AND ended_at IS NULL AND NOT EXISTS (
+                SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
+            ORDER BY r.version DESC, group_id DESC
             """,
             [record_id],
         )
-        row = cursor.fetchone()
-    return None if row is None else _row(row)
+        return [_row(row) for row in cursor.fetchall()]
 
 
-def drop_rows(group: int, first: int, count: int) -> None:
-    _run(
-        "DELETE FROM record_row WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
-        group,
-        first,
-        first + count,
-    )
-
-
-def drop_page(segment: int, number: int) -> None:
-    _run("DELETE FROM index_page WHERE segment_id = %s AND number = %s", segment, number)
-
-
-def drop_empty(staging: int) -> None:
-    """Delete the groups and segments of a staging that have no row or page."""
-    for statement in _DROP_EMPTY:
-        _run(statement, staging)
-
-
-def drop_staged(staging: int) -> None:
-    """Delete all rows and pages of a staging."""
-    for statement in _DROP_STAGED:
-        _run(statement, staging)
-
-
-_DROP_EMPTY = (
-    "DELETE FROM record_group WHERE staging_id = %s AND NOT EXISTS"
-    " (SELECT 1 FROM record_row r WHERE r.group_id = record_group.id)",
-    "DELETE FROM index_segment WHERE staging_id = %s AND NOT EXISTS"
-    " (SELECT 1 FROM index_page p WHERE p.segment_id = index_segment.id)",
-)
-_DROP_STAGED = (
-    "DELETE FROM record_row WHERE group_id IN (SELECT id FROM record_group WHERE staging_id = %s)",
-    "DELETE FROM index_page WHERE segment_id IN"
-    " (SELECT id FROM index_segment WHERE staging_id = %s)",
-)
-
-
-def drop_pages(segments: Sequence[int]) -> None:
-    for segment in segments:
-        _run("DELETE FROM index_page WHERE segment_id = %s", segment)
-
-
-#: Children before parents.
-_ERASE = (
-    "DELETE FROM dead_row WHERE group_id IN (SELECT id FROM record_group WHERE schema_id = %s)",
-    "DELETE FROM record_row WHERE group_id IN (SELECT id FROM record_group WHERE schema_id = %s)",
-    "DELETE FROM record_group WHERE schema_id = %s",
-    "DELETE FROM staged_part WHERE staging_id IN (SELECT id FROM staging WHERE schema_id = %s)",
-    "DELETE FROM index_page WHERE segment_id IN"
-    " (SELECT id FROM index_segment WHERE schema_id = %s)",
-    "DELETE FROM index_segment WHERE schema_id = %s",
-    "DELETE FROM staging WHERE schema_id = %s",
-    "DELETE FROM writer_head WHERE schema_id = %s",
-    "DELETE FROM commit_log WHERE schema_id = %s",
-)
-
-
-def erase(schema: bytes) -> None:
-    """Delete everything stored for a schema, by the 16 bytes of its id."""
-    for statement in _ERASE:
-        _run(statement, schema)
-
-
-def _run(statement: str, *parameters: Any) -> None:
+def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
+    """Ordinal, id and version of each row of a group from ``first`` to below ``end``."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
+        cursor.execute(
+            "SELECT ordinal, record_id, version FROM record_row"
+            " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s ORDER BY ordinal",
+            [group, first, end],
+        )
+        return [(at, bytes(one), version) for at, one, version in cursor.fetchall()]
 
 
 def _row(row: tuple[Any, ...]) -> StoredSealedRow:

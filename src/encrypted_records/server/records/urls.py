@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from django.urls import path
 
-from encrypted_records.server.records import views
+from encrypted_records.server.records import checkpoint_views, erasure_views, views
 
 urlpatterns = [
     path("commits/", views.Commits.as_view()),
     path("schemas/<str:schema_id>/manifest/", views.Manifest.as_view()),
     path("schemas/<str:schema_id>/pages/", views.Pages.as_view()),
     path("schemas/<str:schema_id>/staging/", views.Staging.as_view()),
+    path("schemas/<str:schema_id>/erasure/", erasure_views.Erasure.as_view()),
+    path("schemas/<str:schema_id>/holds/", erasure_views.Holds.as_view()),
+    path("schemas/<str:schema_id>/checkpoints/", checkpoint_views.Checkpoints.as_view()),
     path("jobs/<uuid:job>/token/", views.Token.as_view()),
     path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
     path("jobs/<uuid:job>/parts/", views.Parts.as_view()),
     path("jobs/<uuid:job>/", views.Job.as_view()),
     path("schemas/<str:schema_id>/rows/", views.Rows.as_view()),
+    path("schemas/<str:schema_id>/names/", views.Names.as_view()),
+    path("schemas/<str:schema_id>/digests/", views.Digests.as_view()),
     path("records/", views.Records.as_view()),
     path("records/<str:pk>/", views.RecordDetail.as_view()),
 ]

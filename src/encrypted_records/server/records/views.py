@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, cast
 
-import msgspec
 from django.http import HttpResponse, StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound, TooLarge
+from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import Commit, PageRef, RowRef
-from encrypted_records.server import access
+from encrypted_records.model.records import BlockRef, Commit, PageRef, RowRef
+from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.fields import identifier
-from encrypted_records.server.formats import FramesParser
-from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.paging import Paging
-from encrypted_records.server.records import commits, reading, staging, store
+from encrypted_records.server.db.fields import identifier
+from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
+from encrypted_records.server.http.pagination import Paging
+from encrypted_records.server.http.parsers import FramesParser
+from encrypted_records.server.records import (
+    checkpoints,
+    commits,
+    contents,
+    naming,
+    reads,
+    staging,
+)
+from encrypted_records.server.records import queries as reading
 from encrypted_records.server.records.models import RecordGroup
 
-FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
-#: Ends an answer that failed after it began. The server would close it like a whole one, and no
-#: frame begins like this, so every reader refuses it.
-BROKEN = b"\x00"
-_log = logging.getLogger(__name__)
-FRAMES_BODY = {wire.MEDIA_TYPE: OpenApiTypes.BINARY}
 SINCE = OpenApiParameter("since", int)
+KNOWN = OpenApiParameter("checkpoint", int)
+TOKEN = inline_serializer("JobToken", {"token": serializers.CharField()})
+#: Records that are named have no pages.
+_PAGE_OF_RECORDS = {
+    "type": "object",
+    "required": ["results"],
+    "properties": {
+        "count": {"type": "integer"},
+        "next": {"type": ["string", "null"], "format": "uri-reference"},
+        "previous": {"type": ["string", "null"], "format": "uri-reference"},
+        "results": {"type": "array", "items": LISTED_RECORD},
+    },
+}
 #: Records that one request may name by id.
 MAX_NAMED = 100
 _GONE = "there is no such record, or none that you can reach"
@@ -50,47 +63,32 @@ def _user(request: Request) -> User:
 
 def _schema(request: Request, schema_id: str) -> Schema:
     """The schema whose data is read by this request."""
-    schema = access.data_of(_user(request), schema_id)
-    _note_reading(_user(request), schema)
-    return schema
-
-
-def _note_reading(user: User, schema: Schema) -> None:
-    organization_id = schema.dataset.organization_id
-    audit.note_once(user, Action.RECORDS_READ, organization_id, schema.url)
-
-
-def _frames(request: Request) -> bytes:
-    body = request.data
-    if not isinstance(body, bytes):
-        raise Malformed("the body is empty", code="malformed_frame")
-    return body
-
-
-def _stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:
-    return StreamingHttpResponse(_whole_or_broken(items), content_type=wire.MEDIA_TYPE)
-
-
-def _whole_or_broken(items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
-    try:
-        yield from wire.encode_parts(items)
-    except Exception as error:  # the status is sent; only the body can still say that it failed
-        _log.error("an answer broke off", exc_info=error)
-        yield BROKEN
+    return reads.find(_user(request), schema_id)
 
 
 class Commits(APIView):
+    token_uses = WRITES
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
-    @extend_schema(request=FRAMES_BODY, responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes})
+    @extend_schema(
+        parameters=[OpenApiParameter("because", str, enum=["retention"])],
+        request=FRAMES_BODY,
+        responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes},
+    )
     def post(self, request: Request) -> HttpResponse:
         """Apply commits, each to a schema of its own, all or none."""
-        uploads = wire.decode_uploads(_frames(request))
+        because = request.query_params.get("because")
+        if because not in (None, "retention"):
+            detail = "expected retention"
+            flaw = Flaw("invalid_parameter", detail, parameter="because")
+            raise BadInput(detail, flaws=(flaw,))
+        uploads = wire.decode_uploads(body_of(request))
         # What a job adds, it publishes; beside that it may make room in the index.
         if isinstance(request.auth, JobGrant) and not all(_merges(one.commit) for one in uploads):
             raise NotAllowed("a job's token merges segments here and adds or ends no rows")
-        return _outcome(commits.apply(_user(request), uploads))
+        by_retention = because is not None
+        return _outcome(commits.apply(_user(request), uploads, by_retention=by_retention))
 
 
 def _merges(commit: Commit) -> bool:
@@ -99,7 +97,7 @@ def _merges(commit: Commit) -> bool:
     return not body.groups and not body.killed
 
 
-def _outcome(outcome: commits.Outcome) -> HttpResponse:
+def _outcome(outcome: commits.CommitOutcome) -> HttpResponse:
     return HttpResponse(
         wire.encode(outcome.receipts),
         status=201 if outcome.created else 200,
@@ -108,17 +106,20 @@ def _outcome(outcome: commits.Outcome) -> HttpResponse:
 
 
 class Staging(APIView):
+    token_uses = WRITES
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Store a part of a commit ahead of it."""
-        upload = wire.decode_part(_frames(request))
+        upload = wire.decode_part(body_of(request))
         if upload.part.groups:
             _require_own(request, upload.part.staging)
-        # As a whole and at once: what it brings is held against the definition.
-        schema = access.find(access.schemas(_user(request)), schema_id)
+        # As a whole and at once: what it brings is checked against the definition.
+        reached = permissions.schemas(_user(request)).select_related("dataset__organization")
+        schema = permissions.find(reached, schema_id)
+        permissions.require_writer(_user(request), schema)
         new = staging.add(_user(request), schema, upload)
         return HttpResponse(status=201 if new else 200)
 
@@ -133,31 +134,35 @@ def _require_own(request: Request, job: bytes) -> None:
 
 
 class Token(APIView):
-    @extend_schema(request=None, responses={201: OpenApiTypes.OBJECT})
+    token_uses = WRITES
+
+    @extend_schema(request=None, responses={201: TOKEN})
     def post(self, request: Request, job: uuid.UUID) -> Response:
         """A token with which a proxy goes on with this job; an earlier one is void."""
         return Response({"token": job_tokens.issue(_user(request), job.bytes)}, status=201)
 
 
 class Publish(APIView):
+    token_uses = WRITES
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes})
     def post(self, request: Request, job: uuid.UUID) -> HttpResponse:
-        """Make what is stored ahead under this id visible, at once, by a commit per schema."""
-        found = wire.decode_all(_frames(request), Commit)
-        if not all(map(_merges, found)):
+        """Make what is staged under this id visible, at once, by a commit per schema."""
+        staged_commits = wire.decode_all(body_of(request), Commit)
+        if not all(map(_merges, staged_commits)):
             _require_own(request, job.bytes)
-        return _outcome(commits.publish(_user(request), job.bytes, found))
+        return _outcome(commits.publish(_user(request), job.bytes, staged_commits))
 
 
 class Job(APIView):
+    token_uses = WRITES
     authentication_classes = WITH_JOBS
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
-        """Drop what is stored ahead under this id, and void the job's token."""
+        """Drop what is staged under this id, and void the job's token."""
         _require_own(request, job.bytes)
         staging.drop(_user(request), job.bytes)
         job_tokens.revoke(_user(request), job.bytes)
@@ -165,11 +170,12 @@ class Job(APIView):
 
 
 class Parts(APIView):
+    token_uses = WRITES
     authentication_classes = WITH_JOBS
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
-        """Drop what is stored ahead under this id, so that no late request publishes it."""
+        """Drop what is staged under this id, so that no late request publishes it."""
         _require_own(request, job.bytes)
         staging.drop(_user(request), job.bytes)
         return HttpResponse(status=204)
@@ -177,104 +183,164 @@ class Parts(APIView):
 
 def _since(request: Request) -> int | None:
     """The version of the log that the caller knows, where it says so."""
-    text = request.query_params.get("since")
+    return _version(request, "since")
+
+
+def _version(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadInput(
-            "the parameter since is not valid",
-            flaws=(Flaw("invalid_parameter", "expected a version of the log", field="since"),),
+            f"the parameter {name} is not valid",
+            flaws=(Flaw("invalid_parameter", "expected a version of the log", parameter=name),),
         )
     return int(text)
 
 
-def _current(
-    request: Request, schema: Schema, items: Callable[[], Iterable[msgspec.Struct]]
+def _read(
+    read: Callable[[Schema, int | None, reads.Body], StreamingHttpResponse],
+    request: Request,
+    schema_id: str,
 ) -> StreamingHttpResponse:
-    """``items``, behind the log after ``since`` where the caller names a version of it.
-
-    When the log has moved on, it comes alone: what was asked for by an old state is asked again.
-    """
-    since = _since(request)
-    if since is None:
-        return _stream(items())
-    log = reading.manifest(schema, since)
-    return _stream(log if since < schema.version else chain(log, items()))
+    schema = _schema(request, schema_id)
+    return read(schema, _since(request), lambda: body_of(request))
 
 
 class Manifest(APIView):
+    token_uses = READS
     authentication_classes = WITH_JOBS
 
-    @extend_schema(parameters=[SINCE], responses=FRAMES)
+    @extend_schema(parameters=[SINCE, KNOWN], responses=FRAMES)
     def get(self, request: Request, schema_id: str) -> StreamingHttpResponse:
-        """The log of a schema's commits after the version ``since``."""
-        return _stream(reading.manifest(_schema(request, schema_id), _since(request) or 0))
+        """The log of a schema's commits after the version ``since``.
+
+        With ``checkpoint``, the newest version that the caller knows (0 for none), the newest
+        checkpoint comes first where there is one, and the log after it or after that version.
+        """
+        known = _version(request, "checkpoint")
+        if known is not None:
+            return stream(checkpoints.manifest(_schema(request, schema_id), known))
+        return _read(reads.answer_log, request, schema_id)
 
 
 class Pages(APIView):
+    token_uses = READS_BY_BODY
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """Index pages by segment and number, in the order asked."""
-        schema = _schema(request, schema_id)
-        wanted = wire.decode_all(_frames(request), PageRef)
-        return _current(request, schema, lambda: reading.pages(schema, wanted))
+        return _read(reads.answer_pages, request, schema_id)
 
 
 class Rows(APIView):
+    token_uses = READS_BY_BODY
     parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
 
     @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
         """Sealed rows by group and ordinal, in the order asked."""
+        return _read(reads.answer_rows, request, schema_id)
+
+
+class Names(APIView):
+    token_uses = READS_BY_BODY
+    parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(request=FRAMES_BODY, responses=FRAMES)
+    def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
+        """Id, version and one sealed field of all rows of blocks, in the order asked."""
         schema = _schema(request, schema_id)
-        wanted = wire.decode_all(_frames(request), RowRef)
-        return _current(request, schema, lambda: reading.rows(schema, wanted))
+        wanted = wire.decode_all(body_of(request), BlockRef)
+        return stream(naming.names(schema, wanted))
+
+
+class Digests(APIView):
+    parser_classes = [FramesParser]
+    authentication_classes = WITH_JOBS
+    token_uses = READS_BY_BODY
+
+    @extend_schema(request=FRAMES_BODY, responses=FRAMES)
+    def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
+        """What proves rows and pages, by group and ordinal or segment, in the order asked."""
+        schema = _schema(request, schema_id)
+        body = body_of(request)
+        wanted: list[RowRef | PageRef] = []
+        for item in wire.decode(body):
+            if not isinstance(item, RowRef | PageRef):
+                raise Malformed("expected only RowRef and PageRef frames", code="malformed_frame")
+            wanted.append(item)
+        return stream(reading.digests(schema, wanted))
 
 
 class Records(APIView):
+    token_uses = READS
+
     @extend_schema(
         operation_id="records_list",
         parameters=[
             OpenApiParameter("schema", str),
             OpenApiParameter("id", str, many=True),
+            OpenApiParameter("dead", str, enum=["true", "false"]),
             OpenApiParameter("limit", int),
             OpenApiParameter("offset", int),
         ],
-        responses=OpenApiTypes.OBJECT,
+        responses={200: _PAGE_OF_RECORDS},
     )
     def get(self, request: Request) -> Response:
-        """Live records of one schema, sealed, in the order they were stored; or those named."""
+        """Live records of one schema, sealed, in the order they were stored; or those named.
+
+        With ``dead=true`` every row that is stored, also of records that were changed or deleted.
+        """
         named = request.query_params.getlist("id")
         if named:
-            return Response({"results": _named(_user(request), named)})
+            return Response({"results": _look_up(_user(request), named)})
         asked = request.query_params.get("schema")
         if asked is None:
             detail = "name the schema whose records to list: ?schema=<id>"
-            raise BadInput(detail, flaws=(Flaw("required", detail, field="schema"),))
-        schema = _schema(request, identifier(request, asked, "schemas", pointer="schema"))
+            raise BadInput(detail, flaws=(Flaw("required", detail, parameter="schema"),))
+        schema = _schema(request, identifier(request, asked, "schemas", parameter="schema"))
         paging = Paging()
         paging.request = request
         paging.limit = paging.get_limit(request)
         paging.offset = paging.get_offset(request)
-        paging.count = schema.live_rows
-        found = reading.listing(schema, offset=paging.offset, limit=paging.limit)
-        return paging.get_paginated_response(found)
+        if _flag(request, "dead"):
+            paging.count, records = reading.list_stored(
+                schema, offset=paging.offset, limit=paging.limit
+            )
+        else:
+            paging.count = schema.live_rows
+            records = reading.list_live(schema, offset=paging.offset, limit=paging.limit)
+        return paging.get_paginated_response(records)
+
+
+def _flag(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false")
+    if text in ("true", "false"):
+        return text == "true"
+    raise BadInput(
+        f"the parameter {name} is not valid",
+        flaws=(Flaw("invalid_parameter", "expected true or false", parameter=name),),
+    )
 
 
 class RecordDetail(APIView):
-    @extend_schema(responses=OpenApiTypes.OBJECT)
+    token_uses = READS
+
+    @extend_schema(responses={200: SEALED_RECORD})
     def get(self, request: Request, pk: str) -> Response:
         """One live record, sealed."""
-        found = _record(_user(request), pk)
-        if found is None:
+        record = _record(_user(request), pk)
+        if record is None:
             raise NotFound(_GONE)
-        return Response(found, headers={"ETag": f'"{found["version"]}"'})
+        return Response(record, headers={"ETag": f'"{record["version"]}"'})
 
 
-def _named(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
+def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     """Sealed records in the order of their ids; all of them, or none.
 
     Raises:
@@ -283,33 +349,32 @@ def _named(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     """
     if len(record_ids) > MAX_NAMED:
         raise TooLarge(f"more than {MAX_NAMED} records in one request")
-    found = [_record(user, record_id) for record_id in record_ids]
-    if found == [None]:
+    records = [_record(user, record_id) for record_id in record_ids]
+    if records == [None]:
         raise NotFound(_GONE)
-    if not all(found):
+    if not all(records):
         raise NotFound(
             "some of these records are not there, or you cannot reach them",
             flaws=tuple(
-                Flaw("unknown_reference", f"id number {at} names nothing here", field="id")
-                for at, one in enumerate(found, 1)
+                Flaw("unknown_reference", f"id number {at} names nothing here", parameter="id")
+                for at, one in enumerate(records, 1)
                 if one is None
             ),
         )
-    return [one for one in found if one is not None]
+    return [one for one in records if one is not None]
 
 
 def _record(user: User, record_id: str) -> dict[str, Any] | None:
     try:
-        row = store.live_row_of(ids.from_text(record_id))
+        rows = contents.live_rows_of(ids.from_text(record_id))
     except Malformed:
         return None
-    if row is None:
-        return None
-    group = RecordGroup.objects.filter(pk=row.group, staging=None).first()
-    if group is None:
-        return None
-    schema = access.schemas(user).filter(pk=group.schema_id).first()
-    if schema is None:
-        return None
-    _note_reading(user, schema)
-    return reading.sealed_record(schema, group, row)
+    for row in rows:
+        group = RecordGroup.objects.filter(pk=row.group, staging=None).first()
+        if group is None:
+            continue
+        schema = permissions.schemas(user).filter(pk=group.schema_id).first()
+        if schema is not None:
+            reads.note(user, schema)
+            return reading.sealed_record(schema, group, row)
+    return None

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from encrypted_records.cli.commands.keyring.secrets import backup_in, new_passphrase
-from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import BadInput, InvalidSetting
 
@@ -25,18 +26,21 @@ _ASKED = 3
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a file that a passphrase seals, in the place of words.",
+    help="Write a file that a passphrase seals, instead of words.",
 )
 @connected()
-async def backup(session: Session, force: bool, everything: bool, file: Path | None) -> None:
+async def backup(session: CommandSession, force: bool, everything: bool, file: Path | None) -> None:
     """Show a recovery phrase, 24 words to write down on paper, then ask for three of them.
 
-    Each key version has its phrase; those that you confirmed before are left out. Whoever has the
-    words can read the records; without them a lost keyring is lost for good.
+    Each key version has its phrase; those that you confirmed before are left out. Anyone who has
+    the words can read the records; without them a lost keyring is lost permanently.
 
     With --file nothing is shown: all versions go into a file, sealed with a passphrase that is
     asked for, or is the first line of stdin. It is as safe as that passphrase; the file alone and
     the passphrase alone open nothing.
+
+    On another machine than the proxy's it takes your password, or the keyring's own passphrase:
+    asked for, or ERS_PASSWORD, or the next line of stdin.
 
     Example: ers keyring backup --file keyring.backup
     """
@@ -48,29 +52,35 @@ async def backup(session: Session, force: bool, everything: bool, file: Path | N
             "the recovery phrase is shown on a terminal only, and this output goes elsewhere",
             hint="run it in a terminal, or with --force if you know where the output is kept",
         )
-    phrases = await session.client.backup_phrases(all_versions=everything)
+    phrases = await call_with_proof(
+        session,
+        lambda proof: session.client.backup_phrases(all_versions=everything, proof=proof),
+    )
     if not phrases:
         say("The backup of every version is confirmed. To see the words again: --all")
     asking = sys.stdout.isatty() and sys.stdin.isatty()
-    for one in phrases:
+    for phrase in phrases:
         # On stderr, so that what --force prints is nothing but the words.
-        click.echo(f"The words of version {one.version}:", err=True)
-        words = one.phrase.split()
+        click.echo(f"The words of version {phrase.version}:", err=True)
+        words = phrase.phrase.split()
         for number, word in enumerate(words, 1):
             say(f"{number:2}  {word}")
         if asking:
             _check_written_down(words)
-            await session.client.confirm_backup(one.phrase)
-            say(f"The backup of version {one.version} is confirmed.")
+            await session.client.confirm_backup(phrase.phrase)
+            say(f"The backup of version {phrase.version} is confirmed.")
     if phrases and asking:
         say("Keep the words where no one else finds them, each version with its number.")
     elif phrases:
         click.echo("not confirmed: there is no terminal to ask for the words", err=True)
 
 
-async def _backup_to(file: Path, session: Session) -> None:
+async def _backup_to(file: Path, session: CommandSession) -> None:
     passphrase = new_passphrase("Passphrase of the backup")
-    _write_new(file, await session.client.backup_file(passphrase))
+    content = await call_with_proof(
+        session, lambda proof: session.client.backup_file(passphrase, proof=proof)
+    )
+    _write_new(file, content)
     # What is on the disk counts, not what was sent.
     await session.client.confirm_backup_file(backup_in(file), passphrase)
     say(f"The backup of all versions is in {file}, and opens with its passphrase.")
@@ -106,11 +116,11 @@ def _check_written_down(words: Sequence[str]) -> None:
         err=False,
     )
     click.clear()
-    for place in sorted(random.SystemRandom().sample(range(len(words)), _ASKED)):
-        answer = ask(f"Word {place + 1}", err=False)
-        if answer.strip().lower() != words[place]:
+    for offset in sorted(random.SystemRandom().sample(range(len(words)), _ASKED)):
+        answer = ask(f"Word {offset + 1}", err=False)
+        if answer.strip().lower() != words[offset]:
             raise BadInput(
-                f"that is not word {place + 1}, so the backup is not confirmed",
+                f"that is not word {offset + 1}, so the backup is not confirmed",
                 code="invalid_phrase",
                 hint="compare what you wrote down with the words: run ers keyring backup again",
             )

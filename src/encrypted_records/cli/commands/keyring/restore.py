@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
 
-from encrypted_records.cli.commands.keyring.secrets import backup_in, passphrase
-from encrypted_records.cli.session import Session, connected
+from encrypted_records.cli.commands.keyring.secrets import backup_in
+from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import ask, say
+from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.keyring import KeyringInfo
+from encrypted_records.errors import NotAuthenticated
 
 #: Words of a phrase.
 _WORDS = 24
@@ -26,39 +31,78 @@ _MOST_TYPED = 100_000
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file that ers keyring backup wrote.",
 )
+@click.option(
+    "--older-keys",
+    is_flag=True,
+    help="Believe organizations that know you by a version before the newest.",
+)
 @connected()
-async def restore(session: Session, replace: bool, file: Path | None) -> None:
+async def restore(
+    session: CommandSession, replace: bool, file: Path | None, older_keys: bool
+) -> None:
     """Bring a keyring to this proxy from its recovery phrases, or from a file.
 
     One phrase for each version, the oldest first, asked for or read from stdin; with --file the
     passphrase. A keyring here that has the same keys or fewer is brought up to date; one that has
-    others is left alone unless you say --replace.
+    others is left alone unless you say --replace. Where one is here, it asks for the same proof as
+    ers keyring backup; the words of its newest version are one, so that they open what a lost
+    passphrase seals.
+
+    Organizations follow a new version once its backup was confirmed. If you never confirmed it,
+    they know you by an older one, and are refused here (roster_unknown) unless you say
+    --older-keys: do so if nobody else can have got the older phrases.
 
     Example: ers keyring restore < phrases.txt
     """
     if file is not None:
-        content, secret = backup_in(file), passphrase("Passphrase of the backup")
-        found = await session.client.restore_keyring_file(content, secret, replace=replace)
+        content, secret = backup_in(file), ask_secret("Passphrase of the backup")
+        keyring = await _taking_in(
+            session,
+            lambda proof: session.client.restore_keyring_file(
+                content, secret, replace=replace, older_keys=older_keys, proof=proof
+            ),
+        )
     else:
-        phrases = _typed_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(_MOST_TYPED))
-        found = await session.client.restore_keyring(phrases, replace=replace)
-    say(f"The keyring {found.fingerprint} is here, with {_versions(len(found.versions))}.")
+        phrases = _ask_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(_MOST_TYPED))
+        keyring = await _taking_in(
+            session,
+            lambda proof: session.client.restore_keyring(
+                phrases, replace=replace, older_keys=older_keys, proof=proof
+            ),
+            words=phrases[-1] if phrases else None,
+        )
+    say(f"The keyring {keyring.fingerprint} is here, with {_versions(len(keyring.versions))}.")
+
+
+async def _taking_in(
+    session: CommandSession,
+    call: Callable[[Proof | None], Awaitable[KeyringInfo]],
+    words: str | None = None,
+) -> KeyringInfo:
+    """Restore; what is restored takes this machine in where the proxy asks for a device."""
+    try:
+        return await call_with_proof(session, call, words=words)
+    except NotAuthenticated as error:
+        if error.reason != "device_needed":
+            raise
+    session.make_device()
+    return await call_with_proof(session, call, words=words)
 
 
 def _versions(count: int) -> str:
     return "1 version" if count == 1 else f"{count} versions"
 
 
-def _typed_phrases() -> list[str]:
+def _ask_phrases() -> list[str]:
     phrases: list[str] = []
     while True:
         what = f"The 24 words of version {len(phrases) + 1} (they do not show)"
         if phrases:
-            what += ", or Enter if there is none"
-        typed = ask(what, hide_input=True, default="" if phrases else None, show_default=False)
-        if not typed:
+            what += ", or Enter without one"
+        text = ask(what, hide_input=True, default="" if phrases else None, show_default=False)
+        if not text:
             return phrases
-        phrases.append(typed)
+        phrases.append(text)
 
 
 def _phrases(text: str) -> list[str]:

@@ -7,23 +7,23 @@ from datetime import UTC, datetime
 
 import click
 
+from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.session import Session, connected
 from encrypted_records.cli.terminal import printable, say, table
-from encrypted_records.client.keyring import SealedSchema
+from encrypted_records.client.proxy.keyring import SealedSchema
 
 _SEALED_WITH = {
     "passphrase": "a passphrase",
     "keychain": "a key in the proxy's keychain",
     "vault": "a key that Vault opens",
-    "machine_key": "a key beside it: whoever can read the proxy's folder can read the records",
+    "machine_key": "a key beside it: anyone who can read the proxy's folder can read the records",
 }
 
 
 @click.command(short_help="Show fingerprints, dates, and what each key protects.")
 @connected()
 @takes_output
-async def show(session: Session, output: Output) -> None:
+async def show(session: CommandSession, output: Output) -> None:
     """Show the keyring's fingerprints, dates, and what each key protects; never a key.
 
     The newest version seals what is stored from now on. A schema goes over to it with the next
@@ -36,16 +36,19 @@ async def show(session: Session, output: Output) -> None:
       ers keyring show
       ers keyring show --output json
     """
-    found, schemas = await session.client.keyring(), await session.client.sealed_schemas()
+    keyring, schemas = await session.client.keyring(), await session.client.sealed_schemas()
     if output.form != "table":
         from msgspec import to_builtins  # noqa: PLC0415 - slow to import
 
-        output.one({**to_builtins(found), "schemas": to_builtins(schemas)})
+        output.write_one({**to_builtins(keyring), "schemas": to_builtins(schemas)})
         return
-    say(f"fingerprint  {found.fingerprint}")
-    say(f"sealed with  {_SEALED_WITH.get(found.wrapping, found.wrapping)}")
-    confirmed = "confirmed" if found.backup_confirmed else "not confirmed; run: ers keyring backup"
+    say(f"fingerprint  {keyring.fingerprint}")
+    say(f"sealed with  {_SEALED_WITH.get(keyring.wrapping, keyring.wrapping)}")
+    confirmed = (
+        "confirmed" if keyring.backup_confirmed else "not confirmed; run: ers keyring backup"
+    )
     say(f"backup       {confirmed}")
+    say(f"devices      {(await session.client.devices()).count}; ers device list shows them")
     say()
     rows = [
         {
@@ -55,7 +58,7 @@ async def show(session: Session, output: Output) -> None:
             "backup": "confirmed" if one.backup_confirmed else "not confirmed",
             "protects": _protects(one.version, schemas),
         }
-        for one in found.versions
+        for one in keyring.versions
     ]
     for line in table(rows, ("version", "created", "fingerprint", "backup", "protects")):
         say(line)

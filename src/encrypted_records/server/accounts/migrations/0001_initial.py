@@ -4,7 +4,7 @@ import django.db.models.functions.text
 import django.utils.timezone
 from django.db import migrations, models
 
-import encrypted_records.server.fields
+import encrypted_records.server.db.fields
 
 
 class Migration(migrations.Migration):
@@ -23,8 +23,8 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "id",
-                    encrypted_records.server.fields.ShortIdField(
-                        default=encrypted_records.server.fields.new_id,
+                    encrypted_records.server.db.fields.ShortIdField(
+                        default=encrypted_records.server.db.fields.new_id,
                         editable=False,
                         primary_key=True,
                         serialize=False,

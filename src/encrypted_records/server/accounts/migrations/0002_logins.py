@@ -5,7 +5,7 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
-import encrypted_records.server.fields
+import encrypted_records.server.db.fields
 
 
 class Migration(migrations.Migration):
@@ -22,8 +22,8 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    encrypted_records.server.fields.ShortIdField(
-                        default=encrypted_records.server.fields.new_id,
+                    encrypted_records.server.db.fields.ShortIdField(
+                        default=encrypted_records.server.db.fields.new_id,
                         editable=False,
                         primary_key=True,
                         serialize=False,

@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-import encrypted_records.server.fields
+import encrypted_records.server.db.fields
 
 
 class Migration(migrations.Migration):
@@ -20,8 +20,8 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    encrypted_records.server.fields.ShortIdField(
-                        default=encrypted_records.server.fields.new_id,
+                    encrypted_records.server.db.fields.ShortIdField(
+                        default=encrypted_records.server.db.fields.new_id,
                         editable=False,
                         primary_key=True,
                         serialize=False,

@@ -1,4 +1,4 @@
-"""Rows and pages can be stored ahead of their commit; what is there already is visible."""
+"""Rows and pages can be staged of their commit; what is there already is visible."""
 
 import django.db.models.deletion
 from django.conf import settings

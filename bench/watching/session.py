@@ -1,0 +1,144 @@
+"""A running service with somebody between proxy and API who writes down what is asked for."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.support import stack
+from bench.watching import census
+from bench.watching.census import Census
+from bench.watching.knowledge import Flags, Seen
+from encrypted_records.model import wire
+from encrypted_records.model.records import ManifestDelta, PageRef, RowRef
+from encrypted_records.proxy.search.row_cover import SIZES
+from tests.support import jobs
+from tests.support.front import Asked, Front, running_front
+from tests.support.service import call
+from tests.support.store import Store, new_store
+
+#: Bytes of a sealed field beside its padded text: format, tag and type.
+_FRAME = 1 + 16 + 1
+
+
+@dataclass
+class Watched:
+    """A store, and a front before its API that has seen all requests since the last search."""
+
+    store: Store
+    front: Front
+    order: dict[tuple[bytes, int], int]
+    held: Flags
+
+    def seen(self, time: int) -> Seen:
+        """What the API saw since this was last asked."""
+        asked, self.front.asked = self.front.asked, []
+        pages = [len(wire.decode_all(one.body, PageRef)) for one in asked if _is(one, "pages")]
+        refs = [
+            ref for one in asked if _is(one, "rows") for ref in wire.decode_all(one.body, RowRef)
+        ]
+        rows = np.array(sorted({self.order[ref.group, ref.ordinal] for ref in refs}), np.int64)
+        size = _size(rows, self.held)
+        self.held[rows] = True
+        return Seen(rows, size, pages, [time])
+
+
+def _is(asked: Asked, name: str) -> bool:
+    return asked.path.partition("?")[0].endswith(f"/{name}/")
+
+
+def _size(rows: NDArray[np.int64], held: Flags) -> int:
+    """The largest stretches of which these rows are all that the proxy did not have."""
+    for size in SIZES:
+        stretch = np.unique(rows // size)
+        whole = (stretch[:, None] * size + np.arange(size)).ravel()
+        whole = whole[whole < len(held)]
+        if np.array_equal(whole[~held[whole]], rows):
+            return size
+    return 1
+
+
+@contextmanager
+def running(folder: Path, found: Census) -> Iterator[Watched]:
+    """A service of its own that stores the census, and is watched from then on."""
+    with (
+        stack.running_api(folder, None) as (base_url, _),
+        running_front(base_url) as front,
+        stack.running_proxy(folder, front.url) as service,
+    ):
+        yield watched(new_store(service, census.DEFINITION), front, found)
+
+
+def watched(store: Store, front: Front, found: Census) -> Watched:
+    """A store that a proxy behind ``front`` has filled with the census by one CSV job."""
+    body = b"".join(census.upload(found.stored, store.schema_id))
+    jobs.completed(store, jobs.started(store, body, "text/csv"), within=stack.PATIENCE)
+    stack.merge(store)
+    order = _order(store)
+    assert len(order) == len(found.stored)
+    front.forget()
+    return Watched(store, front, order, np.zeros(len(order), bool))
+
+
+def _order(store: Store) -> dict[tuple[bytes, int], int]:
+    """The number of each row in the order of storing, as the log has it."""
+    answer = store.api("GET", f"{store.schema}manifest/?since=0")
+    rows: list[tuple[bytes, int]] = []
+    for delta in wire.decode_all(answer.body, ManifestDelta):
+        for entry in delta.entries:
+            for group in wire.decode_commit_body(entry.commit).groups:
+                rows += [(group.uid, ordinal) for ordinal in range(group.count)]
+    return {row: at for at, row in enumerate(rows)}
+
+
+def length_classes(watched: Watched) -> NDArray[np.int32]:
+    """As :func:`.census.length_classes`, from what the API has of the stored rows."""
+    base, auth = watched.store.service.base_url, watched.store.account.auth
+    found = np.zeros((len(watched.order), len(census.STRINGS)), np.int32)
+    path: str | None = f"/api/records/?schema={watched.store.schema_id}&limit=1000"
+    while path is not None:
+        page = call("GET", base + path, auth=auth).json()
+        for one in page["results"]:
+            at = watched.order[bytes.fromhex(one["group"]), one["ordinal"]]
+            for column, name in enumerate(census.STRINGS):
+                sealed = one["fields"][name]
+                found[at, column] = len(sealed) * 3 // 4 - sealed.count("=") - _FRAME
+        path = None if page["next"] is None else _path(page["next"])
+    return found
+
+
+def _path(url: str) -> str:
+    split = urlsplit(url)
+    return f"{split.path}?{split.query}"
+
+
+def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen]:
+    """What is seen of the searches, one after another, each of whose answers is right."""
+    proxy = urlsplit(watched.store.service.proxy_url)
+    connection = http.client.HTTPConnection(proxy.netloc, timeout=60)
+    headers = {"Content-Type": "application/json", "Authorization": watched.store.account.auth}
+    counts = {at: int(found.matches(found.questions[at]).sum()) for at in set(draws)}
+    events = []
+    for time, at in enumerate(draws):
+        name, _ = found.questions[at]
+        value = census.value_of(found.questions[at])
+        where = {"field": name, "op": "eq", "value": value}
+        body = json.dumps({"schema": watched.store.schema, "where": where})
+        connection.request("POST", "/api/records/search/", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, text
+        results = json.loads(text)["results"]
+        assert len(results) == min(100, counts[at])
+        assert all(one["data"][name] == value for one in results)
+        events.append(watched.seen(time))
+    connection.close()
+    return events

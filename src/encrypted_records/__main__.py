@@ -1,0 +1,22 @@
+"""The program ``ers``, and ``python -m encrypted_records``.
+
+Scripts ask for the version often, and what reads arguments takes longest to import: the version is
+said without it.
+"""
+
+import sys
+
+from encrypted_records import __version__
+
+
+def main() -> None:
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        sys.stdout.write(f"ers, version {__version__}\n")
+        return
+    from encrypted_records.cli.main import main as run  # noqa: PLC0415 - see above
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

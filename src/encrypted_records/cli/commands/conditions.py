@@ -1,0 +1,89 @@
+"""What is asked of records: the schema, the condition, the fields, and how results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.terminal import warn
+from encrypted_records.client.sdk import condition_language
+from encrypted_records.errors import InvalidSetting
+
+
+async def first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[Any]:
+    """At most so many records; whether there are more is said on stderr."""
+    count = 0
+    async for record in records:
+        if count == most:
+            warn(f"there are more than {most}: --all shows all, --limit another number")
+            return
+        count += 1
+        yield record
+
+
+def _both(asked: dict[str, Any] | None, where: str | None) -> dict[str, Any] | None:
+    """The ``where`` that an expression and JSON say together."""
+    parts: list[Any] = [] if asked is None else [asked]
+    if where is not None:
+        from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
+
+        parts.append(strict_json.loads(where))
+    return {"and": parts} if len(parts) > 1 else parts[0] if parts else None
+
+
+def split_fields(text: str, known: list[str]) -> list[str]:
+    """Field names, separated by commas; a - may stand before each that no field begins with."""
+    if text in known:
+        return [text]
+    names = [part.strip() for part in text.split(",")]
+    _check((name if name in known else name.removeprefix("-") for name in names), known)
+    return names
+
+
+def split_groups(text: str, known: list[str]) -> list[str | dict[str, str]]:
+    """What to group by, separated by commas: fields, or periods of fields, as ``month(seen)``."""
+    if text in known:
+        return [text]
+    groups = [condition_language.parse_group(part.strip(), known) for part in text.split(",")]
+    _check((one if isinstance(one, str) else one["field"] for one in groups), known)
+    return groups
+
+
+def _check(names: Iterable[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidSetting(
+                f"the schema has no field {name}", hint=f"its fields are {', '.join(known)}"
+            )
+
+
+def parse_condition(expression: str | None, where: str | None) -> dict[str, Any] | None:
+    """The condition that an expression and JSON say together."""
+    return _both(None if expression is None else condition_language.parse(expression), where)
+
+
+async def question(
+    session: CommandSession,
+    schema: str,
+    dataset: str | None,
+    expression: str | None,
+    where: str | None,
+) -> tuple[Mapping[str, Any], dict[str, Any] | None, list[str]]:
+    """The schema that is asked, the condition, and the schema's fields."""
+    asked = None if expression is None else condition_language.parse(expression)
+    condition = _both(asked, where)
+    resource = await session.names.schema(schema, dataset)
+    known = list(resource["schema"]["properties"])
+    if asked is not None:
+        _check(condition_language.fields_of(asked), known)
+    return resource, condition, known
+
+
+def make_cells(row: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """The cells of a group, or of all: its values, and each measure's result below its text."""
+    results = [
+        {name: one[name] for name in one if name not in ("op", "field")} for one in row["measures"]
+    ]
+    short = [one["value"] if set(one) == {"value"} else one for one in results]
+    return {**row.get("group", {}), **dict(zip(texts, short, strict=True))}

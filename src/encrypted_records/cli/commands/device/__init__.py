@@ -1,0 +1,26 @@
+"""``ers device``: from where your keyring can be used.
+
+Secrets and codes come by environment or stdin, or are asked for: arguments show in ``ps``.
+"""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.commands.device.add import add
+from encrypted_records.cli.commands.device.listing import listing
+from encrypted_records.cli.commands.device.others import code, create, revoke
+
+
+@click.group(short_help="List, take in or revoke the devices that may use your keyring.")
+def device() -> None:
+    """The devices that may use your keyring at a proxy: this machine, browsers, programs. Where the
+    proxy works at level device, or your keyring has a passphrase of its own, every request needs
+    one.
+
+    Example: ers device list
+    """
+
+
+for one in (listing, add, code, create, revoke):
+    device.add_command(one)

@@ -1,0 +1,80 @@
+"""``ers device list``: which devices there are, and what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+
+from encrypted_records.cli.login.enrolment import DEVICE, day, describe
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.terminal import printable, say, table
+from encrypted_records.client.proxy.devices import Devices
+
+_LEVELS = {
+    "api": "api: credentials that the API accepts are enough",
+    DEVICE: "device: a request needs a device that was taken in as well",
+}
+#: Events of a table; the other forms have all.
+_EVENTS = 20
+
+
+@click.command("list", short_help="Show the devices, and what happened to the keyring.")
+@connected()
+@takes_output
+async def listing(session: CommandSession, output: Output) -> None:
+    """Show which devices may use your keyring at this proxy, how they came in, and what happened:
+    devices taken in, revoked and refused, keys shown and changed.
+
+    Look at it when a keyring is said to be there before you made one.
+
+    \b
+    Example:
+      ers device list
+    """
+    devices = await session.client.devices()
+    if output.form != "table":
+        from msgspec import to_builtins  # noqa: PLC0415 - slow to import
+
+        output.write_one(to_builtins(devices))
+        return
+    for line in _lines(devices):
+        say(printable(line))
+
+
+def _lines(devices: Devices) -> Iterator[str]:
+    yield f"user         {devices.user}"
+    yield f"level        {_LEVELS.get(devices.level, devices.level)}"
+    yield from describe(devices)
+    yield f"this one     {'taken in' if devices.enrolled else 'not taken in: ers device add'}"
+    if devices.devices:
+        yield ""
+        rows = [
+            {
+                "id": one.id,
+                "name": one.name,
+                "came by": one.way,
+                "since": day(one.created),
+                "used": day(one.used),
+                "": "this one" if one.this else "",
+            }
+            for one in devices.devices
+        ]
+        yield from table(rows, ("id", "name", "came by", "since", "used", ""))
+    if devices.events:
+        yield ""
+        rows = [
+            {
+                "at": f"{datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M}",
+                "what": one.kind.replace("_", " "),
+                "device": one.device or "",
+                "how": one.detail or "",
+                "times": str(one.count) if one.count > 1 else "",
+            }
+            for one in devices.events[:_EVENTS]
+        ]
+        yield from table(rows, ("at", "what", "device", "how", "times"))
+        if len(devices.events) > _EVENTS:
+            yield f"and {len(devices.events) - _EVENTS} earlier; --output json shows all"

@@ -1,0 +1,301 @@
+"""What ``ers doctor`` looks at, one check after the other.
+
+A check yields findings. One that cannot be done since an earlier one failed is left out: its
+finding would only repeat the other.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from encrypted_records import __version__
+from encrypted_records.cli.login.session import CommandSession, inline_settings
+from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.state_file import is_loopback
+from encrypted_records.cli.supervise.operating import examine_stored
+from encrypted_records.cli.terminal import DONE, FAILED, REFUSED, exit_code, format_count
+from encrypted_records.client.proxy.devices import Devices
+from encrypted_records.client.proxy.keyring import KeyringInfo
+from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.errors import ErsError, NotFound
+
+#: What was deleted is gone by then, where proxies come by and nobody asked for longer.
+_ERASED_WITHIN_DAYS = 31
+_STATES: dict[str, Literal["ok", "warning", "failed"]] = {
+    "ok": "ok",
+    "warning": "warning",
+    "failed": "failed",
+}
+#: A proxy on this machine answers in milliseconds; what takes longer than this feels slow.
+_SLOW_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``code`` is what the command exits with because of it; of a warning it is 0."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    message: str
+    hint: str = ""
+    code: int = DONE
+
+
+def _report_failure(check: str, error: ErsError) -> Finding:
+    return Finding(check, "failed", error.message, error.hint, exit_code(error))
+
+
+async def findings(session: CommandSession, schema: str | None) -> AsyncIterator[Finding]:
+    """All that there is to say, for one schema or for all that can be reached."""
+    yield Finding("version", "ok", f"ers {__version__}, Python {platform.python_version()}")
+    yield _disk(session.limits.little_space)
+    try:
+        yield await _service(session)
+        yield await _clock(session)
+        yield await _account(session)
+    except ErsError as error:
+        yield _report_failure("service", error)
+        return
+    try:
+        access = await _access(session)
+    except ErsError as error:
+        access = _report_failure("access", error)
+    yield access
+    if access.state == "failed":
+        return
+    try:
+        schemas = await _schemas(session, schema)
+    except ErsError as error:
+        yield _report_failure("schema", error)
+        return
+    async for finding in _keyring(session, schemas):
+        yield finding
+    for resource in schemas:
+        answered = await _search(session, resource)
+        yield answered
+        if answered.state != "failed":
+            yield await _index(session, resource)
+            yield await _erasure(session, resource)
+
+
+def _disk(little: int) -> Finding:
+    folder = inline_settings().data_dir
+    if not folder.exists():
+        return Finding("disk", "ok", f"{folder} is not there: the proxy keeps its data elsewhere")
+    free = shutil.disk_usage(folder).free
+    message = f"{free / (1 << 30):.1f} GiB are free below {folder}"
+    if free < little:
+        hint = "make room: uploads are kept there until they are stored"
+        return Finding("disk", "warning", message, hint)
+    return Finding("disk", "ok", message)
+
+
+def stored_findings(settings: Settings, little: int) -> list[Finding]:
+    """What there is to say of an API's database and bulk store."""
+    try:
+        looks = examine_stored(settings, little)
+    except ErsError as error:
+        return [_report_failure("database", error)]
+    return [
+        Finding(check, _STATES[state], message, hint, FAILED if state == "failed" else DONE)
+        for check, state, message, hint in looks
+    ]
+
+
+async def _service(session: CommandSession) -> Finding:
+    start = time.perf_counter()
+    status = await session.client.status()
+    seconds = time.perf_counter() - start
+    if status.get("behind_proxy") is not True:
+        hint = "that is an API; name a proxy with ERS_PROXY_URL or --proxy-url"
+        return Finding("service", "failed", f"{session.proxy_url} is no proxy", hint, FAILED)
+    version = status.get("api_version")
+    message = f"{session.proxy_url} and its API {version} answer in {seconds:.3f} s"
+    if version != __version__:
+        return Finding(
+            "service", "warning", message, f"this is ers {__version__}: update the older"
+        )
+    if seconds > _SLOW_SECONDS:
+        hint = "each question takes several such answers: look at the load and at the way there"
+        return Finding("service", "warning", message, hint)
+    return Finding("service", "ok", message)
+
+
+async def _clock(session: CommandSession) -> Finding:
+    there = await session.client.clock()
+    if there is None:
+        return Finding("clock", "ok", "the API does not tell its time")
+    apart = abs(there - time.time())
+    if apart > session.limits.clocks_differ:
+        message = f"this machine's clock and the API's are {apart:.0f} s apart"
+        return Finding("clock", "warning", message, "set both by NTP: tokens expire by the clock")
+    return Finding("clock", "ok", "this machine's clock and the API's agree")
+
+
+async def _account(session: CommandSession) -> Finding:
+    how = "by the login that ers login keeps" if session.who.login else "with a password"
+    if os.environ.get("ERS_EMAIL") and os.environ.get("ERS_PASSWORD"):
+        how = "by ERS_EMAIL and ERS_PASSWORD"
+    user = await session.client.user()
+    count = len(user.organizations)
+    message = f"{user.email}, {how}, in {count} organization{'' if count == 1 else 's'}"
+    return Finding("account", "ok", message)
+
+
+async def _access(session: CommandSession) -> Finding:
+    """At which level the proxy works, and whether this machine may use the keyring."""
+    devices = await session.client.devices()
+    return access_of(devices, session.proxy_url, shows_device=session.client.device is not None)
+
+
+def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Finding:
+    """What there is to say of a proxy's level.
+
+    Args:
+        shows_device: whether this machine has a device, which a new keyring takes in.
+    """
+    count = f"{devices.count} device{'' if devices.count == 1 else 's'}"
+    if devices.level == "api":
+        message = "level api: credentials that the API accepts are enough"
+        if devices.exposed or not is_loopback(proxy_url):
+            hint = (
+                "this proxy can be reached from beyond its machine: start it with --access device,"
+                " unless only one machine reaches it and you run the API yourself"
+            )
+            return Finding("access", "warning", message, hint)
+        return Finding("access", "ok", message)
+    if devices.enrolled:
+        return Finding("access", "ok", f"level device: this machine is one of {count}")
+    if devices.keyring is None and shows_device:
+        message = "level device: the first records make the keyring, and take this machine in"
+        return Finding("access", "ok", message)
+    message = f"level device: this machine is not among {count}"
+    return Finding("access", "failed", message, "have it taken in: ers device add", REFUSED)
+
+
+async def _schemas(session: CommandSession, schema: str | None) -> list[Resource]:
+    if schema is not None:
+        return [await session.names.schema(schema)]
+    filters = await session.names.in_organization()
+    return [one async for one in session.client.listing("schemas", **filters)]
+
+
+async def _keyring(session: CommandSession, schemas: list[Resource]) -> AsyncIterator[Finding]:
+    """The keyring, and whether it has the keys of the schemas that have records."""
+    try:
+        keyring = await session.client.keyring()
+    except NotFound:
+        yield Finding("keyring", "ok", "not made yet; the first records make it")
+        return
+    except ErsError as error:
+        yield _report_failure("keyring", error)
+        return
+    else:
+        backup = "confirmed" if keyring.backup_confirmed else "not confirmed"
+        text = f"{keyring.fingerprint}, version {keyring.versions[-1].version}, backup {backup}"
+        if keyring.backup_confirmed:
+            yield Finding("keyring", "ok", text)
+        else:
+            hint = "without a backup a lost disk is lost records: ers keyring backup"
+            yield Finding("keyring", "warning", text, hint)
+        async for finding in _owners(session, keyring):
+            yield finding
+    looked_at = {one["url"] for one in schemas}
+    for schema_key in await session.client.sealed_schemas():
+        if schema_key.url in looked_at and not schema_key.held:
+            yield Finding(
+                "keyring",
+                "failed",
+                f"the key {schema_key.key_id} of {schema_key.name} is not in it",
+                "use the proxy that stored the records, or bring its keyring: ers keyring restore",
+                FAILED,
+            )
+
+
+async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterator[Finding]:
+    """Whether somebody could bring an organization back, where people depend on one owner. Of a
+    person alone the finding about the keyring says it."""
+    if keyring.backup_confirmed:
+        return
+    filters = await session.names.in_organization()
+    urls = [f"/api/organizations/{one}/" for one in filters.values()] or [
+        one["url"] async for one in session.client.listing("organizations")
+    ]
+    for url in urls:
+        try:
+            people = (await session.client.people(url)).people
+        except ErsError as error:
+            if error.reason != "not_admitted":
+                yield _report_failure("people", error)
+            continue
+        owners = [one for one in people if one.role == "owner"]
+        if len(people) > 1 and len(owners) == 1 and owners[0].you:
+            yield Finding(
+                "people",
+                "warning",
+                f"{len(people)} people and services depend on you, the only owner, and no recovery"
+                " words were confirmed",
+                "ers keyring backup; or make a second owner: ers organization member update",
+            )
+
+
+async def _search(session: CommandSession, schema: Resource) -> Finding:
+    """Whether a question is answered: the log, the key and the index are all needed for it."""
+    check = f"schema {schema['slug']}"
+    start = time.perf_counter()
+    try:
+        page = await session.client.search(schema["url"], limit=0)
+    except ErsError as error:
+        return _report_failure(check, error)
+    seconds = time.perf_counter() - start
+    return Finding(check, "ok", f"{page.count} records, counted in {seconds:.3f} s")
+
+
+async def _erasure(session: CommandSession, schema: Resource) -> Finding:
+    """Whether what was deleted is still there for longer than it should be."""
+    check = f"erasure {schema['slug']}"
+    try:
+        look = await session.client.look_at_erasure(schema["url"])
+    except ErsError as error:
+        return _report_failure(check, error)
+    since = [one for one in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if one]
+    days = max(since, default=0.0)
+    rows = format_count(max(look["api"]["rows"], look["index"]["rows"]), "deleted row")
+    holds = ", ".join(f"{one['email']} ({one['reason']})" for one in look["api"]["holds"])
+    held = f"; held by {holds}" if holds else ""
+    if days > _ERASED_WITHIN_DAYS:
+        hint = f"have them erased: ers api POST {schema['url']}erasure/"
+        message = f"{rows}, still there after {days:.0f} days{held}"
+        return Finding(check, "warning", message, hint)
+    return Finding(check, "ok", f"{rows}, not erased yet{held}")
+
+
+def _days_of(moment: str | None) -> float:
+    return 0.0 if moment is None else _days(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def _days(milliseconds: float | None) -> float:
+    """For how many days something has been so, since that many milliseconds after 1970 began."""
+    return 0.0 if milliseconds is None else (time.time() - float(milliseconds) / 1000) / 86_400
+
+
+async def _index(session: CommandSession, schema: Resource) -> Finding:
+    """Into how many segments each question has to look, and whether they could be fewer."""
+    check = f"index {schema['slug']}"
+    try:
+        index = await session.client.index_status(schema["url"])
+    except ErsError as error:
+        return _report_failure(check, error)
+    live, mini = index.segments.live, index.segments.mini
+    message = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
+    if not index.merge_pending:
+        return Finding(check, "ok", f"{message}; none to merge")
+    hint = f"have them merged: ers proxy merge --once {schema['url']}"
+    return Finding(check, "warning", f"{message}; some to merge, and each slows questions", hint)

@@ -1,0 +1,40 @@
+"""What commands say of an erasure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from encrypted_records.cli.terminal import format_count, say
+
+#: PostgreSQL keeps deleted bytes in its files until then.
+_VACUUM = (
+    "PostgreSQL keeps deleted bytes in its files until an operator has run VACUUM FULL there"
+    " (docs/operations.md, Erasure)."
+)
+
+
+def cost_line(segments: int, rows: int) -> str:
+    """What an erasure takes."""
+    return (
+        f"Erasing writes {format_count(segments, 'segment')} of the index again,"
+        f" of {format_count(rows, 'row')} together."
+    )
+
+
+def say_erased(receipt: Mapping[str, Any]) -> None:
+    """Say what became of the bytes; of what is left, who needs it."""
+    if "deleted" in receipt:
+        say(f"Deleted {format_count(receipt['deleted'], 'record')}.")
+    for one in receipt["schemas"]:
+        left = one["left"]
+        if one["gone"]:
+            say(f"Erased, up to version {one['version']} of {one['schema']}.")
+            if left["database"] == "postgresql":
+                say(_VACUUM)
+            continue
+        say(f"Not gone yet, of {one['schema']}: {format_count(left['rows'], 'row')}.")
+        for held in left["holds"]:
+            say(f"  {held['email']} reads version {held['version']} ({held['reason']}).")
+        if not left["holds"]:
+            say(f"  It goes by itself; due {left['due']}. ers doctor says when it has.")

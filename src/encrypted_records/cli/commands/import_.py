@@ -1,0 +1,124 @@
+"""``ers import``: a table becomes an encrypted schema."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.terminal import DONE, REJECTED, format_count, warn
+from encrypted_records.errors import InvalidSetting, NotFound
+
+if TYPE_CHECKING:
+    from encrypted_records.cli.input.importer import SourceTable
+
+_URL = "ERS_IMPORT_URL"
+
+
+@click.command("import", short_help="Bring a table of PostgreSQL or a file of columns over.")
+@click.argument("source", required=False)
+@click.option("--table", metavar="NAME", help="Of PostgreSQL: people, or sales.orders.")
+@click.option("--key", multiple=True, metavar="COLUMN", help="Instead of its primary key.")
+@click.option(
+    "--dataset",
+    cls=ProfileOption,
+    metavar="NAME",
+    help="Where to make the schema; created if missing. The database's name if left out.",
+)
+@click.option("--name", help="Name of the new schema; the table's if left out.")
+@click.option(
+    "--page-rows",
+    type=click.IntRange(1, 100_000),
+    default=20_000,
+    show_default=True,
+    help="Rows that are stored at once, whole or not at all.",
+)
+@click.option("--skip-invalid", is_flag=True, help="Store the good rows, count the others.")
+@connected(organization=True)
+@takes_output
+async def import_(
+    session: CommandSession,
+    source: str | None,
+    table: str | None,
+    key: tuple[str, ...],
+    dataset: str | None,
+    name: str | None,
+    page_rows: int,
+    skip_invalid: bool,
+    output: Output,
+) -> int:
+    """Make an encrypted schema of SOURCE: a table of PostgreSQL by its URL, or a file of Parquet,
+    Arrow or Feather. Types and bounds are inferred from all of it; look at them before the records
+    are many, since they stay.
+
+    It goes page by page, each stored whole or not at all. After an interruption, even a kill, the
+    same command goes on, and stores no row twice. The table is only read.
+
+    Arguments show in the list of processes: set ERS_IMPORT_URL instead of SOURCE, or the password
+    alone in PGPASSWORD or ~/.pgpass. It is neither stored nor shown.
+
+    \b
+    Examples:
+      ers import people.parquet --dataset medical
+      ers import "$SHOP" --table public.customers --dataset shop
+    """
+    from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
+    from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
+
+    given = bool(source)
+    origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
+    work = Import(session, origin, skip_invalid, page_rows)
+    with work.lock():
+        schema = None
+        if begun := work.find_begun():
+            try:
+                schema = await session.client.resource(begun)
+            except NotFound:
+                work.forget()  # deleted since: it begins again
+        if schema is None:
+            schema = await make_schema(session, origin, dataset, name)
+            work.begin(schema)
+        done = await work.run(schema, await origin.total())
+        work.forget()
+    path = await session.names.path_of_schema(schema)
+    output.write_one({"schema": path, "url": done.schema, "stored": done.stored})
+    if done.rejected:
+        warn(f"{format_count(done.rejected, 'row')} did not fit and were left out")
+        return REJECTED
+    return DONE
+
+
+async def _table(
+    source: str, name: str | None, key: tuple[str, ...], *, given: bool
+) -> SourceTable:
+    """
+    Args:
+        given: whether it was an argument, which others on the machine can read.
+
+    Raises:
+        InvalidSetting: it is no source, or lacks something.
+        NotFound: there is no such table.
+    """
+    if not source:
+        raise InvalidSetting(
+            "nothing to import is named", hint=f"give a URL or a file, or set {_URL}"
+        )
+    if not source.startswith(("postgresql://", "postgres://")):
+        from encrypted_records.cli.input.columns import ColumnFile  # noqa: PLC0415 - slow to import
+
+        if name is not None or key:
+            raise InvalidSetting("--table and --key are for PostgreSQL")
+        return ColumnFile(source)
+    from encrypted_records.cli.input.postgresql import PostgresqlTable  # noqa: PLC0415 - slow to import
+
+    if name is None:
+        raise InvalidSetting("which table is not said", hint="name it: --table people")
+    table = PostgresqlTable(source, name, key)
+    if given and table.has_password:
+        warn(f"the password stands in the list of processes; set {_URL} or PGPASSWORD instead")
+    await table.look()
+    return table

@@ -1,0 +1,20 @@
+"""``ers record``: store, find, read records."""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.commands.record.aggregate import aggregate
+from encrypted_records.cli.commands.record.change import delete, update
+from encrypted_records.cli.commands.record.export import export
+from encrypted_records.cli.commands.record.search import decrypt, get, list_, search
+from encrypted_records.cli.commands.record.store import create, ingest
+
+
+@click.group(short_help="Store, search, read records.")
+def record() -> None:
+    """Records: encrypted by the proxy, and opened by it. The API never sees their values."""
+
+
+for one in (create, ingest, list_, search, get, decrypt, aggregate, export, update, delete):
+    record.add_command(one)

@@ -1,0 +1,96 @@
+"""``ers record create`` and ``ingest``: store the records of a file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import click
+
+from encrypted_records.cli.commands.record.options import (
+    FILE,
+    dataset_option,
+    default_schema_option,
+)
+from encrypted_records.cli.commands.upload_job import Order, finish, send_pieces
+from encrypted_records.cli.input.files import objects_in
+from encrypted_records.cli.input.record_batches import records_from
+from encrypted_records.cli.input.upload_sources import KINDS, lines_of
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.client import MAX_DIRECT
+from encrypted_records.errors import InvalidRecords
+
+
+@click.command(short_help="Store the records of a file.")
+@default_schema_option
+@dataset_option
+@click.option("--file", type=FILE, required=True, help="JSON or NDJSON; - is standard input.")
+@connected(organization=True)
+@takes_output
+async def create(
+    session: CommandSession, schema: str | None, dataset: str | None, file: str, output: Output
+) -> int | None:
+    """Store the records of a file: all of them, or none.
+
+    A record is an object of field names and values, or one with data and maybe schema, as the HTTP
+    API has it. Of up to 100 the ids are printed, in the order of the file; more become a batch job,
+    whose end is waited for.
+
+    \b
+    Example:
+      ers record create --organization acme --dataset medical --schema patient --file patients.json
+    """
+    return await _store(session, file, schema, dataset, output)
+
+
+@click.command(short_help="Store the records of a file that is named as an argument.")
+@click.argument("file", type=FILE)
+@default_schema_option
+@dataset_option
+@connected(organization=True)
+@takes_output
+async def ingest(
+    session: CommandSession, file: str, schema: str | None, dataset: str | None, output: Output
+) -> int | None:
+    """Store the records of a file, as ers record create does.
+
+    \b
+    Example:
+      ers record ingest patients.json --schema patient
+    """
+    return await _store(session, file, schema, dataset, output)
+
+
+async def _store(
+    session: CommandSession, file: str, schema: str | None, dataset: str | None, output: Output
+) -> int | None:
+    default = None
+    if schema is not None:
+        default = (await session.names.schema(schema, dataset))["url"]
+    records = records_from(objects_in(file), default, session.names, session.limits.at_once)
+    first_ones = await anext(records, None)
+    if first_ones is None:
+        raise InvalidRecords("there are no records", hint="nothing was stored")
+    if len(first_ones) > MAX_DIRECT:
+        pieces = _lines(first_ones, records)
+        job = await send_pieces(session, pieces, KINDS["ndjson"], Order())
+        return await finish(session, job, output)
+    created = await session.client.ingest_records(first_ones)
+
+    async def things() -> AsyncIterator[Mapping[str, Any]]:
+        for one in created:
+            yield {"id": one.id, "url": one.url}
+
+    await output.many(things(), ("id", "url"), called="records")
+    return None
+
+
+async def _lines(
+    first_ones: list[dict[str, Any]], more: AsyncIterator[list[dict[str, Any]]]
+) -> AsyncIterator[bytes]:
+    for piece in lines_of(iter(first_ones)):
+        yield piece
+    async for records in more:
+        for piece in lines_of(iter(records)):
+            yield piece

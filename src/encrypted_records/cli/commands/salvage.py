@@ -1,0 +1,139 @@
+"""``ers salvage``: save all records of a schema that open, even where its log is broken."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from encrypted_records.cli.input.files import open_result
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.terminal import DONE, REFUSED, warn
+from encrypted_records.errors import ApiFailed
+
+
+@click.command(short_help="Write to a file what opens of a schema whose log is broken.")
+@click.argument("schema")
+@click.option(
+    "--output", "file", type=click.Path(dir_okay=False), help="File; standard output if left out."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "ndjson"]),
+    help="ndjson, with ids, or csv, which can be uploaded; by the file's name if left out.",
+)
+@click.option(
+    "--safe-cells", is_flag=True, help="Of CSV: no spreadsheet takes a text for a formula."
+)
+@click.option(
+    "--without-ended",
+    is_flag=True,
+    help="Leave out what the API says was changed or deleted, though the log does not prove it.",
+)
+@connected(organization=True)
+async def salvage(
+    session: CommandSession,
+    schema: str,
+    file: str | None,
+    form: str | None,
+    safe_cells: bool,
+    without_ended: bool,
+) -> int:
+    """Write every record of a schema that opens, the newest version of each, also where the log of
+    the schema is broken or lost. To go on with them, store them in a new schema.
+
+    What the log proves is as good as an export. Of everything else only this is sure: that it was
+    stored so. Deleted records may be among it, old versions instead of newer ones, and records
+    may be missing. What is not known is said on standard error; the exit code is 4 if something did
+    not open or is missing.
+
+    \b
+    Example:
+      ers salvage patient --output patient.csv
+    """
+    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
+    if safe_cells and form != "csv":
+        raise click.UsageError("--safe-cells is for CSV: --format csv")
+    resource = await session.names.schema(schema)
+    # Always as NDJSON: CSV has no room for the report.
+    asked = session.client.salvage(resource["url"], ended=not without_ended)
+    report: Mapping[str, Any] | None = None
+    with open_result(file) as out:
+        line_of = _writer(form, resource, safe=safe_cells, head=out.write)
+        async with asked as pieces:
+            async for line in lines_of(pieces):
+                members = _parse(line)
+                if "salvage" in members:
+                    report = members["salvage"]
+                else:
+                    out.write(line_of(line, members))
+        if report is None:
+            raise ApiFailed("the salvage came to no end", hint="what came is not all; try again")
+    return _say(report)
+
+
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines without their ends. Empty lines, which only keep the connection open, are left
+    out."""
+    rest: list[bytes] = []
+    async for piece in pieces:
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        for other in others:
+            if line := b"".join(rest):
+                yield line
+            rest = [other]
+    if any(rest):
+        raise ApiFailed("the salvage broke off", hint="what came is not all; try again")
+
+
+def _parse(line: bytes) -> Mapping[str, Any]:
+    from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
+
+    members = strict_json.loads(line)
+    if not isinstance(members, dict):
+        raise ApiFailed("a line of the salvage is not of the expected form")
+    return members
+
+
+def _writer(
+    form: str, schema: Mapping[str, Any], *, safe: bool, head: Callable[[bytes], object]
+) -> Callable[[bytes, Mapping[str, Any]], bytes]:
+    """What makes the line of a record in a file of this form, whose head is written."""
+    if form == "ndjson":
+        return lambda line, _: line + b"\n"
+    from encrypted_records.model import csv_text  # noqa: PLC0415 - slow to import
+
+    names: Sequence[str] = list(schema["schema"]["properties"])
+    head(csv_text.header(names, schema["id"], safe=safe))
+    return lambda _, one: csv_text.record(names, one["data"], safe=safe)
+
+
+def _say(report: Mapping[str, Any]) -> int:
+    """Tell what became of everything; the exit code."""
+    count = report["records"]
+    warn(f"{count} record{'' if count == 1 else 's'}, {report['proven']} of them proven by the log")
+    for name, told in _TOLD.items():
+        if report[name]:
+            warn(f"{told}: {report[name]}")
+    fault = report["fault"]
+    if fault is not None:
+        warn(f"the log holds up to version {report['version']}: {fault['detail']}")
+        for sentence in report["unknown"]:
+            warn(f"not known: {sentence}")
+    return REFUSED if any(report[name] for name in _LOST) else DONE
+
+
+_TOLD = {
+    "ended": "rows left out, since their records were changed or deleted by the log",
+    "older": "rows left out, since a newer version of the record opens",
+    "left_out": "rows left out, since the API says that they have ended",
+    "beyond": "rows left out, since the log does not have them, or not yet",
+    "incomplete": "records without some field, which they may have had",
+    "unopened": "rows that do not open",
+    "without_key": "rows under a key that is not in this keyring (ers keyring restore)",
+    "missing": "records of the log that were not handed out, or do not open",
+}
+_LOST = ("unopened", "without_key", "missing")

@@ -1,0 +1,52 @@
+"""``ers schema change``: what another definition takes, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from encrypted_records.cli.terminal import format_count
+from encrypted_records.model import json_text
+
+_TAKES = {
+    "commit": "at once",
+    "proof": "what is stored is compared first",
+    "reseal": "all records are sealed again, as a job",
+}
+
+
+def read_renames(given: tuple[str, ...]) -> dict[str, str]:
+    """NEW=OLD of each, by the new name.
+
+    Raises:
+        click.BadParameter: one is not so.
+    """
+    renames = {}
+    for one in given:
+        new, equals, old = one.partition("=")
+        if not equals or not new or not old:
+            raise click.BadParameter(f"{one!r} is not NEW=OLD", param_hint="--rename")
+        renames[new] = old
+    return renames
+
+
+def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What a definition takes, a line for each change, and what stands in the way below it."""
+    if not plan["changes"]:
+        yield "Nothing changes but words: titles, descriptions and the like."
+        return
+    for change in plan["changes"]:
+        yield f"{change['pointer']}: {change['detail']} ({_TAKES[change['takes']]})"
+        if count := change.get("records"):
+            where = "all of them"
+            if change["where"] is not None:
+                where = f"they are found by {json_text.encode(change['where']).decode()}"
+            yield f"  {count} of {plan['records']} records stand in the way: {where}"
+    if "old_enough" in plan:
+        yield f"{format_count(plan['old_enough'], 'record')} would go at once by the new retention."
+    if plan["takes"] == "proof":
+        yield f"Comparing {plan['records']} records took {plan['seconds']} s."
+    if plan["takes"] == "reseal" and plan["possible"]:
+        yield f"Sealing {plan['records']} records again takes about {plan['seconds']} s."

@@ -1,0 +1,113 @@
+"""``ers service``: programs with a standing of their own in an organization."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import click
+
+from encrypted_records.cli.commands.share import (
+    ROLES,
+    each,
+    member_named,
+    minute_of,
+    schema_option,
+    tell,
+    wanted_share,
+)
+from encrypted_records.cli.commands.token import Lifetime
+from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.terminal import confirm, say, warn
+
+_COLUMNS = ("name", "shares", "expires", "last_used", "admitted_by", "id")
+
+
+@click.group(short_help="Make, list, delete services: programs with keys of their own.")
+def service() -> None:
+    """Services: programs that read or write datasets with keys of their own.
+
+    A service is one string, shown once. It is in the organization's roster like a person, and
+    removed like one. Programs show it to a proxy: in ERS_SERVICE to ers, or as a Bearer credential.
+    It never belongs at the API.
+    """
+
+
+@service.command(short_help="Make one, and print its string.")
+@click.argument("name")
+@click.option("--dataset", required=True, help="Share this one: its slug, name or id.")
+@schema_option
+@click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
+@click.option("--expires", type=Lifetime(), help="Such as 30d; never if left out.")
+@connected(organization=True)
+async def create(
+    session: CommandSession,
+    name: str,
+    dataset: str,
+    schemas: tuple[str, ...],
+    role: str,
+    expires: timedelta | None,
+) -> None:
+    """Make the service NAME, let it into a dataset, and print its string, once. Its keys follow
+    from the string, so keep it as you keep a key. ers takes it from ERS_SERVICE.
+
+    \b
+    Example:
+      (umask 077; ers service create nightly --dataset medical --role reader > nightly.key)
+    """
+    organization = (await session.names.organization())["url"]
+    share = await wanted_share(session, dataset, schemas, role)
+    until = None if expires is None else int(time.time() + expires.total_seconds())
+    made = await call_with_proof(
+        session,
+        lambda proof: session.client.create_service(
+            organization, name, [share], expires=until, proof=proof
+        ),
+    )
+    say(made.key)
+    warn(f"This is service {made.id}; its string is not shown again.")
+
+
+@service.command("list", short_help="List the services.")
+@connected(organization=True)
+@takes_output
+async def list_(session: CommandSession, output: Output) -> None:
+    """List the organization's services, with what they read and write.
+
+    \b
+    Example:
+      ers service list
+    """
+    people = await session.client.people((await session.names.organization())["url"])
+    rows = [
+        {
+            "name": one.name,
+            "shares": ", ".join(f"{each.name} ({each.role})" for each in one.shares),
+            "expires": one.expires,
+            "last_used": minute_of(one.last_used),
+            "admitted_by": one.admitted_by,
+            "id": one.id,
+        }
+        for one in people.people
+        if one.type == "service"
+    ]
+    await output.many(each(rows), _COLUMNS, called="services")
+
+
+@service.command(short_help="Delete one.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected(organization=True)
+async def delete(session: CommandSession, name: str, yes: bool) -> None:
+    """Delete the service NAME (or an id). The datasets that it was in get new keys.
+
+    \b
+    Example:
+      ers service delete nightly --yes
+    """
+    who = await member_named(session, name)
+    confirm(f"Delete the service {name}?", yes=yes, undone="nothing was deleted")
+    tell(await session.client.remove_person((await session.names.organization())["url"], who))
+    say(f"Deleted {name}.")

@@ -1,0 +1,351 @@
+"""``ers share``: who reads and writes what, and changing it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.terminal import confirm, say, warn
+from encrypted_records.client.proxy.sharing import People, Settled, Shared
+from encrypted_records.errors import Closed, InvalidSetting, NotFound
+
+ROLES = ("reader", "writer")
+_COLUMNS = ("name", "role", "shares", "known_by", "admitted_by", "last_used", "id")
+#: How long --wait waits for an answer, and how often it looks.
+_WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
+
+dataset_option = click.option("--dataset", required=True, help="Its slug, name or id.")
+schema_option = click.option(
+    "--schema", "schemas", multiple=True, help="This schema alone; may be repeated."
+)
+
+
+@click.group(short_help="Share datasets with people; see who reads and writes what.")
+def share() -> None:
+    """Sharing: people read and write the same datasets, each with a keyring of their own.
+
+    \b
+    A dataset has a key. Readers read it, writers also store into it; owners of the organization are
+    in every dataset and decide who else is. Invite somebody with `ers share invite`, and tell them
+    the twelve words by phone or in person. They enter them with `ers share accept`. When somebody
+    leaves, each dataset they were in gets a new key; what they could read before, they may have
+    copied.
+    """
+
+
+@share.command("list", short_help="Show who reads and writes what.")
+@connected(organization=True)
+@takes_output
+async def list_(session: CommandSession, output: Output) -> None:
+    """Show who is in the organization, with what they read and write, by its signed roster; who was
+    invited, and what is due. Owners see when services were last used, by the API's word. The eight
+    words at the end are the same for everybody who sees the very same roster.
+
+    \b
+    Example:
+      ers share list
+    """
+    people = await _people(session)
+    rows = [
+        {
+            "name": one.name,
+            "role": one.role if one.type == "person" else "service",
+            "shares": "everything" if one.role == "owner" else _told(one.shares),
+            "known_by": one.known_by,
+            "admitted_by": one.admitted_by,
+            "last_used": minute_of(one.last_used),
+            "id": one.id,
+        }
+        for one in people.people
+    ]
+    await output.many(each(rows), _COLUMNS, called="members")
+    for invitation in people.invitations:
+        state = invitation.status
+        if invitation.answer_refused:
+            state = f"an answer was refused ({invitation.answer_refused})"
+        if invitation.status == "declined":
+            state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
+        warn(f"Invited: {invitation.email}, {_told(invitation.shares)}: {state}, {invitation.id}")
+    for due in people.due:
+        warn(
+            f"Due: {due.name} needs a new key because of {', '.join(due.because)}: ers share settle"
+        )
+    if people.number:
+        warn(f"Roster: entry {people.number}, {people.words}")
+
+
+@share.command(short_help="Invite somebody, by twelve words.")
+@click.argument("email")
+@click.option("--dataset", help="Share this one: its slug, name or id.")
+@schema_option
+@click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
+@click.option("--new", is_flag=True, help="A new account: a former member had this address.")
+@click.option("--wait", is_flag=True, help="Wait for the answer, and let them in.")
+@connected(organization=True)
+async def invite(
+    session: CommandSession,
+    email: str,
+    dataset: str | None,
+    schemas: tuple[str, ...],
+    role: str,
+    new: bool,
+    wait: bool,
+) -> None:
+    """Invite EMAIL to a dataset, and print twelve words, once. Tell them by phone or in person; the
+    message that goes to the address does not have them. Who enters them with `ers share accept` is
+    let in by your proxy, or any other owner's: with --wait by this command, else with
+    `ers share settle`.
+
+    Somebody in the organization who has lost their keyring is invited again in the same way. They
+    get what they had if --dataset is left out. With --new, an account is invited that never was in
+    the organization: EMAIL was somebody else's, or their account is gone and they made another.
+
+    \b
+    Example:
+      ers share invite grace@example.org --dataset medical --role reader
+    """
+    organization = (await session.names.organization())["url"]
+    shares = None
+    if dataset is not None:
+        shares = [await wanted_share(session, dataset, schemas, role)]
+    elif schemas:
+        raise InvalidSetting("--schema needs the --dataset that it is in", hint="add --dataset")
+    made = await call_with_proof(
+        session,
+        lambda proof: session.client.invite(organization, email, shares, new=new, proof=proof),
+    )
+    say(made.words)
+    warn(f"Tell {email} these words, by phone or in person; they are not shown again. With them:")
+    warn(f"  ers share accept {made.id}")
+    if wait:
+        await _await_admission(session, organization, made.id)
+
+
+async def _await_admission(session: CommandSession, organization: str, invitation: str) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < deadline:
+        settled = await session.client.settle(organization)
+        tell(settled)
+        people = await session.client.people(organization)
+        if all(one.id != invitation or one.status == "expired" for one in people.invitations):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@share.command(short_help="Enter the words of an invitation.")
+@click.argument("id", metavar="ID")
+@connected()
+async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as the message calls it
+    """Answer the invitation ID with its twelve words: asked for, or the next line of standard
+    input. A keyring is made where you have none. An owner's proxy lets you in then.
+
+    \b
+    Example:
+      ers share accept "$INVITATION" < words.txt
+    """
+    words = ask_secret("The twelve words")
+    if (await session.client.devices()).keyring is None:
+        session.make_device()  # the keyring that is made takes it in
+    joined = await session.client.answer_invitation(id, words)
+    say(f"Answered. You are let in when a proxy of an owner sees it: {joined.invited_by}.")
+
+
+@share.command("set", short_help="Share a dataset with a member, or change how.")
+@click.argument("member")
+@dataset_option
+@schema_option
+@click.option("--role", type=click.Choice(ROLES), required=True)
+@connected(organization=True)
+async def set_(
+    session: CommandSession, member: str, dataset: str, schemas: tuple[str, ...], role: str
+) -> None:
+    """Share a dataset with MEMBER (an address, a service's name, or an id), in place of what was
+    shared of it. Where that is less than before, the dataset gets a new key.
+
+    \b
+    Example:
+      ers share set grace@example.org --dataset medical --role writer
+    """
+    who = await member_named(session, member)
+    wanted = await wanted_share(session, dataset, schemas, role)
+    settled = await call_with_proof(
+        session,
+        lambda proof: session.client.share(
+            wanted["dataset"], who, wanted["role"], wanted.get("schemas"), proof=proof
+        ),
+    )
+    say(f"Shared with {member}.")
+    tell(settled)
+
+
+@share.command(short_help="Take a dataset away from a member.")
+@click.argument("member")
+@dataset_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected(organization=True)
+async def remove(session: CommandSession, member: str, dataset: str, yes: bool) -> None:
+    """Take a dataset away from MEMBER, and give it a new key for what comes. What was stored
+    before, the member may have kept.
+
+    \b
+    Example:
+      ers share remove grace@example.org --dataset medical --yes
+    """
+    who = await member_named(session, member)
+    url = (await session.names.dataset(dataset))["url"]
+    confirm(f"Take {dataset} away from {member}?", yes=yes, undone="nothing was taken away")
+    tell(await session.client.unshare(url, who))
+    say_kept(member)
+
+
+@share.command(short_help="Withdraw an invitation.")
+@click.argument("invited")
+@connected(organization=True)
+async def withdraw(session: CommandSession, invited: str) -> None:
+    """Withdraw the invitation of INVITED, an e-mail address or the id of one. Its words open
+    nothing then.
+
+    \b
+    Example:
+      ers share withdraw grace@example.org
+    """
+    organization = (await session.names.organization())["url"]
+    people: People = await session.client.people(organization)
+    found = [one for one in people.invitations if invited == one.id] or [
+        one for one in people.invitations if one.email.casefold() == invited.casefold()
+    ]
+    if not found:
+        raise NotFound(
+            "no invitation of that address or id is open",
+            code="not_a_member",
+            hint="ers share list shows invitations, with their ids",
+        )
+    for one in found:
+        tell(await session.client.remove_person(organization, one.id))
+        say(f"Withdrew the invitation of {one.email}.")
+
+
+@share.command(short_help="Let in who has answered, and give new keys where due.")
+@connected(organization=True)
+async def settle(session: CommandSession) -> None:
+    """Do what an owner's proxy has to do: let in who has answered an invitation, put out services
+    that have expired, give datasets a new key that somebody has lost. Doing it again is harmless.
+
+    \b
+    Example:
+      ers share settle
+    """
+    organization = (await session.names.organization())["url"]
+    settled = await session.client.settle(organization)
+    tell(settled)
+    if not settled.troubles:
+        say("Nothing is due.")
+
+
+@share.command(short_help="Give a dataset a new key for what comes.")
+@click.argument("dataset")
+@connected(organization=True)
+async def rotate(session: CommandSession, dataset: str) -> None:
+    """Give DATASET a new key for what is stored from now on, sealed to everybody who is in it.
+
+    \b
+    Example:
+      ers share rotate medical
+    """
+    tell(await session.client.rotate_dataset((await session.names.dataset(dataset))["url"]))
+    say(f"{dataset} has a new key for what comes.")
+
+
+async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any]]:
+    """Rows as :meth:`Output.many` takes them."""
+    for row in rows:
+        yield row
+
+
+def minute_of(seconds: int | None) -> str:
+    """A time in seconds since 1970, to the minute, in UTC; empty where there is none."""
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+async def _people(session: CommandSession) -> People:
+    organization = (await session.names.organization())["url"]
+    people: People = await session.client.people(organization)
+    return people
+
+
+async def wanted_share(
+    session: CommandSession, dataset: str, schemas: tuple[str, ...], role: str
+) -> dict[str, Any]:
+    """A share as the proxy takes it.
+
+    Raises:
+        Closed: ``schema_unsigned``; the API shows another dataset by this name than was signed.
+    """
+    found_dataset = await session.names.dataset(dataset)
+    url = found_dataset["url"]
+    if dataset not in (url, found_dataset["id"]):
+        signed = [one for one in (await _people(session)).datasets if one.dataset == url]
+        if any(dataset not in (one.slug, one.name) for one in signed):
+            raise Closed(
+                f"what the API shows as {dataset} was signed as {signed[0].name}",
+                code="schema_unsigned",
+                hint="nothing was shared; name it as ers share list does",
+            )
+    wanted: dict[str, Any] = {"dataset": url, "role": role}
+    if schemas:
+        found: list[Mapping[str, Any]] = [
+            await session.names.schema(one, dataset) for one in schemas
+        ]
+        wanted["schemas"] = [one["url"] for one in found]
+    return wanted
+
+
+async def member_named(session: CommandSession, named: str) -> str:
+    """The id of the member, or of the service, that has this name or id in the roster.
+
+    Raises:
+        NotFound: nobody, or several.
+    """
+    people = await _people(session)
+    found = {one.id for one in people.people if named in (one.id, one.name)} or {
+        one.id for one in people.people if one.name.casefold() == named.casefold()
+    }
+    if len(found) != 1:
+        raise NotFound(
+            f"{'nobody' if not found else 'more than one'} of that name is in the organization",
+            code="not_a_member",
+            hint="ers share list names its members, with their ids",
+        )
+    return found.pop()
+
+
+def tell(settled: Settled) -> None:
+    """Say what was done, and what could not be."""
+    for name in settled.admitted:
+        say(f"{name} was let in.")
+    for name in settled.removed:
+        say(f"{name} was put out.")
+    for name in settled.rotated:
+        say(f"{name} has a new key for what comes.")
+    for one in settled.troubles:
+        warn(f"{one.name}: {one.detail} ({one.code}); {one.hint}")
+
+
+def say_kept(name: str) -> None:
+    say(f"{name} can still open what was stored before, if it was kept.")
+
+
+def _told(shares: list[Shared]) -> str:
+    told = []
+    for one in shares:
+        of = "" if one.schemas is None else "/" + ",".join(each.name for each in one.schemas)
+        told.append(f"{one.name}{of} ({one.role})")
+    return ", ".join(told) or "nothing"

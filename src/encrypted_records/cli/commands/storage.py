@@ -1,0 +1,36 @@
+"""``ers storage``: where the API keeps what it stores."""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.settings import Settings, takes_settings
+from encrypted_records.cli.supervise.operating import move_stored
+from encrypted_records.cli.terminal import DONE, FAILED
+
+
+@click.group(short_help="As the API's operator, move what it has stored.")
+def storage() -> None:
+    """For the operator of the API: where it keeps what it stores.
+
+    Example: ers storage move --data-dir ./data
+    """
+
+
+@storage.command(short_help="Bring everything to the bulk store that is set.")
+@takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
+def move(settings: Settings) -> int:
+    """Bring rows and pages that lie in the database, and objects of the store that --bulk-before
+    names, to the store of --bulk-url. The API may run meanwhile, with the same two settings; it
+    reads from both stores, and writes to the new one.
+
+    Each piece is written, read again and checked before the database forgets it or
+    the old store loses it. A command that was ended goes on where it was. What is damaged stays
+    where it is and is named, and the exit code is 1 then. Small parts stay in the database.
+
+    \b
+    Examples:
+      ers storage move --data-dir ./data
+      ers storage move --bulk-url s3://records/all --bulk-before file:///srv/ers/objects
+    """
+    return DONE if move_stored(settings) else FAILED

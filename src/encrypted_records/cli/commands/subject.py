@@ -1,0 +1,70 @@
+"""``ers subject``: what is stored of somebody."""
+
+from __future__ import annotations
+
+import click
+
+from encrypted_records.cli.commands.erasures import say_erased
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.terminal import confirm as ask
+from encrypted_records.cli.terminal import format_count, say
+
+
+@click.group(short_help="Erase somebody from all schemas of a dataset.")
+def subject() -> None:
+    """A subject: the person or thing that records of several schemas are about."""
+
+
+@subject.command(short_help="Delete and erase all records with a value.")
+@click.argument("field_value", metavar="FIELD=VALUE")
+@click.option("--dataset", required=True, metavar="NAME", help="Where they are.")
+@click.option("--confirm", type=click.IntRange(min=0), help="How many records there have to be.")
+@click.option("--yes", is_flag=True, help="Do not ask; with --confirm.")
+@connected(organization=True)
+@takes_output
+async def erase(
+    session: CommandSession,
+    field_value: str,
+    dataset: str,
+    confirm: int | None,
+    yes: bool,
+    output: Output,
+) -> None:
+    """Delete every record that has a value, in all schemas of a dataset that have the field, and
+    have what they were sealed into go. They are counted first, and deleted only if there are as
+    many then. The receipt says how many of each schema, and names versions and digests of their
+    logs; no value is in it.
+
+    \b
+    Examples:
+      ers subject erase --dataset people email=ada@example.org
+      ers subject erase --dataset people email=ada@example.org --confirm 3 --yes --output json
+    """
+    field, equals, value = field_value.partition("=")
+    if not (field and equals):
+        raise click.UsageError("name a field and its value: email=ada@example.org")
+    if yes and confirm is None:
+        raise click.UsageError("--yes needs --confirm, with the number of records")
+    url = (await session.names.dataset(dataset))["url"]
+    count = confirm
+    if count is None:
+        found = await session.client.count_subject(url, field, value)
+        count = int(found["records"])
+        for one in found["counts"]:
+            say(f"{one['schema']}: {format_count(one['records'], 'record')}")
+    if not count:
+        say("No record fits: nothing is deleted.")
+        return
+    ask(
+        f"Delete and erase {format_count(count, 'record')}?",
+        yes=yes,
+        undone="nothing was deleted",
+    )
+    receipt = await session.client.erase_subject(url, field, value, confirm=count)
+    if output.form == "table":
+        for one in receipt["counts"]:
+            say(f"{one['schema']}: {format_count(one['records'], 'record')} deleted")
+        say_erased(receipt)
+    else:
+        output.write_one(receipt)

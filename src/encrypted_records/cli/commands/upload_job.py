@@ -1,0 +1,250 @@
+"""Send a file of records as a batch job, and wait for the job."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from encrypted_records.cli.input.upload_sources import KINDS, Source, source_of
+from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.output import Output
+from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.state_file import StateFile
+from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
+from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
+from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: Flaws that are shown when a job fails; ers job errors lists all.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a job is to be done; ``schema`` is the id of that of records that name none."""
+
+    schema: str | None = None
+    batch_size: int | None = None
+    skip_invalid: bool = False
+    on_conflict: OnConflict | None = None
+    by: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema,
+            "batch_size": self.batch_size,
+            "skip_invalid": self.skip_invalid,
+            "on_conflict": self.on_conflict,
+            "by": self.by,
+        }
+
+
+@dataclass(frozen=True)
+class JobUpload:
+    """What the arguments of :func:`takes_upload` say."""
+
+    file: str
+    kind: str | None
+    schema: str | None
+    dataset: str | None
+    batch_size: int | None
+    skip_invalid: bool
+    on_conflict: OnConflict | None
+    by: tuple[str, ...]
+    detach: bool
+
+    async def run(self, session: CommandSession, output: Output, *, resumable: bool = False) -> int:
+        """Send the file, and unless told otherwise see its job through; the exit code.
+
+        Args:
+            resumable: as of :func:`send`.
+        """
+        source = source_of(self.file, self.kind)
+        if resumable and source.file is None:
+            raise InvalidSetting(
+                f"{self.file} is turned into JSON lines on its way, or no file, and so cannot be"
+                " resumed",
+                hint=f"run: ers job upload {self.file}",
+            )
+        schema = None
+        if self.schema is not None:
+            schema = (await session.names.schema(self.schema, self.dataset))["id"]
+        order = Order(schema, self.batch_size, self.skip_invalid, self.on_conflict, self.by)
+        job = await send(session, source, order, resumable=resumable)
+        if self.detach:
+            say(job)
+            return DONE
+        return await finish(session, job, output)
+
+
+def takes_upload(command: Command) -> Command:
+    """Give a command the arguments of an upload; hand it the :class:`JobUpload` that they mean."""
+
+    @functools.wraps(command)
+    def call(**values: Any) -> Any:
+        told = {one.name: values.pop(one.name) for one in fields(JobUpload)}
+        return command(upload=JobUpload(**told), **values)
+
+    wrapped: Any = call
+    for option in (
+        click.option(
+            "--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help."
+        ),
+        click.option("--detach", is_flag=True, help="Do not wait for the job to end."),
+        click.option(
+            "--by",
+            multiple=True,
+            metavar="FIELD",
+            help="Unique fields that find the record to replace; repeat it for a set.",
+        ),
+        click.option(
+            "--on-conflict",
+            type=click.Choice(["fail", "skip", "replace"]),
+            help="Of rows with values of unique fields that others have; as rows that do not fit.",
+        ),
+        click.option("--skip-invalid", is_flag=True, help="Store the good rows, list the others."),
+        click.option("--batch-size", type=click.IntRange(1, 1000), help="Unit of progress; 10."),
+        click.option("--dataset", metavar="NAME", help="Where to look for the schema."),
+        click.option(
+            "--schema",
+            cls=ProfileOption,
+            metavar="NAME",
+            help="Of CSV, and of records that name none.",
+        ),
+        click.argument("file", type=click.Path(allow_dash=True, dir_okay=False)),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return] # click's decorators return Any
+
+
+async def send(
+    session: CommandSession, source: Source, order: Order, *, resumable: bool = False
+) -> str:
+    """Send all of a source; the id of its job.
+
+    Args:
+        resumable: send a file so that it can go on after an interruption, however small it is.
+    """
+    large = source.size is not None and source.size >= session.limits.resumable_bytes
+    if source.file is not None and (resumable or large):
+        return await _send_file(session, source.file, source.media_type, order)
+    return await send_pieces(session, _in_thread(source), source.media_type, order, source.size)
+
+
+async def send_pieces(
+    session: CommandSession,
+    pieces: AsyncIterator[bytes],
+    media_type: str,
+    order: Order,
+    size: int | None = None,
+) -> str:
+    """Send what comes in one request; the id of its job. What fails on the way stores nothing."""
+    flawed: list[ErsError] = []
+    with bar("uploading", of_bytes=True) as move:
+        body = _moving(pieces, size, move, flawed)
+        try:
+            return await session.client.upload(body, media_type, **order.members)
+        except Unavailable:
+            # A source that fails breaks the connection off: what it said is the reason.
+            if flawed:
+                raise flawed[0] from None
+            raise
+
+
+async def _in_thread(source: Source) -> AsyncIterator[bytes]:
+    pieces = source.pieces()
+    while piece := await asyncio.to_thread(next, pieces, b""):
+        yield piece
+
+
+async def _moving(
+    pieces: AsyncIterator[bytes], size: int | None, move: Moved, flawed: list[ErsError]
+) -> AsyncIterator[bytes]:
+    done = 0
+    try:
+        async for piece in pieces:
+            done += len(piece)
+            move(done, size)
+            yield piece
+    except ErsError as error:
+        flawed.append(error)
+        raise
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An upload under way: its path at the proxy, and its job."""
+
+    upload: str
+    job: str
+
+
+async def _send_file(session: CommandSession, file: Path, media_type: str, order: Order) -> str:
+    begun = StateFile("uploads", Begun)
+    size, mark = _mark(file)
+    key = f"{session.address} {order.schema} {order.skip_invalid} {mark}"
+    if order.on_conflict:
+        key = f"{order.on_conflict} {','.join(order.by)} {key}"
+    begun_upload = begun.read().get(key)
+    if begun_upload is not None:
+        try:
+            reached = await session.client.upload_offset(begun_upload.upload)
+            warn(f"going on with an upload of which {reached * 100 // max(size, 1)} % are there")
+        except NotFound:  # it has expired, or its job was cancelled
+            begun_upload = None
+    if begun_upload is None:
+        begun_upload = Begun(*await session.client.begin_upload(file, media_type, **order.members))
+        begun.put(key, begun_upload)
+    try:
+        with bar("uploading", of_bytes=True) as move:
+            await session.client.send_upload(
+                begun_upload.upload, file, on_offset=lambda offset: move(offset, size)
+            )
+    except (asyncio.CancelledError, Unavailable):
+        warn("the upload is not complete; the same command goes on where it stopped")
+        raise
+    begun.put(key, None)
+    return begun_upload.job
+
+
+def _mark(file: Path) -> tuple[int, str]:
+    """A file's size, and its mark: a file that was changed has another one."""
+    status = file.stat()
+    return status.st_size, f"{status.st_size} {status.st_mtime_ns} {file.resolve()}"
+
+
+async def finish(session: CommandSession, job: str, output: Output) -> int:
+    """Show a job's progress until it ends, then its result; the exit code."""
+    try:
+        with job_bar() as move:
+            async for progress in session.client.watch(job):
+                move(progress.processed, progress.total or None)
+    except asyncio.CancelledError:
+        warn(f"the job goes on; watch it with: ers job watch {job}")
+        raise
+    output.write_one({"job_id": job, **msgspec.to_builtins(progress)})
+    return await exit_code(session, job, progress.status)
+
+
+async def exit_code(session: CommandSession, job: str, status: str) -> int:
+    """What a command about a job that ended exits with; says on stderr why it is not 0."""
+    rejected = 0
+    async for flaw in session.client.job_errors(job):
+        rejected += 1
+        if rejected <= _SHOWN:
+            location = f"row {flaw['row']}" + (f", {flaw['field']}" if flaw.get("field") else "")
+            warn(f"  {location}: {flaw['detail']}")
+    if rejected:
+        stored = "the other rows were stored" if status == "completed" else "nothing was stored"
+        warn(f"rows were rejected, {stored}; all flaws: ers job errors {job}")
+        return REJECTED
+    return DONE if status == "completed" else FAILED

@@ -1,0 +1,183 @@
+"""Read what commands are given in files, or on standard input as ``-``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.model.media_types import Format
+
+STDIN = "-"
+#: A sample is cut here; a definition is inferred from at most 10,000 rows of it.
+SAMPLE_BYTES = 8 << 20
+#: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
+_WHOLE_BYTES = 16 << 20
+#: Bytes that are read at once of what may be large.
+_PIECE_BYTES = 1 << 20
+
+
+def read_definition(path: str) -> Any:
+    """A JSON Schema, ready to be sent exactly as it is written.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+        Malformed: it is no JSON.
+    """
+    import msgspec  # noqa: PLC0415 - slow to import
+
+    from encrypted_records.model import strict_json  # noqa: PLC0415
+
+    text = read(path, _WHOLE_BYTES)
+    strict_json.loads(text)
+    return msgspec.Raw(text.removeprefix(b"\xef\xbb\xbf"))
+
+
+def read(path: str, limit: int) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InvalidSetting: it cannot be read, or has more than ``limit`` bytes.
+    """
+    content = _begin(path, limit + 1)
+    if len(content) > limit:
+        raise InvalidSetting(f"{path} has more than {limit >> 20} MiB")
+    return content
+
+
+def objects_in(path: str) -> Iterator[Any]:
+    """What a JSON array, or a file with one JSON value per line, holds; numbers are exact.
+
+    Raises:
+        InvalidSetting: it cannot be read, or is something else.
+        Malformed: it is no JSON.
+    """
+    from encrypted_records.cli.input.json_stream import values_of  # noqa: PLC0415 - slow to import
+
+    pieces = pieces_of(path)
+    start = next(pieces, b"")
+    if Format.of_file(path, start) is Format.CSV:
+        raise InvalidSetting(f"{path} is neither a JSON array nor one JSON object per line")
+    yield from values_of(chain((start,), pieces))
+
+
+def pieces_of(path: str) -> Iterator[bytes]:
+    """The content of a file of any size, as it is read.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+def _begin(path: str, size: int) -> bytes:
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read(size)
+        with Path(path).open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+@contextmanager
+def open_result(path: str | None) -> Iterator[IO[bytes]]:
+    """What to write a result to: standard output, or a file that is there when it is whole.
+
+    Raises:
+        InvalidSetting: the file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    draft = Path(f"{path}.part")
+    try:
+        file = draft.open("xb")
+    except FileExistsError:
+        hint = f"if no other export is running, delete {draft}"
+        raise InvalidSetting(f"another export to {path} is running", hint=hint) from None
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        with file:
+            yield file
+        draft.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def is_there(path: str) -> bool:
+    return Path(path).exists()
+
+
+class Lines:
+    """Counts the records of an export as it passes.
+
+    Args:
+        form: ``ndjson``, or ``csv``, where a line break in quotes ends no record.
+    """
+
+    def __init__(self, form: str) -> None:
+        self._csv = form == "csv"
+        self._quoted = False
+        self._ends = 0
+
+    def add(self, piece: bytes) -> None:
+        if not self._csv:
+            self._ends += piece.count(b"\n")
+            return
+        for at, part in enumerate(piece.split(b'"')):
+            self._quoted ^= at > 0
+            self._ends += 0 if self._quoted else part.count(b"\n")
+
+    @property
+    def records(self) -> int:
+        """How many there were; a header does not count."""
+        return max(self._ends - self._csv, 0)
+
+
+def cannot_write(path: str, error: OSError) -> InvalidSetting:
+    return InvalidSetting(f"{path} cannot be written: {(error.strerror or 'it fails').lower()}")
+
+
+def cannot_read(path: str, error: OSError) -> InvalidSetting:
+    return InvalidSetting(f"{path} cannot be read: {(error.strerror or 'it fails').lower()}")
+
+
+def read_sample(path: str) -> tuple[bytes, str]:
+    """The first rows of a file, whole ones, and its media type.
+
+    Raises:
+        InvalidSetting: it cannot be read, or is one JSON array that is too large for a sample.
+    """
+    body = _begin(path, _WHOLE_BYTES + 1)
+    kind = Format.of_file(path, body)
+    if kind is Format.JSON:
+        if len(body) > _WHOLE_BYTES:
+            raise InvalidSetting(
+                f"{path} is a JSON array of more than {_WHOLE_BYTES >> 20} MiB",
+                hint="give a file with its first records, or one record per line",
+            )
+        return body, kind.media_type
+    sample = _whole_lines(body[:SAMPLE_BYTES]) if len(body) > SAMPLE_BYTES else body
+    return sample, kind.media_type
+
+
+def _whole_lines(body: bytes) -> bytes:
+    """Up to the last line break that stands in no quotes: quotes before one come in pairs."""
+    end = body.rfind(b"\n") + 1
+    while end and body.count(b'"', 0, end) % 2:
+        end = body.rfind(b"\n", 0, end - 1) + 1
+    return body[:end]

@@ -1,0 +1,339 @@
+"""Import a table as an encrypted schema: each page is a batch job, and each row is stored once.
+
+A page is stored whole or not at all, and its job is remembered before the first of its rows leaves.
+So anyone who goes on after a kill knows what became of it: a job that had not all its bytes is
+cancelled, and its page read again; one that had is waited for. Where the next page begins is read
+from what is stored, or counted: what is remembered holds no value of any row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.state_file import StateFile
+from encrypted_records.cli.terminal import format_count, warn
+from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.sdk.progress_bars import bar
+from encrypted_records.client.sdk.rows import encode_row
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidRecords,
+    Locked,
+    NotFound,
+)
+
+#: Rows of a page, and so the most that a kill costs.
+PAGE_ROWS = 20_000
+#: Bytes that are sent at once.
+_PIECE_BYTES = 4 << 20
+#: Rows from which a definition is inferred, and their bytes.
+SAMPLE_ROWS = 2_000
+SAMPLE_BYTES = 8 << 20
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a whole table without its rows.
+
+    Attributes:
+        sample: rows from which types and bounds are inferred; the extremes of numbers are among
+            them.
+        required: columns that have a value in every row.
+    """
+
+    sample: list[Row]
+    required: list[str]
+
+
+class SourceTable(ABC):
+    """Something whose rows have an order in which they can be read from any pointer on.
+
+    Attributes:
+        mark: what it is known by again; no password, no value.
+        name, group: what its schema and its dataset are called, unless somebody says otherwise.
+    """
+
+    mark: str
+    name: str
+    group: str
+
+    @abstractmethod
+    async def shape(self) -> Shape: ...
+
+    @abstractmethod
+    async def total(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
+        """The next rows after a pointer."""
+
+    @abstractmethod
+    def after(self, pointer: Any, row: Row, count: int) -> Any:
+        """The pointer after ``row``, the last of ``count`` that follow ``pointer``."""
+
+    @abstractmethod
+    async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
+        """The pointer after what is stored, of which ``read`` rows were read."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """How far an import has come.
+
+    Attributes:
+        schema: its path.
+        read: rows of pages that are over; ``stored``: those of them that were not rejected.
+        job: that of the page under way; empty without one.
+    """
+
+    schema: str
+    read: int = 0
+    stored: int = 0
+    job: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    schema: str
+    stored: int
+    rejected: int
+
+
+@dataclass
+class Import:
+    session: CommandSession
+    table: SourceTable
+    skip_invalid: bool = False
+    page_rows: int = PAGE_ROWS
+
+    def __post_init__(self) -> None:
+        self._state = StateFile("imports", Remembered)
+        self._key = f"{self.session.address} {self.session.who.email} {self.table.mark}"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Alone with this table, on this machine.
+
+        Raises:
+            Locked: another command imports it.
+        """
+        digest = hashlib.sha256(self._key.encode()).hexdigest()[:16]
+        with self._state.lock_file(digest) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Locked(
+                    f"another command is importing {self.table.name}",
+                    hint="wait until it has ended",
+                ) from None
+            yield
+
+    def find_begun(self) -> str | None:
+        """The schema that an earlier command began to fill; None where none did."""
+        remembered = self._state.read().get(self._key)
+        return None if remembered is None else remembered.schema
+
+    def begin(self, schema: Resource) -> None:
+        """Remember which schema is filled from now on."""
+        self._state.put(self._key, Remembered(schema["url"]))
+
+    def forget(self) -> None:
+        self._state.put(self._key, None)
+
+    async def run(self, schema: Resource, total: int) -> Outcome:
+        """Store what is not stored yet.
+
+        Raises:
+            InvalidRecords: rows of a page do not fit; nothing of it was stored.
+            Conflict: the schema holds other records than this import stored.
+        """
+        done = await self._catch_up(schema)
+        pointer = await self.table.resume(self.session, schema, done.read)
+        rejected = 0
+        if done.read:
+            warn(f"going on behind {format_count(done.read, 'row')}")
+        with bar("importing records") as move:
+            move(done.read, total)
+            while True:
+                async with aclosing(self.table.rows(pointer, self.page_rows)) as rows:
+                    page = _Page(self.table, rows, schema, pointer, done.read)
+                    first = await page.begin()
+                    if first is None:
+                        break
+                    job = await self._send(
+                        page, first, schema, done, lambda count: move(count, max(total, count))
+                    )
+                bad = await self._finish(job, done)
+                rejected += bad
+                pointer = page.pointer
+                done = Remembered(
+                    done.schema, done.read + page.count, done.stored + page.count - bad
+                )
+                self._state.put(self._key, done)
+        return Outcome(schema["url"], done.stored, rejected)
+
+    async def _send(
+        self,
+        page: _Page,
+        first: bytes,
+        schema: Resource,
+        done: Remembered,
+        moved: Callable[[int], None],
+    ) -> str:
+        """Send a page; its job."""
+        upload, job = await self.session.client.begin_stream(
+            "rows.ndjson", schema=schema["id"], skip_invalid=self.skip_invalid
+        )
+        # Before a row leaves: from now on the job tells what became of them.
+        self._state.put(self._key, msgspec.structs.replace(done, job=job))
+        offset = 0
+        async for piece, is_last in page.pieces(first):
+            offset = await self.session.client.append(upload, offset, piece, is_last=is_last)
+            moved(done.read + page.count)
+        return job
+
+    async def _finish(self, job: str, done: Remembered) -> int:
+        """How many rows of a page were rejected, when its job has ended.
+
+        Raises:
+            InvalidRecords: rows do not fit, and nothing of the page is stored.
+            ErsError: it failed for another reason.
+        """
+        last = await self.session.client.wait(job)
+        bad = await self.session.client.rejected_rows(job)
+        if last.status == "completed":
+            return bad
+        self._state.put(self._key, done)
+        if not bad:
+            raise ErsError(last.error or "the job failed", code="job_failed")
+        flaws = [
+            Flaw(one["code"], one["detail"], row=done.read + one["row"], field=one.get("field"))
+            async for one in self.session.client.job_errors(job)
+        ]
+        raise InvalidRecords(
+            f"{format_count(bad, 'row')} of {self.table.name} did not fit",
+            flaws=tuple(flaws),
+            hint=f"{format_count(done.stored, 'record')} before this page are stored; correct the"
+            " rows and repeat the command, or leave them out with --skip-invalid",
+        )
+
+    async def _catch_up(self, schema: Resource) -> Remembered:
+        """How far it is, once nothing is under way any more."""
+        done = self._state.read()[self._key]
+        if done.job:
+            done = await self._settle(done)
+            self._state.put(self._key, done)
+        count = (await self.session.client.search(schema["url"], limit=0)).count or 0
+        if count != done.stored:
+            raise Conflict(
+                f"the schema has {format_count(count, 'record')}, and this import stored"
+                f" {done.stored}",
+                code="import_disturbed",
+                hint="somebody else stored or deleted some: import into another schema (--name)",
+            )
+        return done
+
+    async def _settle(self, done: Remembered) -> Remembered:
+        """What becomes of a page that an earlier command left."""
+        client = self.session.client
+        over = msgspec.structs.replace(done, job="")
+        try:
+            progress = await client.job(done.job)
+            if progress.status == "uploading":
+                # It waits for bytes that never come. Cancelled, it stores nothing.
+                with suppress(NotFound):
+                    await client.cancel_job(done.job)
+                return over
+            last = await client.wait(done.job)
+            bad = await client.rejected_rows(done.job)
+        except NotFound:
+            return over  # forgotten; the count of the records tells if it was stored
+        if last.status != "completed":
+            return over
+        return Remembered(done.schema, done.read + last.total, done.stored + last.total - bad)
+
+
+class _Page:
+    """The rows of one job."""
+
+    def __init__(
+        self,
+        table: SourceTable,
+        rows: AsyncIterator[Row],
+        schema: Resource,
+        pointer: Any,
+        before: int,
+    ) -> None:
+        self._rows = rows
+        self._table = table
+        self._specs: Mapping[str, Any] = schema["schema"]["properties"]
+        self._before = before
+        self._from = pointer
+        self.pointer = pointer
+        self.count = 0
+
+    async def begin(self) -> bytes | None:
+        """Its first line; None where there are no more rows."""
+        row = await anext(self._rows, None)
+        return None if row is None else self._line(row)
+
+    async def pieces(self, first: bytes) -> AsyncIterator[tuple[bytes, bool]]:
+        """What is sent, and whether nothing follows."""
+        buffer = bytearray(first)
+        async for row in self._rows:
+            if len(buffer) >= _PIECE_BYTES:
+                yield bytes(buffer), False
+                buffer.clear()
+            buffer += self._line(row)
+        yield bytes(buffer), True
+
+    def _line(self, row: Row) -> bytes:
+        self.count += 1
+        self.pointer = self._table.after(self._from, row, self.count)
+        fitted = {name: _fit(value, self._specs.get(name)) for name, value in row.items()}
+        present = {name: value for name, value in fitted.items() if value is not None}
+        return encode_row(present, self._before + self.count)[1]
+
+
+def _fit(value: Any, spec: Mapping[str, Any] | None) -> Any:
+    """A value as its field takes it: as a text, a number that has more digits than numbers may
+    have. One that is no number at all goes as a text, too: so its row is rejected and counted like
+    the others that do not fit."""
+    if isinstance(value, float | Decimal) and not is_finite(value):
+        return str(value)
+    if value is None or isinstance(value, str) or spec is None or spec["type"] != "string":
+        return value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value) if isinstance(value, int | float) else value
+
+
+def is_finite(value: float | Decimal) -> bool:
+    return value.is_finite() if isinstance(value, Decimal) else isfinite(value)
+
+
+async def in_thread(rows: Iterator[Row]) -> AsyncIterator[Row]:
+    """Rows that are read in a thread, some at a time, so that nothing else waits for them."""
+
+    def some() -> list[Row]:
+        return [row for _, row in zip(range(1000), rows, strict=False)]
+
+    while batch := await asyncio.to_thread(some):
+        for row in batch:
+            yield row

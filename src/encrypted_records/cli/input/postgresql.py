@@ -1,0 +1,310 @@
+"""Tables of PostgreSQL, read page by page after the last key that is stored.
+
+Numbers come as they are; everything else as PostgreSQL writes it, by settings that do not depend on
+the server. No message of the driver is shown: it may repeat the URL, and so a password.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, LiteralString
+
+from encrypted_records.cli.input.import_schema import make_sample
+from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable
+from encrypted_records.errors import InvalidSetting, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from encrypted_records.cli.login.session import CommandSession
+    from encrypted_records.client.proxy.resources import Resource
+
+_WHOLE = ("smallint", "integer", "bigint")
+_FLOATING = ("real", "double precision")
+_TEXTS = ("text", "character varying")
+#: What a key can be of: its order is then the same here and there.
+_KEYS: tuple[LiteralString, ...] = (*_WHOLE, "numeric", *_TEXTS, "uuid")
+_SETTINGS = {
+    "default_transaction_read_only": "on",
+    "datestyle": "ISO, YMD",
+    "timezone": "UTC",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+}
+_CONNECT_SECONDS = 15
+#: Rows that the server sends at once.
+_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """
+    Attributes:
+        kind: PostgreSQL's name of its type, without length or precision.
+    """
+
+    name: str
+    kind: str
+    required: bool
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in (*_WHOLE, *_FLOATING, "numeric")
+
+
+class PostgresqlTable(SourceTable):
+    """
+    Args:
+        table: its name, maybe with that of its namespace: ``public.people``.
+        key: columns that tell rows apart; the primary key where left out.
+    """
+
+    def __init__(self, url: str, table: str, key: tuple[str, ...] = ()) -> None:
+        from psycopg import ProgrammingError, conninfo  # noqa: PLC0415 - only imports need it
+
+        self._url = url
+        try:
+            told = conninfo.conninfo_to_dict(url)
+        except ProgrammingError:
+            raise InvalidSetting(
+                "this is not the URL of a database",
+                hint="postgresql://user@host:5432/name; the password may stand in PGPASSWORD",
+            ) from None
+        namespace, _, self.name = table.rpartition(".")
+        self._namespace = namespace or "public"
+        self._server = f"{told.get('host') or 'localhost'}:{told.get('port') or 5432}"
+        self.group = str(told.get("dbname") or told.get("user") or "postgresql")
+        #: whether the URL holds one
+        self.has_password = bool(told.get("password"))
+        self._key = key
+        self._columns: list[TableColumn] = []
+        self.mark = f"postgresql {self._server} {self.group} {self._namespace}.{self.name}"
+
+    # --- what there is --------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Read which columns and which key the table has.
+
+        Raises:
+            NotFound: there is no such table, or it cannot be read.
+            InvalidSetting: no key, or one of a type whose order is another here.
+        """
+        async with self._connect() as connection:
+            rows = await (
+                await connection.execute(
+                    "SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull,"
+                    " coalesce(array_position(i.indkey::int2[], a.attnum), -1)"
+                    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                    " JOIN pg_attribute a ON a.attrelid = c.oid"
+                    " LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary"
+                    " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'm', 'v')"
+                    " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+                    (self._namespace, self.name),
+                )
+            ).fetchall()
+        if not rows:
+            raise NotFound(
+                f"there is no table {self._namespace}.{self.name}",
+                hint="name its namespace as well, as in --table sales.orders",
+            )
+        self._columns = [TableColumn(name, kind, required) for name, kind, required, _ in rows]
+        known = {one.name: one for one in self._columns}
+        key_columns = sorted((position, name) for name, _, _, position in rows if position >= 0)
+        self._key = self._key or tuple(name for _, name in key_columns)
+        if not self._key:
+            raise InvalidSetting(
+                f"{self.name} has no primary key",
+                hint="name columns that tell its rows apart, and are never null: --key",
+            )
+        for name in self._key:
+            if name not in known:
+                raise InvalidSetting(f"{self.name} has no column {name}")
+            if known[name].kind not in _KEYS:
+                raise InvalidSetting(
+                    f"a key of type {known[name].kind} cannot be followed",
+                    hint=f"name another with --key, of one of these: {', '.join(_KEYS)}",
+                )
+
+    async def shape(self) -> Shape:
+        from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+        numbers = [column for column in self._columns if column.is_number]
+        asked: list[Any] = [sql.SQL("1")]
+        for column in numbers:
+            finite = _finite(column)
+            asked += [sql.SQL("min({})").format(finite), sql.SQL("max({})").format(finite)]
+            asked.append(sql.SQL("max(min_scale(({})::numeric))").format(finite))
+        async with self._connect() as connection:
+            query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(asked), self._table)
+            row = await (await connection.execute(query)).fetchone()
+        assert row is not None
+        held: dict[str, list[Any]] = {}
+        for at, column in enumerate(numbers):
+            low, high, scale = row[1 + 3 * at : 4 + 3 * at]
+            if low is None:
+                continue
+            held[column.name] = [low, high]
+            if scale:
+                step = Decimal(1).scaleb(-scale)
+                held[column.name].append(-step if high < 0 else step)
+        sample = [row async for row in self.rows(None, SAMPLE_ROWS)]
+        required = [column.name for column in self._columns if column.required]
+        return Shape(make_sample(sample, [column.name for column in self._columns], held), required)
+
+    async def total(self) -> int:
+        from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+        async with self._connect() as connection:
+            query = sql.SQL("SELECT count(*) FROM {}").format(self._table)
+            row = await (await connection.execute(query)).fetchone()
+        return int(row[0])
+
+    # --- its rows -------------------------------------------------------------------------------
+
+    async def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
+        from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+        shown = [_select(one) for one in self._columns]
+        keys = [self._order(name) for name in self._key]
+        after: sql.Composable = sql.SQL("")
+        if pointer is not None:
+            casts = {kind: sql.SQL("%s::" + kind) for kind in _KEYS}
+            after = sql.SQL("WHERE ({}) > ({})").format(
+                sql.SQL(", ").join(keys),
+                sql.SQL(", ").join([casts[self._kind(name)] for name in self._key]),
+            )
+        query = sql.SQL("SELECT {} FROM {} {} ORDER BY {} LIMIT {}").format(
+            sql.SQL(", ").join(shown), self._table, after, sql.SQL(", ").join(keys), most
+        )
+        names = [one.name for one in self._columns]
+        async with (
+            self._connect() as connection,
+            connection.transaction(),
+            connection.cursor("ers_import") as cursor,
+        ):
+            cursor.itersize = _AT_ONCE
+            await cursor.execute(query, pointer or ())
+            async for row in cursor:
+                yield dict(zip(names, row, strict=True))
+
+    def after(self, pointer: Any, row: Row, count: int) -> tuple[Any, ...]:
+        key = tuple(row[name] for name in self._key)
+        for name, value in zip(self._key, key, strict=True):
+            if value is None:
+                raise InvalidSetting(f"the key {name} is null in a row", hint="name another: --key")
+            if isinstance(value, str) and not unicodedata.is_normalized("NFC", value):
+                raise InvalidSetting(
+                    f"a value of the key {name} is no normal text (NFC), which has another order"
+                    " here",
+                    hint="name another with --key",
+                )
+        return key
+
+    async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
+        """After the greatest key that is stored.
+
+        Raises:
+            InvalidSetting: a field of the schema orders the key otherwise.
+        """
+        fields = schema["schema"]["properties"]
+        for name in self._key:
+            wanted = ("string",) if self._kind(name) in (*_TEXTS, "uuid") else ("integer", "number")
+            if name not in fields or fields[name]["type"] not in wanted:
+                raise InvalidSetting(
+                    f"the schema cannot order the key {name} as the table does",
+                    hint="name another with --key",
+                )
+        answer = await session.client.search(
+            schema["url"],
+            order_by=[f"-{name}" for name in self._key],
+            fields=list(self._key),
+            limit=1,
+            count=False,
+        )
+        if not answer.results:
+            return None
+        return tuple(answer.results[0].data[name] for name in self._key)
+
+    # --- how it is asked ------------------------------------------------------------------------
+
+    @property
+    def _table(self) -> Any:
+        from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+        return sql.Identifier(self._namespace, self.name)
+
+    def _kind(self, name: str) -> str:
+        return next(one.kind for one in self._columns if one.name == name)
+
+    def _order(self, name: str) -> Any:
+        """A key in the order that records have: of texts that of their characters."""
+        from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+        plain = sql.Identifier(name)
+        if self._kind(name) in _TEXTS:
+            return sql.SQL('{} COLLATE "C"').format(plain)
+        return plain
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Any]:
+        """
+        Raises:
+            InvalidSetting: it lets nobody in like this, or does not understand what it is asked.
+            Unavailable: no connection, or it broke.
+        """
+        import psycopg  # noqa: PLC0415 - only imports need it
+        from psycopg import sql  # noqa: PLC0415
+
+        settings = ", ".join(["set_config(%s, %s, false)"] * len(_SETTINGS))
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
+            ) as connection:
+                told = [one for pair in _SETTINGS.items() for one in pair]
+                await connection.execute(sql.SQL(f"SELECT {settings}"), told)
+                yield connection
+        except psycopg.Error as error:
+            raise self._ours(error) from None
+
+    def _ours(self, error: Any) -> InvalidSetting | Unavailable:
+        # Of a connection that was refused there is no code, and the text is looked at alone.
+        state, text = error.sqlstate or "", str(error)
+        if state.startswith("28") or "authentication failed" in text or "no password" in text:
+            return InvalidSetting(
+                f"PostgreSQL at {self._server} refuses user or password",
+                hint="name the user in the URL; the password may stand in PGPASSWORD or ~/.pgpass",
+            )
+        if state.startswith("3D") or ("database" in text and "does not exist" in text):
+            return InvalidSetting(f"PostgreSQL at {self._server} has no database {self.group}")
+        if state.startswith("42"):
+            return InvalidSetting(
+                f"PostgreSQL does not let {self._namespace}.{self.name} be read ({state})",
+                hint="grant SELECT on it to the user of the URL",
+            )
+        return Unavailable(
+            f"PostgreSQL at {self._server} cannot be reached, or broke off",
+            code="source_unavailable",
+            hint="the same command goes on where it stopped",
+        )
+
+
+def _finite(column: TableColumn) -> Any:
+    """A number, or nothing where it is not a number."""
+    from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+    plain = sql.Identifier(column.name)
+    if column.kind in _WHOLE:
+        return plain
+    told = sql.SQL("nullif(nullif(nullif({}::text, 'NaN'), 'Infinity'), '-Infinity')::numeric")
+    return told.format(plain)
+
+
+def _select(column: TableColumn) -> Any:
+    from psycopg import sql  # noqa: PLC0415 - only imports need it
+
+    plain = sql.Identifier(column.name)
+    return plain if column.is_number else sql.SQL("{}::text").format(plain)

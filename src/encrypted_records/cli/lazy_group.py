@@ -1,0 +1,63 @@
+"""A group that imports a command when it is called, so that ``ers --help`` costs no imports.
+
+A command lives in the module of its name under ``commands`` and is that module's attribute of
+its name; one that Python uses itself has a "_" behind it. What its help says in one line stands in
+the group's own table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import keyword
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+_PACKAGE = "encrypted_records.cli.commands"
+
+#: Title of a section of the help -> name of a command -> what it does, in one line.
+Sections = Mapping[str, Mapping[str, str]]
+
+
+class Unread(Exception):
+    """Anyone who read the result has gone."""
+
+
+class LazyGroup(click.Group):
+    def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # not as an OSError, which click reports as a failure
+            raise Unread from None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for commands in self.sections.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), short) for name, short in commands.items()])

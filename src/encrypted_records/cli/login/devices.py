@@ -1,0 +1,117 @@
+"""The device secrets of this machine's user: one for each proxy and account.
+
+A device belongs to one keyring, so one proxy has another for each account. It stays after
+``ers logout``: it shows where a request comes from, not who asks. Secrets lie in the keychain of
+the operating system or, where it has none, in a file that only its owner can open.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from encrypted_records.cli.login.keychain import system_keychain
+from encrypted_records.cli.settings import APP
+from encrypted_records.cli.state_file import StateFile
+from encrypted_records.client.proxy.transport import Device
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.model import device_secret
+
+VARIABLE = "ERS_DEVICE"
+_PREFIX = "ersd1_"
+_MOST_CHARACTERS = 1000
+
+
+class KeptDevice(msgspec.Struct, frozen=True):
+    """What the file says of a device.
+
+    Attributes:
+        new: whether no proxy is known to have taken it in.
+        secret: None where it lies in the keychain.
+    """
+
+    new: bool
+    secret: str | None = None
+
+    def __repr__(self) -> str:
+        return "<device>"
+
+
+class KeptDevices:
+    """The devices that this machine's user has at proxies.
+
+    An address is a proxy's URL, or of an inline proxy its data folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.file = StateFile("devices", KeptDevice, folder)
+
+    def find(self, address: str, email: str) -> Device | None:
+        """The device of an account at a proxy, if one is kept.
+
+        Raises:
+            InvalidSetting: the place where it is kept cannot be read.
+        """
+        kept = self.file.read().get(_key(address, email))
+        if kept is None:
+            return None
+        text = kept.secret
+        if text is None:
+            with system_keychain() as keychain:
+                text = keychain.get_password(APP, _entry(address, email)) if keychain else None
+        secret = device_secret.parse(text or "")
+        return None if secret is None else Device(secret, new=kept.new)
+
+    def keep(self, address: str, email: str, device: Device) -> str:
+        """Store a device instead of an earlier one; where, in words."""
+        with system_keychain() as keychain:
+            if keychain is not None:
+                keychain.set_password(APP, _entry(address, email), device.secret.text)
+                self.file.put(_key(address, email), KeptDevice(device.new))
+                return "the keychain"
+        self.file.put(_key(address, email), KeptDevice(device.new, device.secret.text))
+        return str(self.file.path)
+
+    def forget(self, address: str, email: str) -> None:
+        kept = self.file.read().get(_key(address, email))
+        self.file.put(_key(address, email), None)
+        if kept is not None and kept.secret is None:
+            with system_keychain() as keychain:
+                name = _entry(address, email)
+                if keychain is not None and keychain.get_password(APP, name) is not None:
+                    keychain.delete_password(APP, name)
+
+
+def _key(address: str, email: str) -> str:
+    return f"{address} {email.lower()}"
+
+
+def _entry(address: str, email: str) -> str:
+    return f"device {_key(address, email)}"
+
+
+def read_device() -> Device | None:
+    """The device that ``ERS_DEVICE`` names, by its secret or by a file that holds it.
+
+    Raises:
+        InvalidSetting: it is neither.
+    """
+    told = os.environ.get(VARIABLE)
+    if not told:
+        return None
+    text = told
+    with suppress(OSError, ValueError):
+        # What looks like a secret is not a path, and no error names it.
+        if _PREFIX not in told:
+            with Path(told).expanduser().open(encoding="ascii") as file:
+                text = file.read(_MOST_CHARACTERS)
+    secret = device_secret.parse(text.strip())
+    if secret is None:
+        raise InvalidSetting(
+            f"{VARIABLE} holds no device secret, and names no file with one",
+            hint="set it to what ers device create printed, or to the path of a file with that",
+        )
+    return Device(secret)

@@ -1,0 +1,88 @@
+"""Proofs: commands that reveal or change keys ask again who the user is.
+
+On the machine of the proxy the door is proof enough, and nobody is asked. Elsewhere it takes the
+password of the account or, where the keyring has one of its user's own, its passphrase.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.terminal import ask
+from encrypted_records.client.proxy.devices import Devices, Proof
+from encrypted_records.errors import InvalidSetting, NotAllowed
+
+T = TypeVar("T")
+
+
+async def call_with_proof(
+    session: CommandSession,
+    call: Callable[[Proof | None], Awaitable[T]],
+    *,
+    words: str | None = None,
+) -> T:
+    """What ``call`` gives, which is given a proof where it takes one.
+
+    Args:
+        words: such as may be those of the keyring's newest version, which need no other proof;
+            used where nothing else is at hand.
+
+    Raises:
+        NotAllowed: ``proof_needed``, from a machine that was not taken in; ``proof_wrong``.
+        InvalidSetting: a proof has to be typed, and nothing was.
+    """
+    try:
+        return await call(None)
+    except NotAllowed as error:
+        if error.reason != "proof_needed":
+            raise
+        devices: Devices | None = await session.client.devices()
+        assert devices is not None
+        if devices.keyring is None:
+            session.make_device()  # the keyring that is made takes it in
+        elif not devices.enrolled and not await session.client.has_door():
+            if words is None:
+                raise  # no password helps, and the hint says what does
+            devices = None
+    return await call(_proof(session, devices, words))
+
+
+def _proof(session: CommandSession, devices: Devices | None, words: str | None) -> Proof:
+    """
+    Args:
+        devices: None where words alone will do.
+    """
+    if devices is None:
+        return Proof(phrase=words)
+    known = session.who.password or os.environ.get("ERS_PASSWORD")
+    own = devices.keyring is not None and devices.keyring.passphrase
+    if words is not None and (own or not known) and not sys.stdin.isatty():
+        return Proof(phrase=words)  # stdin ended with them
+    if own:
+        label = "Passphrase of your keyring"
+        shown = ask_secret(label if words is None else f"{label}, or Enter if it is lost")
+        return Proof(passphrase=shown) if shown else _or_words(words)
+    shown = known or ask_secret("Your password")
+    return Proof(password=shown) if shown else _or_words(words)
+
+
+def _or_words(words: str | None) -> Proof:
+    if words is None:
+        raise InvalidSetting(
+            "this gives out or changes keys, and asks again who you are",
+            hint="type the password, or set ERS_PASSWORD; or the passphrase of a keyring that has"
+            " one of its own",
+        )
+    return Proof(phrase=words)
+
+
+def ask_secret(label: str) -> str:
+    """A secret that is typed without being shown; where there is no terminal, the next line of
+    stdin."""
+    if sys.stdin.isatty():
+        return ask(label, hide_input=True)
+    return sys.stdin.readline().removesuffix("\n").removesuffix("\r")

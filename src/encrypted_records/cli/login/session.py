@@ -1,0 +1,398 @@
+"""A command's session at a proxy: which proxy, which account, and whether one is started.
+
+Who asks is found in this order: ``ERS_SERVICE``, a service's string; ``ERS_TOKEN``, an API token;
+``ERS_EMAIL`` and ``ERS_PASSWORD``; what ``ers login`` stored for the address; a question on the
+terminal. A password is never an argument: arguments show in ``ps``.
+
+From where: the device that ``ERS_DEVICE`` names, or the one that is kept for the account there. A
+proxy that has taken it in is known by that, and what does not know it is told nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encrypted_records.cli import terminal
+from encrypted_records.cli.limits import STANDARD, CommandLimits
+from encrypted_records.cli.profiles import ProfileOption, choose_profile, profile_option
+from encrypted_records.cli.settings import Origin, Settings, takes_settings
+from encrypted_records.client import DEFAULT_PROXY
+from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated
+from encrypted_records.model import service_key
+from encrypted_records.model.device_secret import INLINE_HEADER
+
+if TYPE_CHECKING:
+    from encrypted_records.cli.login.token_store import Logins
+    from encrypted_records.client.proxy.client import ProxyClient, Tokens
+    from encrypted_records.client.proxy.transport import Device
+    from encrypted_records.client.sdk.names import Names
+    from encrypted_records.client.transport import Authorization
+
+_OPTIONS = (
+    click.option(
+        "--proxy-url",
+        cls=ProfileOption,
+        type=Origin(),
+        default=DEFAULT_PROXY,
+        envvar="ERS_PROXY_URL",
+        show_envvar=True,
+        show_default=True,
+        help="The proxy to use.",
+    ),
+    click.option(
+        "--inline",
+        is_flag=True,
+        envvar="ERS_INLINE",
+        show_envvar=True,
+        help="Run a proxy just for this command, on ERS_DATA_DIR and for the API at ERS_BASE_URL.",
+    ),
+    profile_option,
+    terminal.debug_option,
+)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who asks: by a password, or by what gives the Authorization value of a login; or nobody.
+
+    ``is_token``: the login is an API token, which says nothing of who has it. ``service`` is the
+    string of a service, which has no login.
+    """
+
+    email: str = ""
+    password: str = field(default="", repr=False)
+    login: Authorization | None = None
+    is_token: bool = False
+    service: str = field(default="", repr=False)
+
+
+NOBODY = Credentials()
+
+
+@dataclass(frozen=True)
+class ProxyAddress:
+    """A proxy, as this machine knows it.
+
+    Attributes:
+        proxy_url: where it answers.
+        logins: what logins are kept under: its URL, or the API's of an inline proxy.
+        devices: what devices are kept under: its URL, or the data folder of an inline proxy.
+        headers: without which an inline proxy answers nobody.
+        own: whether it was started by this command, and can be nobody else's.
+        limits: of the command that uses it.
+    """
+
+    proxy_url: str
+    logins: str
+    devices: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    own: bool = False
+    limits: CommandLimits = STANDARD
+
+    def client(self, who: Credentials, device: Device | None) -> ProxyClient:
+        """The proxy, used as ``who`` from ``device``."""
+        from encrypted_records.cli.state_file import read_door  # noqa: PLC0415 - slow to import
+        from encrypted_records.client import limits  # noqa: PLC0415
+        from encrypted_records.client.proxy.client import ProxyClient  # noqa: PLC0415
+
+        password = who.password or None
+        return ProxyClient(
+            self.proxy_url,
+            email=who.email if password else None,
+            password=password,
+            token=who.service or None,
+            auth=who.login,
+            headers=self.headers,
+            device=device,
+            door=read_door(self.proxy_url),
+            own=self.own,
+            limits=self.limits.client or limits.STANDARD,
+        )
+
+
+@dataclass(frozen=True)
+class CommandSession:
+    """
+    Attributes:
+        client: the proxy, used as the account; of an anonymous session as nobody.
+    """
+
+    client: ProxyClient
+    names: Names
+    proxy: ProxyAddress
+    who: Credentials
+
+    @property
+    def proxy_url(self) -> str:
+        return self.proxy.proxy_url
+
+    @property
+    def limits(self) -> CommandLimits:
+        return self.proxy.limits
+
+    @property
+    def address(self) -> str:
+        """What logins and uploads are kept under."""
+        return self.proxy.logins
+
+    async def access_token(self) -> str:
+        """An access token of the account's.
+
+        Raises:
+            NotAllowed: a service has none.
+        """
+        if self.who.service:
+            raise NotAllowed(
+                "a service has no login",
+                code="token_limited",
+                hint="log in, and do it as yourself",
+            )
+        if self.who.login is not None:
+            return (await self.who.login()).removeprefix("Bearer ")
+        email, password = self.who.email, self.who.password
+        return (await self.client.tokens(email=email, password=password)).access
+
+    def keep_device(self, device: Device) -> str:
+        """Show this device from now on, also in the commands that follow; where it is kept."""
+        from encrypted_records.cli.login.devices import VARIABLE, KeptDevices  # noqa: PLC0415 - slow
+
+        self.client.show_device(device)
+        if os.environ.get(VARIABLE):
+            return VARIABLE  # that decides, whatever is kept
+        return KeptDevices().keep(self.proxy.devices, self.who.email, device)
+
+    def make_device(self) -> None:
+        """Have a device: one that is made now, where none is known of this account."""
+        from encrypted_records.client.proxy.transport import new_device  # noqa: PLC0415 - slow
+
+        if self.client.device is None:
+            self.keep_device(new_device())
+
+    async def remember_device(self) -> None:
+        """Remember that the proxy has taken the device in, so that the next command knows it by
+        that."""
+        device = self.client.device
+        if device is not None and device.new and await self.client.is_known():
+            self.keep_device(replace(device, new=False))
+
+
+def connected(
+    *, organization: bool = False, anonymous: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make an async function of a :class:`CommandSession` the body of a command.
+
+    Args:
+        organization: whether the command can be told where to look for names.
+        anonymous: whether it needs no account.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(*, proxy_url: str, inline: bool, **values: Any) -> Any:
+            where = values.pop("organization", None) if organization else None
+            context = click.get_current_context()
+            dataset = choose_profile(context).get("dataset")
+            limits = context.find_object(CommandLimits) or STANDARD
+
+            async def run() -> Any:
+                opened = _open(
+                    proxy_url,
+                    inline=inline,
+                    anonymous=anonymous,
+                    organization=where,
+                    dataset=dataset,
+                    limits=limits,
+                )
+                async with opened as session:
+                    return await command(session, **values)
+
+            return asyncio.run(run())
+
+        wrapped: Callable[..., Any] = call
+        for option in reversed((_ORGANIZATION, *_OPTIONS) if organization else _OPTIONS):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+#: Of commands that need no account before they run.
+email_option = click.option(
+    "--email", envvar="ERS_EMAIL", show_envvar=True, help="Asked for where left out."
+)
+
+_ORGANIZATION = click.option(
+    "--organization",
+    cls=ProfileOption,
+    envvar="ERS_ORGANIZATION",
+    show_envvar=True,
+    metavar="NAME",
+    help="Slug, name or id of the organization. Not needed by those who have one.",
+)
+
+
+@asynccontextmanager
+async def _open(
+    proxy_url: str,
+    *,
+    inline: bool,
+    anonymous: bool,
+    organization: str | None,
+    dataset: str | None,
+    limits: CommandLimits,
+) -> AsyncIterator[CommandSession]:
+    from encrypted_records.client.proxy.transport import by_address  # noqa: PLC0415 - slow
+
+    async with AsyncExitStack() as stack:
+        proxy = ProxyAddress(proxy_url, proxy_url, by_address(proxy_url))
+        if inline:
+            proxy = await stack.enter_async_context(_inline())
+        proxy = replace(proxy, limits=limits)
+        who = NOBODY if anonymous else credentials_at(proxy)
+        session = await stack.enter_async_context(session_of(proxy, who, organization, dataset))
+        yield session
+        with suppress(ErsError):
+            await session.remember_device()
+
+
+@asynccontextmanager
+async def _inline() -> AsyncIterator[ProxyAddress]:
+    """A proxy that runs for this command alone."""
+    from encrypted_records.cli.supervise import supervisor as up  # noqa: PLC0415 - only this starts a side
+
+    settings = inline_settings()
+    async with up.proxy_beside(settings) as (url, secret):
+        folder = str(settings.data_dir.absolute())
+        yield ProxyAddress(url, settings.base_url, folder, {INLINE_HEADER: secret}, own=True)
+
+
+@asynccontextmanager
+async def session_of(
+    proxy: ProxyAddress,
+    who: Credentials,
+    organization: str | None = None,
+    dataset: str | None = None,
+) -> AsyncIterator[CommandSession]:
+    """A session of an account, from the device that is kept for it."""
+    from encrypted_records.client.sdk.names import Names  # noqa: PLC0415 - slow to import
+
+    async with proxy.client(who, _device_of(proxy, who)) as client:
+        yield CommandSession(client, Names(client, organization, dataset), proxy, who)
+
+
+def _device_of(proxy: ProxyAddress, who: Credentials) -> Device | None:
+    if who.service:
+        return None
+    if not who.is_token:
+        return device_at(proxy, who.email)
+    from encrypted_records.cli.login.devices import read_device  # noqa: PLC0415 - slow to import
+
+    return read_device()
+
+
+def device_at(proxy: ProxyAddress, email: str) -> Device | None:
+    """The device that commands show there as this account: ``ERS_DEVICE``, or the one kept."""
+    if not email:
+        return None
+    from encrypted_records.cli.login.devices import (  # noqa: PLC0415 - slow to import
+        KeptDevices,
+        read_device,
+    )
+
+    return read_device() or KeptDevices().find(proxy.devices, email)
+
+
+def usual_device(proxy: ProxyAddress) -> Device | None:
+    """For a command without a login: the device that its user usually has here."""
+    login = login_at(proxy)
+    return device_at(proxy, os.environ.get("ERS_EMAIL", "") if login is None else login.email)
+
+
+def credentials_at(proxy: ProxyAddress) -> Credentials:
+    """Who uses a proxy.
+
+    Raises:
+        NotAuthenticated: nobody said, and there is no terminal to ask on.
+        Malformed: ``ERS_SERVICE`` is no service's string.
+    """
+    if service := os.environ.get("ERS_SERVICE", "").strip():
+        service_key.parse(service)
+        return Credentials(service=service)
+    if token := os.environ.get("ERS_TOKEN", "").strip():
+        return _by_token(token)
+    email, password = os.environ.get("ERS_EMAIL"), os.environ.get("ERS_PASSWORD")
+    if not (email and password):
+        login = login_at(proxy)
+        if login is not None and email in (None, "", login.email):
+            return login
+    return Credentials(*ask_credentials(email, password))
+
+
+def _by_token(token: str) -> Credentials:
+    async def authorization() -> str:
+        return f"Bearer {token}"
+
+    return Credentials(login=authorization, is_token=True)
+
+
+def login_at(proxy: ProxyAddress) -> Credentials | None:
+    """The login that is kept for a proxy, if there is one."""
+    from encrypted_records.cli.login.token_store import Logins  # noqa: PLC0415 - slow to import
+
+    logins = Logins()
+    login = logins.find(proxy.logins)
+    if login is None:
+        return None
+    email = login.email
+    return Credentials(email, login=lambda: bearer(proxy, logins, email))
+
+
+async def bearer(proxy: ProxyAddress, logins: Logins, email: str) -> str:
+    """The Authorization value of the login that is kept for a proxy.
+
+    Raises:
+        NotAuthenticated: none is, or it has ended.
+    """
+
+    async def trade(refresh: str) -> Tokens:
+        # From the device as well: a stranger at the proxy's port gets no token.
+        async with proxy.client(NOBODY, device_at(proxy, email)) as nobody:
+            return await nobody.refresh_tokens(refresh)
+
+    return await logins.authorization(proxy.logins, trade)
+
+
+def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
+    """What is missing of e-mail and password, asked for on the terminal.
+
+    Raises:
+        NotAuthenticated: there is no terminal to ask on.
+    """
+    if not (email and password) and not sys.stdin.isatty():
+        raise NotAuthenticated(
+            "who you are is not known, and there is no terminal to ask on",
+            hint="set ERS_EMAIL and ERS_PASSWORD, or run: ers login",
+        )
+    return email or terminal.ask("E-mail"), password or terminal.ask("Password", hide_input=True)
+
+
+@click.command()
+@takes_settings("data_dir", "base_url", "access", "log_format")
+def _settings(settings: Settings) -> Settings:
+    return settings
+
+
+def inline_settings() -> Settings:
+    """The settings of an inline proxy: from variables and the config file alone."""
+    settings = _settings.main([], standalone_mode=False)
+    assert isinstance(settings, Settings)
+    return settings

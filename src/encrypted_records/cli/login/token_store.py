@@ -1,0 +1,129 @@
+"""Logins that ``ers login`` made, kept between commands: a token pair for each address.
+
+They lie in the keychain of the operating system or, where it has none, in a file that only its
+owner can open. A refresh token works once, and one that comes a second time ends the login, so
+anyone who trades one holds a lock until the new pair is stored: commands may run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from encrypted_records.cli.login.keychain import system_keychain
+from encrypted_records.cli.settings import APP
+from encrypted_records.cli.state_file import StateFile
+from encrypted_records.client.proxy.client import Tokens
+from encrypted_records.errors import NotAuthenticated
+from encrypted_records.model.jwt import expiry
+
+#: An access token is replaced this long before it expires: a request may take its time.
+EARLY_SECONDS = 60.0
+
+
+class Login(msgspec.Struct, frozen=True):
+    email: str
+    tokens: Tokens
+
+
+#: Trades a refresh token for a new pair.
+Trade = Callable[[str], Awaitable[Tokens]]
+
+
+class Logins:
+    """The logins of this machine's user, by address: a proxy's URL, or an API's."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.file = StateFile("logins", Login, folder)
+        self._one_at_a_time = asyncio.Lock()
+
+    def find(self, address: str) -> Login | None:
+        """The login for an address, if there is one.
+
+        Raises:
+            InvalidSetting: the place where it is kept cannot be read.
+        """
+        login = self.file.read().get(address)
+        if login is not None:
+            return login
+        text = None
+        with system_keychain() as keychain:
+            text = keychain.get_password(APP, address) if keychain else None
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Login)
+        except msgspec.DecodeError:
+            return None  # of another program, or another version: log in again
+
+    async def keep(self, address: str, login: Login) -> str:
+        """Store a login instead of an earlier one; where, in words."""
+        async with self._lock():
+            return self._store(address, login)
+
+    async def forget(self, address: str) -> None:
+        async with self._lock():
+            self._remove(address)
+
+    async def authorization(self, address: str, trade: Trade) -> str:
+        """An Authorization value that is good for a while, traded for where need be.
+
+        Raises:
+            NotAuthenticated: there is no login any more, or the service has ended it.
+        """
+        login = self._present(address)
+        if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+            async with self._lock():
+                # Another command may have traded while this one waited for the lock.
+                login = self._present(address)
+                if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+                    login = await self._trade(address, login, trade)
+        return f"Bearer {login.tokens.access}"
+
+    def _present(self, address: str) -> Login:
+        login = self.find(address)
+        if login is None:
+            raise NotAuthenticated(f"you are not logged in at {address}", hint="run: ers login")
+        return login
+
+    async def _trade(self, address: str, login: Login, trade: Trade) -> Login:
+        try:
+            tokens = await trade(login.tokens.refresh)
+        except NotAuthenticated:
+            self._remove(address)
+            raise NotAuthenticated(
+                f"your login at {address} has ended", code="bad_token", hint="run: ers login"
+            ) from None
+        new = Login(login.email, tokens)
+        self._store(address, new)
+        return new
+
+    @asynccontextmanager
+    async def _lock(self) -> AsyncIterator[None]:
+        """Alone among the tasks of this process and among all processes."""
+        async with self._one_at_a_time:
+            with self.file.lock_file("trade") as lock:
+                await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+                yield
+
+    def _store(self, address: str, login: Login) -> str:
+        text = msgspec.json.encode(login).decode()
+        with system_keychain() as keychain:
+            if keychain is not None:
+                keychain.set_password(APP, address, text)
+                self.file.put(address, None)
+                return "the keychain"
+        self.file.put(address, login)
+        return str(self.file.path)
+
+    def _remove(self, address: str) -> None:
+        self.file.put(address, None)
+        with system_keychain() as keychain:
+            if keychain is not None and keychain.get_password(APP, address) is not None:
+                keychain.delete_password(APP, address)

@@ -1,0 +1,103 @@
+"""What commands remember between runs: small JSON files that only their owner can open."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import platformdirs
+
+from encrypted_records.cli.data_folder import for_owner
+from encrypted_records.cli.settings import APP
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.model import device_secret
+from encrypted_records.model.device_secret import DeviceSecret
+
+Kept = TypeVar("Kept")
+
+
+def door_path(port: int, folder: Path | None = None) -> Path:
+    """Where the proxy on ``port`` of this machine leaves its door, for the same user's commands."""
+    return (folder or platformdirs.user_state_path(APP)) / f"door-{port}"
+
+
+def read_door(proxy_url: str) -> DeviceSecret | None:
+    """The door of the proxy at a URL, if it is on this machine, and this user's."""
+    parts = urlsplit(proxy_url)
+    if not is_loopback(proxy_url):
+        return None
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        secret = device_secret.parse(door_path(port).read_text("ascii").strip())
+    except (OSError, ValueError, KeyError):
+        return None
+    return secret if secret is not None and secret.id == device_secret.DOOR else None
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL names this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class StateFile(Generic[Kept]):
+    """Values of one kind by key.
+
+    Args:
+        name: of the file, without its ending.
+        kind: what msgspec makes of a value.
+    """
+
+    def __init__(self, name: str, kind: type[Kept], folder: Path | None = None) -> None:
+        self.folder = folder or platformdirs.user_state_path(APP)
+        self.path = self.folder / f"{name}.json"
+        self._kind: Any = dict[str, kind]  # type: ignore[valid-type] # a type at run time
+
+    def read(self) -> dict[str, Kept]:
+        """
+        Raises:
+            InvalidSetting: the file is damaged, or cannot be read.
+        """
+        try:
+            entries: dict[str, Kept] = msgspec.json.decode(self.path.read_bytes(), type=self._kind)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError):
+            raise InvalidSetting(
+                f"the file {self.path} cannot be read",
+                hint="delete it; what it remembers, such as a login, has to be done again",
+            ) from None
+        return entries
+
+    def put(self, key: str, value: Kept | None) -> None:
+        """Remember a value, or with None forget it; other commands may do so at the same moment."""
+        with self.lock_file("put") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = {**self.read(), key: value}
+            self._write({name: one for name, one in kept.items() if one is not None})
+
+    def lock_file(self, purpose: str) -> IO[str]:
+        """An open file to lock for a purpose; the lock goes when it is closed."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return open(self.path.with_suffix(f".{purpose}.lock"), "a", opener=for_owner)
+
+    def _write(self, kept: dict[str, Kept]) -> None:
+        if not kept:
+            self.path.unlink(missing_ok=True)
+            return
+        # Written beside and renamed: a command that is killed here leaves the old file whole.
+        draft = self.path.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        with open(draft, "xb", opener=for_owner) as file:
+            file.write(msgspec.json.encode(kept))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)

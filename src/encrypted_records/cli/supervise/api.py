@@ -1,0 +1,216 @@
+"""Run the API: in this process, or in several workers that share a port and a data folder.
+
+With workers, this process makes folder and database ready, listens, and starts the workers, which
+all take connections from its socket. It answers nothing itself but metrics. Rules upheld here:
+
+- settings reach workers through the environment, as they reach the sides of ``ers up``;
+- a worker that ends by itself is started again, once a second at most, and the others go on;
+- where workers end as soon as they are started, time after time, the API ends and says so;
+- workers end with this process, however it ends (:mod:`.parent_watch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import shutil
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from encrypted_records.cli.settings import Settings, variable
+from encrypted_records.cli.supervise import parent_watch as parent
+from encrypted_records.cli.supervise.extras import check_installed
+from encrypted_records.cli.supervise.ports import check_metrics_port, check_port
+from encrypted_records.cli.supervise.supervisor import (
+    alone,
+    command_line,
+    environment,
+    on_signal,
+)
+from encrypted_records.errors import Startup
+
+if TYPE_CHECKING:
+    from encrypted_records.server.serve import ApiSettings
+
+#: What a worker is told: the descriptor of the socket, and whether it is the first.
+_SOCKET, _FIRST = "ERS_WORKER_SOCKET", "ERS_WORKER_FIRST"
+#: Where prometheus_client counts for several processes; it reads this when it is imported.
+_COUNTS = "PROMETHEUS_MULTIPROC_DIR"
+#: Seconds between two starts of one worker.
+_AGAIN_SECONDS = 1.0
+#: One that ends earlier has hardly come to serve; so often in a row, and none will.
+_SOON_SECONDS, _MOST_SOON = 5.0, 5
+#: Seconds for an orderly end; the sides of ``ers up`` have more.
+_STOP_SECONDS = 6.0
+#: Read by Django's settings from the environment alone.
+_DJANGOS = "allowed_hosts admin replica_url bulk_url bulk_before keep_replaced erase_within".split()
+
+_log = logging.getLogger(__name__)
+
+
+def run_api(settings: Settings) -> None:
+    """Run the API in this process, or in its workers, until it is told to stop.
+
+    Raises:
+        Startup: it cannot start here, or its workers cannot.
+    """
+    check_installed("api")
+    descriptor, first = os.environ.pop(_SOCKET, None), os.environ.pop(_FIRST, None)
+    if descriptor is not None:
+        _work(settings, int(descriptor), first=first is not None)
+        return
+    with alone(settings, "api"):
+        check_port(settings.api_host, settings.api_port, "api")
+        check_metrics_port(settings.api_metrics_port, "api_metrics")
+        from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
+
+        given = _given(settings)
+        if settings.workers == 1:
+            serve.run(given)
+            return
+        with serve.prepared(given) as listening, _counts(settings) as folder:
+            if settings.api_metrics_port is not None and folder is not None:
+                serve.tell_metrics(settings.api_metrics_port, folder)
+            asyncio.run(_Workers(settings, listening, folder).keep())
+
+
+def _work(settings: Settings, descriptor: int, *, first: bool) -> None:
+    """Serve as one of several, on what the process that started this one has prepared."""
+    os.umask(0o077)
+    parent.end_with_parent()
+    os.set_inheritable(descriptor, False)
+    from encrypted_records.server import serve  # noqa: PLC0415 - as above
+
+    with socket.socket(fileno=descriptor) as listening:
+        serve.work(_given(settings), listening, first=first)
+
+
+def _given(settings: Settings) -> ApiSettings:
+    from encrypted_records.server.serve import ApiSettings  # noqa: PLC0415 - as above
+
+    for name in _DJANGOS:
+        os.environ[variable(name)] = str(getattr(settings, name) or "")
+    return ApiSettings(
+        data_dir=settings.data_dir,
+        host=settings.api_host,
+        port=settings.api_port,
+        database_url=settings.database_url,
+        email_url=settings.email_url,
+        public_url=settings.public_url or settings.api_url,
+        log_format=settings.log_format,
+        metrics_port=settings.api_metrics_port,
+    )
+
+
+@contextmanager
+def _counts(settings: Settings) -> Iterator[Path | None]:
+    """The folder in which all workers count what metrics tell; None where nobody asks."""
+    if settings.api_metrics_port is None:
+        yield None
+        return
+    folder = settings.data_dir.absolute() / "api" / "counts"
+    shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Workers:
+    """The workers of an API, each a process.
+
+    Args:
+        settings: of which ``workers`` says how many.
+        listening: from which all of them take connections.
+        counts: the folder in which they count.
+    """
+
+    def __init__(self, settings: Settings, listening: socket.socket, counts: Path | None) -> None:
+        self._count = settings.workers
+        self._socket = listening.fileno()
+        self._environment = _environment(settings, counts)
+        self._running: set[Process] = set()
+
+    async def keep(self) -> None:
+        """Have them run until this process is told to stop.
+
+        Raises:
+            Startup: they end as soon as they are started.
+        """
+        stop = on_signal()
+        reading, writing = os.pipe()
+        keepers = [
+            asyncio.create_task(self._keep_one(at, stop, reading)) for at in range(self._count)
+        ]
+        told = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([told, *keepers], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.set()
+            for process in self._running:
+                _tell(process, signal.SIGTERM)
+            await asyncio.wait(keepers, timeout=_STOP_SECONDS)
+            for process in self._running:
+                _tell(process, signal.SIGKILL)
+            ends = await asyncio.gather(*keepers, return_exceptions=True)
+            os.close(reading)
+            os.close(writing)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _keep_one(self, at: int, stop: asyncio.Event, lifeline: int) -> None:
+        loop, soon = asyncio.get_running_loop(), 0
+        while not stop.is_set():
+            began = loop.time()
+            process = await self._start(at, lifeline)
+            self._running.add(process)
+            if stop.is_set():
+                _tell(process, signal.SIGTERM)
+            code = await process.wait()
+            self._running.discard(process)
+            if stop.is_set():
+                return
+            lived = loop.time() - began
+            soon = soon + 1 if lived < _SOON_SECONDS else 0
+            how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            if soon >= _MOST_SOON:
+                raise Startup(
+                    f"a process of the API ended ({how}) {soon} times as soon as it was started",
+                    hint="its own messages are above; --workers 1 runs the API in one process",
+                )
+            _log.warning("process %d of the API ended (%s) and is started again", process.pid, how)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), max(0.0, _AGAIN_SECONDS - lived))
+
+    async def _start(self, at: int, lifeline: int) -> Process:
+        given = {_SOCKET: str(self._socket), parent.VARIABLE: str(lifeline)}
+        if at == 0:
+            given[_FIRST] = "yes"
+        return await asyncio.create_subprocess_exec(
+            *command_line("api"),
+            env={**self._environment, **given},
+            pass_fds=(self._socket, lifeline),
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+
+
+def _environment(settings: Settings, counts: Path | None) -> Mapping[str, str]:
+    own = dataclasses.replace(
+        settings, public_url=settings.public_url or settings.api_url, api_metrics_port=None
+    )
+    counting = {} if counts is None else {_COUNTS: str(counts)}
+    return {**environment(own, "api"), **counting}
+
+
+def _tell(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(number)

@@ -1,0 +1,285 @@
+"""Back up a data folder while the service runs on it, with SQLite and files as it comes.
+
+Every part is copied after what it may be behind of, so that the copy is one that a service could
+have left which was killed:
+
+1. what the proxy has seen and what it has under way: it never knows more than the database that is
+   copied after it, which would be refused as rolled back;
+2. the database, as of one moment;
+3. the objects that this copy of the database names. They are never changed, and most are copied
+   before the database is. Should one go meanwhile, the database is copied again;
+4. the keys: what the database holds was sealed under keys that were on disk before.
+
+Left out are caches, messages, and ``api/secret.key``, which is to be kept apart from the database.
+"""
+
+from __future__ import annotations
+
+import datetime
+import resource
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+import msgspec
+
+from encrypted_records import __version__
+from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.supervise.copying import (
+    FORM,
+    MANIFEST,
+    Copied,
+    Manifest,
+    copy,
+    digest,
+    named,
+    sync,
+    whole_or_nothing,
+)
+from encrypted_records.errors import DatabaseDamaged, InvalidSetting, ObjectLost, Unavailable
+
+#: Of the proxy: what it can make again.
+_CACHES = frozenset({"pages.sqlite3", "ledgers.sqlite3"})
+#: They belong together, and to the files of the spool.
+_UNDER_WAY = ("jobs.sqlite3", "uploads.sqlite3")
+_BESIDE = ("-wal", "-shm", "-journal", ".lock")
+#: Of the API, beside its database and objects.
+_OF_THE_API = ("served",)
+#: How often the database is copied again since an object of its last copy went meanwhile.
+_TRIES = 10
+_BUSY_SECONDS = 60
+#: What may lie in objects of a copy; all else is swept when the copy is used.
+_NEEDED = """
+SELECT name, size FROM bulk_object o WHERE state IN ('stored', 'named')
+    OR EXISTS (SELECT 1 FROM row_part p WHERE p.object_id = o.id)
+    OR EXISTS (SELECT 1 FROM page_part p WHERE p.object_id = o.id)
+"""
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """How many files a backup has, how many of them are objects, and bytes of all."""
+
+    files: int
+    objects: int
+    size: int
+
+
+def back_up(settings: Settings, target: Path) -> BackedUp:
+    """Copy what the data folder holds to a new folder, which is there only when it is whole.
+
+    Raises:
+        InvalidSetting: ``backup_elsewhere``, ``folder_taken``; there is nothing to back up here, or
+            the database or its objects are kept elsewhere.
+        DatabaseDamaged: the database, or its copy, cannot be read.
+        ObjectLost: an object that the database names is not there.
+        OutOfSpace, Startup, Unavailable: a file cannot be read or written, or is in use too long.
+    """
+    folder = settings.data_dir.absolute()
+    _check(settings, folder)
+    with whole_or_nothing(target) as partial, named(target), _as_named():
+        files = _Files(folder, partial)
+        database = folder / "api" / "db.sqlite3"
+        if database.exists():
+            files.add_objects(_objects_of(database))
+        if (folder / "proxy").exists():
+            files.add_what_the_proxy_saw()
+        if database.exists():
+            files.add_database(database)
+        files.add_others()
+        made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        manifest = Manifest(FORM, __version__, made, files.copied)
+        listed = partial / MANIFEST
+        listed.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        listed.chmod(0o600)
+        sync(listed)
+    sizes = [one.size for one in files.copied.values()]
+    return BackedUp(len(sizes), len(files.objects), sum(sizes))
+
+
+def _check(settings: Settings, folder: Path) -> None:
+    if not (folder / "format").exists():
+        raise InvalidSetting(
+            f"{folder} is no data folder of this service", hint="name it with --data-dir"
+        )
+    if settings.database_url is not None or settings.bulk_url is not None:
+        raise InvalidSetting(
+            "the database or the bulk store is not the data folder's own, and this command backs up"
+            " no other",
+            hint="take pg_dump and a copy of the objects, as docs/operations.md says under Backup",
+            code="backup_elsewhere",
+        )
+
+
+class _Files:
+    """The files of a backup as they come; ``copied`` are those of the manifest, by path."""
+
+    def __init__(self, folder: Path, partial: Path) -> None:
+        self._from, self._to = folder, partial
+        self.copied: dict[str, Copied] = {}
+        self.objects: set[str] = set()
+
+    def add_what_the_proxy_saw(self) -> None:
+        proxy = self._from / "proxy"
+        own = sorted(path for path in proxy.glob("*.sqlite3") if path.name not in _CACHES)
+        under_way = [path for path in own if path.name in _UNDER_WAY]
+        with ExitStack() as stack:
+            snapshots, uploads = _snapshot(stack, under_way, proxy / "spool")
+            for name, stream in uploads.items():
+                self._add(f"proxy/spool/{name}", stream)
+            for path, snapshot in zip(under_way, snapshots, strict=True):
+                self._add_copy(f"proxy/{path.name}", snapshot)
+        for path in own:
+            if path not in under_way:
+                with closing(_open(path)) as database:
+                    self._add_copy(f"proxy/{path.name}", database)
+
+    def add_database(self, path: Path) -> None:
+        """The database, and each object that this very copy names.
+
+        Raises:
+            DatabaseDamaged, ObjectLost: as :func:`back_up`.
+        """
+        name, missing = "api/db.sqlite3", ""
+        for _ in range(_TRIES):
+            self.copied.pop(name, None)
+            (self._to / name).unlink(missing_ok=True)
+            with closing(_open(path)) as database:
+                self._add_copy(name, database)
+            wanted = _objects_of(self._to / name)
+            missing = self.add_objects(wanted)
+            if not missing:
+                break
+        else:
+            raise ObjectLost(f"an object is gone from the bulk store, or cut short: {missing}")
+        for other in self.objects - wanted.keys():  # it went, and this copy does not know it
+            (self._to / _object_path(other)).unlink()
+            del self.copied[_object_path(other)]
+        self.objects &= wanted.keys()
+
+    def add_objects(self, wanted: dict[str, int]) -> str:
+        """Copy objects that are not copied yet; the name of one that is not there."""
+        missing = ""
+        for name, size in wanted.items():
+            if name in self.objects:
+                continue
+            path = _object_path(name)
+            try:
+                copied = copy(self._from / path, self._to / path)
+            except FileNotFoundError:
+                missing = name
+                continue
+            if copied.size != size:
+                (self._to / path).unlink()
+                missing = name
+                continue
+            self.copied[path] = copied
+            self.objects.add(name)
+        return missing
+
+    def add_others(self) -> None:
+        """Keys, and small files that change whole or never."""
+        paths = [self._from / "format", *(self._from / "api" / name for name in _OF_THE_API)]
+        proxy = self._from / "proxy"
+        paths += sorted(
+            path
+            for path in proxy.rglob("*")
+            if path.is_file()
+            and not path.is_relative_to(proxy / "spool")
+            and ".sqlite3" not in path.name
+            and not path.name.endswith(_BESIDE)
+        )
+        for path in paths:
+            if path.exists():
+                self._add(str(path.relative_to(self._from)), path)
+
+    def _add(self, name: str, source: Path | BinaryIO) -> None:
+        self.copied[name] = copy(source, self._to / name)
+
+    def _add_copy(self, name: str, database: sqlite3.Connection) -> None:
+        """What a database holds at one moment; nobody who writes waits for it.
+
+        Raises:
+            DatabaseDamaged: it is not whole.
+        """
+        target = self._to / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.touch(mode=0o600)
+        with closing(sqlite3.connect(target)) as copied:
+            database.backup(copied)
+            (verdict,) = copied.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise _damaged(name)
+        sync(target)
+        self.copied[name] = digest(target)
+
+
+@contextmanager
+def _as_named() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise Unavailable(
+                f"a database of the data folder cannot be read: {error.sqlite_errorname}",
+                hint="it may be in use for too long, or the disk may fail; try again",
+            ) from None
+        raise _damaged("of the data folder") from None
+
+
+def _damaged(name: str) -> DatabaseDamaged:
+    return DatabaseDamaged(
+        f"the database {name} is damaged, so there is no backup of it",
+        hint="keep the backups that you have, and look at the disk",
+    )
+
+
+def _object_path(name: str) -> str:
+    return f"api/objects/{name[:2]}/{name}"
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """A database to read from, which is not made where it is missing."""
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+    )
+
+
+def _objects_of(path: Path) -> dict[str, int]:
+    """Names and sizes of the objects that a database needs; none of one that is not prepared."""
+    with closing(_open(path)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        return dict(database.execute(_NEEDED)) if "bulk_object" in tables else {}
+
+
+def _snapshot(
+    stack: ExitStack, paths: Sequence[Path], spool: Path
+) -> tuple[list[sqlite3.Connection], dict[str, BinaryIO]]:
+    """Databases and the files of the spool, all as of one moment.
+
+    While they are opened nobody writes to these databases, so no file comes or goes that they know
+    of. Files that are open can be read when they are deleted; they only grow.
+    """
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+    readers: list[sqlite3.Connection] = []
+    uploads: dict[str, BinaryIO] = {}
+    with ExitStack() as writers:
+        for path in paths:
+            writers.enter_context(closing(_open(path))).execute("BEGIN IMMEDIATE")
+        for path in paths:
+            reader = stack.enter_context(closing(_open(path)))
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            readers.append(reader)
+        for path in sorted(spool.iterdir()) if spool.exists() else ():
+            try:
+                uploads[path.name] = stack.enter_context(path.open("rb"))
+            except FileNotFoundError:
+                continue  # of a job that has ended
+    return readers, uploads

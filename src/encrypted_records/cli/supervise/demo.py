@@ -1,0 +1,146 @@
+"""What ``ers demo`` shows once the service runs, all of it over HTTP through the proxy.
+
+Each run makes an account, an organization and a dataset of its own, so that it can be repeated
+on one data folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+from encrypted_records.cli import terminal
+from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.supervise.mailbox import wait_for_link
+from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.transport import Device, new_device
+from encrypted_records.client.sdk.async_client import AsyncClient
+from encrypted_records.client.sdk.async_schemas import AsyncSchema
+from encrypted_records.errors import InvalidSetting
+
+#: Rows of a result that are printed.
+SHOWN = 5
+_NUMBERS = ("integer", "number")
+
+
+@dataclass(frozen=True)
+class Example:
+    """Census records and their schema (examples/README.md names the source)."""
+
+    definition: Mapping[str, Any]
+    records: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of_the_package(cls) -> Self:
+        """The thousand records that come with the package."""
+        folder = files("encrypted_records") / "example_data"
+        rows = gzip.decompress((folder / "census.csv.gz").read_bytes())
+        return cls._read((folder / "census.schema.json").read_text("utf-8"), rows.decode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read census.csv: numbers by the schema's types, empty cells left out.
+
+        Raises:
+            InvalidSetting: the files are not there.
+        """
+        try:
+            definition = (folder / "census.schema.json").read_text("utf-8")
+            return cls._read(definition, (folder / "census.csv").read_text("utf-8"))
+        except OSError as error:
+            raise InvalidSetting(
+                f"no example data in {folder}: {(error.strerror or '').lower()}",
+                hint="leave --examples out, and the data of the package is taken",
+            ) from None
+
+    @classmethod
+    def _read(cls, schema: str, rows: str) -> Self:
+        definition = json.loads(schema)
+        types = {name: spec["type"] for name, spec in definition["properties"].items()}
+        table = csv.DictReader(io.StringIO(rows, newline=""))
+        return cls(definition, [_values(row, types) for row in table])
+
+
+def _values(row: Mapping[str, str], types: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: int(cell) if types[name] in _NUMBERS else cell for name, cell in row.items() if cell
+    }
+
+
+async def show(settings: Settings, example: Example) -> None:
+    """Register, store, search; print what came back and how long each step took."""
+    address = f"demo-{secrets.token_hex(4)}@example.org"
+    password = secrets.token_urlsafe(15)
+    await _open_account(settings, address, password)
+    device = await _device_for(settings, address, password)
+    async with AsyncClient(
+        settings.proxy_url, email=address, password=password, device=device
+    ) as client:
+        with _step("make a dataset and a schema of 15 fields"):
+            dataset = await client.create_dataset("Census")
+            schema = await dataset.create_schema("Adult", example.definition)
+        with _step(f"encrypt and store {len(example.records)} records"):
+            await schema.ingest(example.records, progress=True)
+        await _search(schema)
+    terminal.say(f"Look around with curl; {settings.proxy_url}/help/quickstart/ shows how:")
+    terminal.say(f"  account   {address}")
+    terminal.say(f"  password  {password}")
+    terminal.say(f"  schema    {schema.url}")
+    if device is not None:
+        terminal.say(f"  device    {device.secret.text}   (in the header X-ERS-Device)")
+
+
+async def _device_for(settings: Settings, address: str, password: str) -> Device | None:
+    """A device, which the keyring takes in that is made, where the proxy asks for one."""
+    async with ProxyClient(settings.proxy_url, email=address, password=password) as client:
+        return new_device() if (await client.devices()).level == "device" else None
+
+
+async def _open_account(settings: Settings, address: str, password: str) -> None:
+    """Register and verify an account."""
+    async with ProxyClient(settings.proxy_url) as client:
+        with _step(f"register {address}"):
+            await client.register(
+                email=address,
+                password=password,
+                organization_name=f"Demo of {address.partition('@')[0]}",
+            )
+        with _step("verify the address with the link from its mail"):
+            link = await wait_for_link(settings.data_dir / "mail", address)
+            await client.verify_registration(
+                user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
+            )
+
+
+async def _search(schema: AsyncSchema) -> None:
+    fields = ["age", "occupation", "education", "hours_per_week", "native_country"]
+    for what, where in (
+        ("exact search: native_country = Cuba", "native_country = 'Cuba'"),
+        ("range search: age from 70 to 79", "age between 70 and 79"),
+    ):
+        with _step(what):
+            records = [one.data async for one in schema.search(where, fields=fields, limit=SHOWN)]
+            count = await schema.count(where)
+        terminal.say()
+        for line in terminal.table(records, fields):
+            terminal.say(f"    {line}")
+        terminal.say(f"    {len(records)} of {count} records")
+        terminal.say()
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Time a step; its line appears when it has succeeded."""
+    start = time.perf_counter()
+    yield
+    terminal.say(f"{time.perf_counter() - start:7.3f} s  {what}")

@@ -1,0 +1,62 @@
+"""What the operator of an API does in its database, beside an API that may run."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from encrypted_records.cli.settings import LOCAL, Settings, variable
+from encrypted_records.cli.supervise.extras import check_installed
+from encrypted_records.cli.terminal import say
+
+if TYPE_CHECKING:
+    from encrypted_records.server.serve import ApiSettings
+
+
+def make_owner(settings: Settings, email: str, organization: str) -> None:
+    """Make an account an owner of an organization, in the API's database."""
+    check_installed("api")
+    from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
+
+    serve.make_owner(_of_api(settings), email, organization)
+
+
+def verify_stored(settings: Settings) -> bool:
+    """Walk all that an API has stored, and say what is not as it was stored; whether all is."""
+    check_installed("api")
+    from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
+
+    return operate.verify(_of_api(settings), say)
+
+
+def examine_stored(settings: Settings, little_space: int) -> list[tuple[str, str, str, str]]:
+    """Look at the database and the bulk store of an API: what was looked at, how it is, what was
+    found, what to do."""
+    check_installed("api")
+    from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
+
+    return operate.examine(_of_api(settings), little_space)
+
+
+def move_stored(settings: Settings) -> bool:
+    """Bring all that an API has stored to the bulk store that is set; whether all could be."""
+    check_installed("api")
+    from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
+
+    return operate.move(_of_api(settings), say)
+
+
+def _of_api(settings: Settings) -> ApiSettings:
+    from encrypted_records.server.serve import ApiSettings  # noqa: PLC0415 - as above
+
+    # Django's settings read these from the environment alone.
+    for name in ("bulk_url", "bulk_before"):
+        os.environ[variable(name)] = str(getattr(settings, name) or "")
+    return ApiSettings(
+        data_dir=settings.data_dir,
+        host=LOCAL,
+        port=0,
+        database_url=settings.database_url,
+        email_url=None,
+        public_url="",
+    )

@@ -1,0 +1,375 @@
+"""Start the proxy, or both sides, and end them together.
+
+It knows the proxy, and :mod:`.api` the API, only to start them. ``ers up``
+runs each as a child process of its own, so that a crash of one cannot corrupt the other and the
+API's process never holds a key. Rules upheld here:
+
+- what can be refused is refused before anything starts: a missing extra, the folder, the ports;
+- settings reach the children through the environment, since arguments show in ``ps``;
+- the service is ready when the proxy's status answers 200, not before;
+- if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the
+  proxy first, and whatever is left in the end is killed;
+- if this process is killed outright, the children end by themselves (:mod:`.parent_watch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from encrypted_records.cli import data_folder
+from encrypted_records.cli.settings import LOCAL, Settings, variable
+from encrypted_records.cli.state_file import door_path
+from encrypted_records.cli.supervise import parent_watch as parent
+from encrypted_records.cli.supervise.extras import check_installed
+from encrypted_records.cli.supervise.ports import (
+    check_metrics_port,
+    check_port,
+    check_ports,
+    free_port,
+)
+from encrypted_records.errors import ErsError, ProxyUnreachable, Startup
+from encrypted_records.model.device_secret import INLINE_HEADER
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.client import ProxyClient
+
+#: Seconds both sides may take for an orderly end; ten are promised.
+STOP_SECONDS = 8.5
+#: Seconds the proxy has for handing over what it has accepted before the API is told to end.
+HEAD_START_SECONDS = 2.5
+#: Seconds until the service must be ready; migrations of a large database may take their time.
+READY_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+#: Variables of these beginnings unlock keys: the API must not have them, not even unread.
+_OF_THE_PROXY_ALONE = ("ERS_KEYRING_", "ERS_VAULT_")
+#: What clients use; a side has no use for it.
+_OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD")
+#: What a proxy is told by the process that starts it: that the API beside it is the same user's,
+#: and the secret of the only command that it answers.
+_OWN_API, _INLINE_SECRET = "ERS_BESIDE_OWN_API", "ERS_INLINE_SECRET"
+
+
+def run_proxy(settings: Settings) -> None:
+    """Run the proxy in this process until it is told to stop."""
+    own_api = os.environ.pop(_OWN_API, None) is not None
+    inline_secret = os.environ.pop(_INLINE_SECRET, None)
+    check_installed("proxy")
+    with alone(settings, "proxy"):
+        check_port(settings.proxy_host, settings.proxy_port, "proxy")
+        check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
+        # Only this needs the proxy.
+        from encrypted_records.proxy import app  # noqa: PLC0415
+        from encrypted_records.proxy.settings import ProxySettings  # noqa: PLC0415
+
+        app.run(
+            ProxySettings(
+                data_dir=settings.data_dir,
+                host=settings.proxy_host,
+                port=settings.proxy_port,
+                base_url=settings.base_url,
+                log_format=settings.log_format,
+                page_cache=settings.page_cache,
+                lock_after=settings.lock_after,
+                access=settings.access,
+                own_api=own_api,
+                door=door_path(settings.proxy_port),
+                inline_secret=inline_secret,
+                metrics_port=settings.proxy_metrics_port,
+                allowed_hosts=tuple(
+                    name.strip()
+                    for name in (settings.allowed_hosts or "").split(",")
+                    if name.strip()
+                ),
+            )
+        )
+
+
+@contextmanager
+def alone(settings: Settings, role: str) -> Iterator[None]:
+    """Have the data folder ready and to ourselves; what is made in it is for its owner alone."""
+    os.umask(0o077)
+    parent.end_with_parent()
+    data_folder.prepare(settings.data_dir, [role])
+    with data_folder.hold(settings.data_dir, role):
+        yield
+
+
+def command_line(side: str) -> list[str]:
+    """What starts a side. No setting is in it: arguments show in ``ps``."""
+    return [sys.executable, "-m", "encrypted_records.cli.main", side]
+
+
+async def serve_both(
+    settings: Settings,
+    when_ready: Callable[[], Awaitable[None]],
+    *,
+    log_file: Path | None = None,
+    ready_seconds: float = READY_SECONDS,
+    starter: Callable[[str], list[str]] = command_line,
+) -> int:
+    """Run both sides until this process is told to stop.
+
+    Returns:
+        The exit code: 0, or that of a side which could not start and has said why on stderr.
+
+    Args:
+        log_file: where the sides log to instead of stderr.
+        when_ready: awaited once both answer; the service stays up when it returns, and is ended
+            when it raises.
+        ready_seconds: within which both must answer.
+        starter: the command line of a side.
+
+    Raises:
+        Startup: something is in the way, or one side ended by itself.
+        ErsError: what ``when_ready`` raised.
+    """
+    check_installed("api", "proxy")
+    data_folder.prepare(settings.data_dir)
+    with data_folder.hold(settings.data_dir, "up"):
+        check_ports(settings)
+        stop = on_signal()
+        async with _children(settings, log_file, starter) as sides:
+            work = asyncio.create_task(_when_ready(settings, when_ready, ready_seconds))
+            told = asyncio.create_task(stop.wait())
+            ends = [side.end for side in sides]
+            try:
+                await asyncio.wait([work, told, *ends], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+                    await asyncio.wait([told, *ends], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                work.cancel()
+                told.cancel()
+            if stop.is_set():
+                return 0
+            ready = work.done() and not work.cancelled()
+            return _blame(sides, log_file, spoken=not ready and log_file is None)
+
+
+def on_signal() -> asyncio.Event:
+    """What is set when this process is told to end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    # Under nohup the closing of the terminal is to be ignored, and stays so.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
+    return stop
+
+
+async def _when_ready(
+    settings: Settings, then: Callable[[], Awaitable[None]], seconds: float
+) -> None:
+    from encrypted_records.client.proxy.client import ProxyClient  # noqa: PLC0415 - slow to import
+
+    try:
+        async with asyncio.timeout(seconds):
+            # The API first, or the proxy would log every question that it could not pass on.
+            for url in (settings.api_url, settings.proxy_url):
+                async with ProxyClient(url) as client:
+                    while not await _answers(client):  # noqa: ASYNC110 - it happens elsewhere
+                        await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise Startup(
+            f"the service was not ready within {seconds:.0f} seconds",
+            hint="the log says what it was waiting for",
+        ) from None
+    await then()
+
+
+async def _answers(client: ProxyClient) -> bool:
+    with suppress(ErsError):
+        await client.status()
+        return True
+    return False
+
+
+@asynccontextmanager
+async def proxy_beside(settings: Settings) -> AsyncIterator[tuple[str, str]]:
+    """A proxy as a child of this process, on a free port of this machine; yields its URL, and the
+    secret without which it answers nobody.
+
+    What it logs is dropped, unless it cannot start.
+
+    Raises:
+        Startup: it cannot, for instance because another proxy uses the data folder.
+    """
+    check_installed("proxy")
+    settings = dataclasses.replace(settings, proxy_host=LOCAL, proxy_port=free_port())
+    with tempfile.TemporaryFile() as log:
+        reading, writing = os.pipe()
+        secret = secrets.token_urlsafe(32)
+        given = {_INLINE_SECRET: secret}
+        side = await _start(
+            command_line("proxy"),
+            "proxy",
+            settings,
+            reading,
+            log.fileno(),
+            base_url=settings.base_url,
+            given=given,
+        )
+        try:
+            await _until_it_answers(side, settings.proxy_url, secret, log)
+            yield settings.proxy_url, secret
+        finally:
+            await _end([side])
+            os.close(reading)
+            os.close(writing)
+
+
+async def _until_it_answers(side: _Side, url: str, secret: str, log: IO[bytes]) -> None:
+    from encrypted_records.client.proxy.client import ProxyClient  # noqa: PLC0415 - slow to import
+
+    async with ProxyClient(url, headers={INLINE_HEADER: secret}) as client:
+        while not side.end.done():
+            try:
+                await client.status()
+            except ProxyUnreachable:
+                await asyncio.sleep(_POLL_SECONDS)
+            except ErsError:
+                return  # it answers, if only that the API does not: let the command hear that
+            else:
+                return
+    log.seek(0)
+    said = log.read().decode(errors="replace").splitlines()
+    reasons = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
+    raise Startup(
+        f"no inline proxy: {reasons[-1] if reasons else 'it ended at once'}",
+        hint=hints[-1] if hints else "start one to see why: ers proxy",
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    name: str
+    process: asyncio.subprocess.Process
+    end: asyncio.Task[int]
+
+
+@asynccontextmanager
+async def _children(
+    settings: Settings, log_file: Path | None, starter: Callable[[str], list[str]]
+) -> AsyncIterator[list[_Side]]:
+    """Both sides as child processes; none of them is left when the block is."""
+    reading, writing = os.pipe()
+    # stdout is for what we say ourselves: the sides' lines all go to stderr, or to the file.
+    log = 2 if log_file is None else _open_log(log_file)
+    sides: list[_Side] = []
+    try:
+        for command in ("api", "proxy"):
+            # Keys and database in one folder are one user's of this machine.
+            given = {_OWN_API: "yes"} if settings.database_url is None else {}
+            sides.append(
+                await _start(starter(command), command, settings, reading, log, given=given)
+            )
+        yield sides
+    finally:
+        await _end(sides)
+        for descriptor in {reading, writing, log} - {2}:
+            os.close(descriptor)
+
+
+def _open_log(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+async def _start(
+    line: Sequence[str],
+    command: str,
+    settings: Settings,
+    lifeline: int,
+    log: int,
+    *,
+    base_url: str | None = None,
+    given: Mapping[str, str] | None = None,
+) -> _Side:
+    """Start a side.
+
+    Args:
+        line: what to run.
+        base_url: the API of a proxy that runs without ours.
+        given: variables for it alone.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *line,
+        env={
+            **environment(settings, command, base_url),
+            **(given or {}),
+            parent.VARIABLE: str(lifeline),
+        },
+        pass_fds=(lifeline,),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # A session of its own: Ctrl-C reaches only us, and the children end in our order.
+        start_new_session=True,
+    )
+    name = "API" if command == "api" else command
+    return _Side(name, process, asyncio.create_task(process.wait()))
+
+
+def environment(settings: Settings, command: str, base_url: str | None = None) -> dict[str, str]:
+    """A child's environment: ours as far as it concerns the child, with every setting decided."""
+    decided = dataclasses.replace(
+        settings,
+        data_dir=settings.data_dir.absolute(),
+        base_url=base_url or settings.api_url,
+        public_url=settings.public_url or settings.proxy_url,
+    )
+    chosen = {
+        variable(name): "" if value is None else str(value)
+        for name, value in dataclasses.asdict(decided).items()
+    }
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (_OWN_API, _INLINE_SECRET, *_OF_CLIENTS)
+    }
+    if command == "api":
+        ours = {n: v for n, v in ours.items() if not n.startswith(_OF_THE_PROXY_ALONE)}
+    return {**ours, **chosen, "ERS_CONFIG": os.devnull}
+
+
+async def _end(sides: list[_Side]) -> None:
+    """End the sides, the last started first; kill what does not."""
+    start = asyncio.get_running_loop().time()
+    for side in reversed(sides):
+        with suppress(ProcessLookupError):
+            side.process.terminate()
+        await asyncio.wait([side.end], timeout=HEAD_START_SECONDS)
+    for side in sides:
+        left = start + STOP_SECONDS - asyncio.get_running_loop().time()
+        await asyncio.wait([side.end], timeout=max(left, 0))
+        # The child leads its own group: this also takes workers that outlived it.
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # macOS says the latter of an empty group
+            os.killpg(side.process.pid, signal.SIGKILL)
+        await side.end
+
+
+def _blame(sides: list[_Side], log_file: Path | None, *, spoken: bool) -> int:
+    """Say which side ended, unless it has ``spoken``: then its exit code is all there is to add."""
+    ended = next(side for side in sides if side.end.done())
+    code = ended.end.result()
+    if spoken and code > 0:
+        return code
+    how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    raise Startup(
+        f"the {ended.name} ended ({how}), so both are stopped",
+        hint=f"its own message is {'above' if log_file is None else f'in {log_file}'}",
+    )

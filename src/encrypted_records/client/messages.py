@@ -1,0 +1,105 @@
+"""Requests and responses, as :mod:`.transport` sends and receives them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from encrypted_records.client.patience import Patience
+from encrypted_records.errors import ApiFailed
+from encrypted_records.http import problem
+
+CHUNK_BYTES = 1 << 18
+
+#: A stream can be sent once: a request with one is never repeated.
+Body = bytes | AsyncIterable[bytes] | None
+
+
+class Closing(ABC):
+    """Closed when the block that it is entered for ends."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            ApiFailed: it is not.
+        """
+        return self.convert(Any)
+
+    def convert(self, kind: Any) -> Any:
+        """The body as JSON of type ``kind`` (anything msgspec converts to).
+
+        Raises:
+            ApiFailed: it is not.
+        """
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ApiFailed("the answer was not the JSON that was expected") from None
+
+    def check(self) -> Self:
+        """This response, if it is not an error.
+
+        Raises:
+            ErsError: the error that its problem document names.
+        """
+        if self.status < 400:
+            return self
+        raise problem.to_error(self.status, self.body, self.retry_after)
+
+    @property
+    def retry_after(self) -> int | None:
+        """The seconds to wait that the server names."""
+        wait = self.headers.get("Retry-After", "")
+        return int(wait) if wait.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, that may be sent several times."""
+
+    method: str
+    path: str
+    data: bytes | None = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    params: Mapping[str, str] | None = field(repr=False)
+    patience: Patience
+    auth: str | None = field(repr=False)
+    bare: bool
+
+    def body(self) -> Body:
+        """What is sent: in pieces where it is large, so that it shows whether they are taken."""
+        if self.data is None or len(self.data) <= CHUNK_BYTES:
+            return self.data
+        return self._pieces(memoryview(self.data))
+
+    async def _pieces(self, data: memoryview) -> AsyncIterator[bytes]:
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield bytes(data[start : start + CHUNK_BYTES])
+            self.patience.note(min(CHUNK_BYTES, len(data) - start))

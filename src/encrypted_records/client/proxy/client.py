@@ -1,0 +1,359 @@
+"""The proxy's interface for Python: one method per endpoint, plaintext in and out.
+
+Numbers keep their exact value in both directions: they leave as JSON numbers and come back as
+``int`` or ``Decimal``, never as ``float``. Nothing here is repeated on failure except reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+import uuid_utils
+
+from encrypted_records.client.messages import Response
+from encrypted_records.client.proxy.api_tokens import ApiTokens
+from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.erasures import Erasures
+from encrypted_records.client.proxy.jobs import Jobs
+from encrypted_records.client.proxy.keyring import KeyringCalls
+from encrypted_records.client.proxy.records import Records
+from encrypted_records.client.proxy.resources import Resources
+from encrypted_records.client.proxy.retentions import Retentions
+from encrypted_records.client.proxy.rollbacks import RollbackCalls
+from encrypted_records.client.proxy.schema_logs import SchemaLogs
+from encrypted_records.client.proxy.sharing import SharingCalls
+from encrypted_records.client.proxy.uploads import Uploads
+from encrypted_records.errors import ApiFailed, BadInput
+from encrypted_records.model.ids import reference
+
+#: A merge of a million records takes tens of seconds on one core.
+MERGE_SECONDS = 600.0
+#: A path that means what it says: one with dots or escapes could lead to another.
+_PATH = re.compile(r"/api/(?:[A-Za-z0-9_-]+/)*")
+
+
+class Created(msgspec.Struct, frozen=True):
+    """What the service says of something it has just made."""
+
+    id: str
+    url: str
+
+
+class User(msgspec.Struct, frozen=True):
+    """The account behind the credentials; ``organizations`` are paths."""
+
+    email: str
+    organizations: list[str]
+
+
+class Merge(msgspec.Struct, frozen=True):
+    """``merged`` index segments became one of ``records`` records; ``segments`` are left.
+
+    ``done`` is whether there was nothing to merge.
+    """
+
+    merged: int
+    records: int
+    segments: int
+    done: bool
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """An access token, and the refresh token for the next pair, which works once."""
+
+    access: str
+    refresh: str
+
+    def __repr__(self) -> str:
+        return "<tokens>"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record, opened; ``url`` and ``schema`` are paths."""
+
+    id: str
+    url: str
+    schema: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of a search. ``count`` covers all pages; it is None where none was asked for."""
+
+    count: int | None
+    next_cursor: str | None
+    results: tuple[FoundRecord, ...]
+
+
+class ProxyClient(
+    Resources,
+    Records,
+    Erasures,
+    Retentions,
+    SchemaLogs,
+    Jobs,
+    Uploads,
+    KeyringCalls,
+    ApiTokens,
+    SharingCalls,
+    RollbackCalls,
+):
+    """A proxy at ``proxy_url``, used by one account or by none.
+
+    Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
+    document stands for, or an ``Unavailable`` where no answer came. Before anything secret is sent
+    the client makes sure that a proxy answers there, and raises ``NoProxy`` otherwise.
+    """
+
+    async def status(self, *, seconds: float = 5.0) -> Mapping[str, Any]:
+        """Whether proxy and API answer. One attempt: anyone who waits for it repeats it."""
+        answer = await self._transport.request(
+            "GET", "/api/status/", timeout=seconds, repeatable=False
+        )
+        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+
+    async def clock(self) -> float | None:
+        """The API's time, in seconds since 1970; None where it does not tell."""
+        answer = await self._transport.request("GET", "/api/csrf/")
+        # The proxy adds a time of its own ahead of the API's.
+        told = [value for name, value in answer.headers.items() if name.lower() == "date"]
+        try:
+            return parsedate_to_datetime(told[-1]).timestamp()
+        except (IndexError, ValueError):
+            return None
+
+    async def register(self, *, email: str, password: str, organization_name: str) -> None:
+        """Open an account with an organization of its own. A message goes to ``email``."""
+        body = {
+            "email": email,
+            "password": password,
+            "password_confirm": password,
+            "organization_name": organization_name,
+        }
+        await self._transport.request("POST", "/api/accounts/register/", json=body)
+
+    async def verify_registration(self, *, user_id: str, timestamp: int, signature: str) -> None:
+        """Confirm the address with the three values from the message."""
+        body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
+        await self._transport.request("POST", "/api/accounts/verify-registration/", json=body)
+
+    async def tokens(self, *, email: str, password: str) -> Tokens:
+        """Log in with a password."""
+        body = {"email": email, "password": password}
+        answer = await self._transport.request("POST", "/api/token/", json=body)
+        return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
+
+    async def refresh_tokens(self, refresh: str) -> Tokens:
+        """A new pair for a refresh token, which is used up."""
+        body = {"refresh": refresh}
+        answer = await self._transport.request("POST", "/api/token/refresh/", json=body)
+        return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
+
+    async def verify_token(self, token: str) -> None:
+        """
+        Raises:
+            NotAuthenticated: it is not a token, or expired or revoked.
+        """
+        await self._transport.request("POST", "/api/token/verify/", json={"token": token})
+
+    async def log_out(self, auth: str) -> None:
+        """End the login behind an Authorization value, with all its tokens."""
+        await self._transport.request("POST", "/api/accounts/logout/", auth=auth)
+
+    async def change_password(self, old: str, new: str) -> None:
+        """Change the password. All logins of the account end."""
+        body = {"old_password": old, "password": new, "password_confirm": new}
+        await self._transport.request("POST", "/api/accounts/change-password/", json=body)
+
+    async def send_reset_link(self, email: str) -> None:
+        """Have a message with a link sent, if the address has an account."""
+        body = {"email": email}
+        await self._transport.request("POST", "/api/accounts/send-reset-password-link/", json=body)
+
+    async def reset_password(
+        self, *, user_id: str, timestamp: int, signature: str, password: str
+    ) -> None:
+        """Set a new password by the three values from the message. All logins end."""
+        body = {
+            "user_id": user_id,
+            "timestamp": timestamp,
+            "signature": signature,
+            "password": password,
+        }
+        await self._transport.request("POST", "/api/accounts/reset-password/", json=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Any request, for what has no method here; its answer as it came.
+
+        Args:
+            path: below ``/api/``, as it stands: no dots, no escapes.
+
+        Raises:
+            BadInput: it is another path.
+        """
+        if not _PATH.fullmatch(path):
+            raise BadInput(
+                "that is no path of the HTTP API",
+                hint="such as /api/datasets/, from docs/http-api.md",
+            )
+        return await self._transport.request(
+            method, path, data=body, headers=headers, params=params
+        )
+
+    async def infer(
+        self, sample: bytes, media_type: str, *, enum: bool = True
+    ) -> Mapping[str, Any]:
+        """A proposed definition for a sample of records, as docs/http-api.md describes it."""
+        headers = {"Content-Type": media_type}
+        asked = "" if enum else "?enum=false"
+        answer = await self._transport.request(
+            "POST", f"/api/schemas/infer/{asked}", data=sample, headers=headers
+        )
+        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+
+    async def estimate(
+        self,
+        definition: Any,
+        records: int,
+        string_bytes: Mapping[str, int],
+        sample: tuple[bytes, str] | None = None,
+    ) -> Mapping[str, Any]:
+        """What ``records`` records of a definition will cost and reveal.
+
+        Args:
+            sample: rows of their kind, and their media type.
+        """
+        body = {"schema": definition, "records": records, "string_bytes": string_bytes}
+        if sample is not None:
+            rows, media_type = sample
+            body["sample"] = {"type": media_type, "text": rows.decode(errors="replace")}
+        estimated: Mapping[str, Any] = await self._ask("POST", "/api/schemas/estimate/", body)
+        return estimated
+
+    async def merge(self, schema_url: str) -> Merge:
+        """Have the next merge of a schema's index done; ``schema_url`` is its path."""
+        answer = await self._transport.request("POST", f"{schema_url}merge/", timeout=MERGE_SECONDS)
+        return answer.convert(Merge)  # type: ignore[no-any-return] # convert() checks it
+
+    async def user(self) -> User:
+        answer = await self._transport.request("GET", "/api/users/self/")
+        return answer.convert(User)  # type: ignore[no-any-return] # convert() checks it
+
+    async def create_dataset(self, *, name: str, organization: str) -> Created:
+        resource = await self.create("datasets", name=name, organization=organization)
+        return convert(resource, Created)
+
+    async def create_schema(
+        self, *, name: str, dataset: str, definition: Mapping[str, Any]
+    ) -> Created:
+        resource = await self.create("schemas", name=name, dataset=dataset, schema=definition)
+        return convert(resource, Created)
+
+    async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
+        """Store at most 100 records: all of them, or on any error none.
+
+        The request is sent again where its answer is lost, under one key, so that none is stored
+        twice.
+
+        Args:
+            schema: the path of their schema.
+            records: field name to value; absent fields are left out.
+        """
+        return await self.ingest_records([{"schema": schema, "data": data} for data in records])
+
+    async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[Created]:
+        """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
+        key = {"Idempotency-Key": str(uuid_utils.uuid7())}
+        created = await self._ask(
+            "POST", "/api/records/ingest/", body, headers=key, repeatable=True
+        )
+        return convert(created, list[Created])
+
+    async def search(
+        self,
+        schema: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        order_by: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        count: bool = True,
+    ) -> Found:
+        """One page of the records of ``schema`` that ``where`` selects, opened.
+
+        Args:
+            where: a predicate as docs/http-api.md describes it; None selects all.
+            order_by: field names, with ``-`` before one for descending order.
+            fields: the fields to return; None returns all.
+            cursor: ``next_cursor`` of the page before.
+        """
+        body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
+        optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
+        body |= {key: value for key, value in optional.items() if value is not None}
+        answer = await self._ask("POST", "/api/records/search/", body)
+        try:
+            return Found(
+                answer.get("count"),
+                answer.get("next_cursor"),
+                tuple(FoundRecord(**record) for record in answer["results"]),
+            )
+        except (AttributeError, KeyError, TypeError):
+            raise ApiFailed("the search answer is not of the expected form") from None
+
+    async def search_all(
+        self,
+        schema: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        order_by: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[FoundRecord]:
+        """All records that :meth:`search` would find, or the first ``limit``, page after page."""
+        cursor, left, most = None, limit, self.limits.page
+        while True:
+            page = await self.search(
+                schema,
+                where=where,
+                order_by=order_by,
+                fields=fields,
+                limit=most if left is None else min(left, most),
+                cursor=cursor,
+                count=False,
+            )
+            for record in page.results:
+                yield record
+            cursor = page.next_cursor
+            if left is not None:
+                left -= len(page.results)
+            if cursor is None or left == 0:
+                return
+
+    async def record(self, record_id: str, *, sealed: bool = False) -> Mapping[str, Any]:
+        """One record: opened, or as the API has it."""
+        params = {"sealed": "true"} if sealed else None
+        record: Mapping[str, Any] = await self._ask(
+            "GET", reference("records", record_id), params=params
+        )
+        return record
+
+    async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Open up to 1000 sealed records."""
+        records: list[Mapping[str, Any]] = await self._ask("POST", "/api/records/decrypt/", sealed)
+        return records

@@ -1,0 +1,107 @@
+"""Records that are deleted and erased: from the database, the index, and what the proxy keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from encrypted_records.client.proxy.connection import Connection, encode
+from encrypted_records.errors import ErsError
+from encrypted_records.model import strict_json
+from encrypted_records.model.ids import reference
+
+#: The index is merged first, and of a million records that takes tens of seconds on one core.
+ERASE_SECONDS = 900.0
+#: For how long bytes that are not gone yet are waited for, and between two looks.
+WAIT_SECONDS, LOOK_SECONDS, MOST_LOOK_SECONDS = 300.0, 0.5, 5.0
+
+
+class Erasures(Connection):
+    async def erasure_cost(self, record_id: str) -> list[dict[str, Any]]:
+        """What it takes to erase a record: of its schema, how many segments with how many rows of
+        the index are written again. Nothing is changed."""
+        path = reference("records", record_id)
+        found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
+        costs: list[dict[str, Any]] = found["costs"]
+        return costs
+
+    async def erase_record(self, record_id: str) -> dict[str, Any]:
+        """Delete a record and erase it; the receipt, as docs/http-api.md has it."""
+        return await self._erase("DELETE", reference("records", record_id), {"erase": "true"})
+
+    async def erase_schema(self, schema: str) -> dict[str, Any]:
+        """Erase all that was deleted or changed of a schema, named by its path; the receipt."""
+        return await self._erase("POST", f"{schema}erasure/", {})
+
+    async def look_at_erasure(self, schema: str, *, counts: bool = True) -> dict[str, Any]:
+        """What is still there of records that were deleted or changed.
+
+        Args:
+            counts: whether to count it; without, the answer is only how far the API is.
+        """
+        params = None if counts else {"counts": "false"}
+        found: dict[str, Any] = await self._ask("GET", f"{schema}erasure/", params=params)
+        return found
+
+    async def erase_subject(
+        self, dataset: str, field: str, value: object, *, confirm: int | None = None
+    ) -> dict[str, Any]:
+        """Delete and erase every record of a dataset with a value; the receipt.
+
+        Args:
+            dataset: its path.
+            confirm: how many there have to be.
+
+        Raises:
+            Conflict: ``confirm_count``; there are others, as many as the message says.
+        """
+        params = {} if confirm is None else {"confirm": str(confirm)}
+        body = {"field": field, "value": value}
+        return await self._erase("POST", f"{dataset}erase/", params, body)
+
+    async def count_subject(self, dataset: str, field: str, value: object) -> dict[str, Any]:
+        """How many records :meth:`erase_subject` would delete, in all and of each schema."""
+        found: dict[str, Any] = await self._ask(
+            "POST",
+            f"{dataset}erase/",
+            {"field": field, "value": value},
+            params={"dry_run": "true"},
+            repeatable=True,
+        )
+        return found
+
+    async def _erase(
+        self, method: str, path: str, params: Mapping[str, str], body: Any = None
+    ) -> dict[str, Any]:
+        answer = await self._transport.request(
+            method,
+            path,
+            data=None if body is None else encode(body),
+            headers={} if body is None else {"Content-Type": "application/json"},
+            params=params,
+            timeout=ERASE_SECONDS,
+        )
+        receipt: dict[str, Any] = strict_json.loads(answer.body)
+        await self._see_through(receipt)
+        return receipt
+
+    async def _see_through(self, receipt: dict[str, Any]) -> None:
+        """Wait until what a receipt has is gone, as far as nobody holds it, and enter that. The
+        proxy itself waits for less long than front servers do."""
+        until, pause = time.monotonic() + WAIT_SECONDS, LOOK_SECONDS
+        for one in receipt.get("schemas", []):
+            while not one["gone"] and not one["left"]["holds"] and time.monotonic() < until:
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+                try:
+                    looked = await self.look_at_erasure(one["schema"], counts=False)
+                    if looked["api"]["done"] >= one["version"] or looked["api"]["holds"]:
+                        one["left"] = (await self.look_at_erasure(one["schema"]))["api"]
+                        one["gone"] = one["left"]["done"] >= one["version"]
+                except ErsError:
+                    # What was deleted is deleted: the receipt says so, and that it was not gone.
+                    break
+        if "gone" in receipt:
+            receipt["gone"] = all(one["gone"] for one in receipt["schemas"])

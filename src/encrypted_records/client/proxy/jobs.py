@@ -1,0 +1,154 @@
+"""Batch jobs: any number of records, stored whole or not at all, and how far one has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from encrypted_records.client.messages import Body
+from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.errors import ApiFailed, Unavailable
+
+#: What becomes of rows with values of unique fields that others have.
+OnConflict = Literal["fail", "skip", "replace"]
+
+#: Seconds before a watcher whose connection broke asks again.
+_PAUSE_SECONDS = 1.0
+
+
+class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a job has come; ``error`` is there when it failed."""
+
+    status: str
+    processed: int
+    total: int
+    current_batch: int
+    total_batches: int
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("completed", "failed")
+
+
+class _Rejected(msgspec.Struct, frozen=True):
+    rows: int
+
+
+class _About(msgspec.Struct, frozen=True):
+    replaced: int
+
+
+class Jobs(Connection):
+    async def upload(
+        self,
+        body: Body,
+        media_type: str,
+        *,
+        schema: str | None = None,
+        batch_size: int | None = None,
+        skip_invalid: bool = False,
+        on_conflict: OnConflict | None = None,
+        by: Sequence[str] = (),
+    ) -> str:
+        """Begin a job with records of any number, in one request; its id.
+
+        Args:
+            body: bytes, or a stream of them.
+            media_type: ``application/json`` (an array of records), ``application/x-ndjson`` (one
+                per line) or ``text/csv``.
+            schema: id or path of the schema of records that name none, and of CSV.
+            batch_size: the unit of progress.
+            skip_invalid: store the good rows where some are bad, instead of nothing.
+            on_conflict: what becomes of rows with values of unique fields that others have: as
+                rows that are bad, if it is not said.
+            by: the fields of a unique set, by which a row finds the record that it replaces.
+        """
+        params = {} if schema is None else {"schema": schema}
+        answer = await self._transport.request(
+            "POST",
+            "/api/jobs/upload/",
+            data=body,
+            headers={
+                "Content-Type": media_type,
+                **job_headers(batch_size, skip_invalid, on_conflict),
+            },
+            params=params | ({"by": ",".join(by)} if by else {}),
+        )
+        try:
+            return str(answer.json()["job_id"])
+        except (KeyError, TypeError):
+            raise ApiFailed("the answer names no job") from None
+
+    async def jobs(self) -> AsyncIterator[Mapping[str, Any]]:
+        """The account's jobs, the newest first: ``job_id`` and the members of JobProgress."""
+        async for one in self._list("/api/jobs/"):
+            yield one
+
+    async def job(self, job_id: str) -> JobProgress:
+        answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
+        return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it
+
+    async def replaced_records(self, job_id: str) -> int:
+        """How many records rows of a job have taken the place of."""
+        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
+        return convert(answer, _About).replaced
+
+    async def job_errors(self, job_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        """What is wrong with which rows: ``row``, ``field``, ``code``, ``detail``."""
+        async for one in self._list(f"/api/jobs/{job_id}/errors/"):
+            yield one
+
+    async def rejected_rows(self, job_id: str) -> int:
+        """How many rows of a job do not fit."""
+        answer = await self._ask("GET", f"/api/jobs/{job_id}/errors/", params={"limit": "1"})
+        return convert(answer, _Rejected).rows
+
+    async def cancel_job(self, job_id: str) -> None:
+        """Cancel a job, of which then nothing is stored, or forget one that has ended."""
+        await self._transport.request("DELETE", f"/api/jobs/{job_id}/")
+
+    async def watch(self, job_id: str) -> AsyncIterator[JobProgress]:
+        """The job's progress now, its changes, and the last of them; by WebSocket.
+
+        A connection that breaks is made again. Leaving does not touch the job.
+        """
+        while True:
+            progress = await self.job(job_id)
+            yield progress
+            if progress.has_ended:
+                return
+            try:
+                async for text in self._transport.messages(f"/api/ws/jobs/{job_id}/"):
+                    progress = _progress(text)
+                    yield progress
+                    if progress.has_ended:
+                        return
+            except Unavailable:
+                pass  # a proxy that is gone permanently shows above
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def wait(self, job_id: str) -> JobProgress:
+        """The job's final state."""
+        async for progress in self.watch(job_id):
+            last = progress
+        return last
+
+
+def job_headers(
+    batch_size: int | None, skip_invalid: bool, on_conflict: OnConflict | None = None
+) -> dict[str, str]:
+    """The headers that say how a job is to be done."""
+    headers = {} if batch_size is None else {"X-Batch-Size": str(batch_size)}
+    headers |= {} if on_conflict is None else {"X-On-Conflict": on_conflict}
+    return headers | ({"X-On-Invalid": "skip"} if skip_invalid else {})
+
+
+def _progress(text: str) -> JobProgress:
+    try:
+        return msgspec.json.decode(text, type=JobProgress)
+    except msgspec.DecodeError:
+        raise ApiFailed("the message holds no progress of a job") from None

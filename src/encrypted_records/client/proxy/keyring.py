@@ -1,0 +1,181 @@
+"""The user's keyring at the proxy.
+
+What passes here opens records. No value that holds a secret prints it, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.devices import DeviceCalls, Proof, proof_member
+
+
+class KeyVersion(msgspec.Struct, frozen=True):
+    """One root key; ``created`` is in seconds since 1970, 0 where it is not known."""
+
+    version: int
+    created: int
+    fingerprint: str
+    backup_confirmed: bool
+
+
+class KeyringInfo(msgspec.Struct, frozen=True):
+    """What may be shown of a keyring."""
+
+    fingerprint: str
+    versions: list[KeyVersion]
+    wrapping: str
+    backup_confirmed: bool
+
+
+class SealedSchema(msgspec.Struct, frozen=True):
+    """A schema that has records, the versions that they are sealed under, and whether the keys are
+    in this keyring."""
+
+    url: str
+    name: str
+    first_key_version: int
+    key_version: int
+    key_id: str
+    held: bool
+
+
+class Phrase(msgspec.Struct, frozen=True):
+    """The recovery phrase of one version. It is the key: it belongs on paper, and nowhere else."""
+
+    version: int
+    phrase: str
+
+    def __repr__(self) -> str:
+        return f"<phrase of version {self.version}>"
+
+
+class Unlocked(KeyringInfo, frozen=True, kw_only=True):
+    """A keyring that was unlocked.
+
+    Attributes:
+        device: the secret of a device that was made for a client that has none; it alone has the
+            keyring unlocked.
+    """
+
+    device: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<keyring {self.fingerprint}>"
+
+
+class KeyringCalls(DeviceCalls):
+    """What gives keys out or changes them takes a proof, unless the client has the proxy's door."""
+
+    async def keyring(self) -> KeyringInfo:
+        return convert(await self._ask("GET", "/api/keyring/"), KeyringInfo)
+
+    async def sealed_schemas(self) -> list[SealedSchema]:
+        """The schemas with records that the user reaches."""
+        return convert(await self._ask("GET", "/api/keyring/schemas/"), list[SealedSchema])
+
+    async def backup_phrases(
+        self, *, all_versions: bool = False, proof: Proof | None = None
+    ) -> list[Phrase]:
+        """The recovery phrases of the versions that no backup was confirmed of, or of all."""
+        body = {"all": all_versions, **proof_member(proof)}
+        return convert(await self._ask("POST", "/api/keyring/backup/", body), list[Phrase])
+
+    async def backup_file(self, passphrase: str, *, proof: Proof | None = None) -> bytes:
+        """A file with all versions, sealed with ``passphrase``."""
+        path = "/api/keyring/backup/file/"
+        body = {"passphrase": passphrase, **proof_member(proof)}
+        return (await self._transport.request("POST", path, json=body)).body
+
+    async def confirm_backup(self, phrase: str) -> None:
+        """Let the proxy remember that its user has the phrase."""
+        await self._ask("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
+
+    async def confirm_backup_file(self, file: bytes, passphrase: str) -> None:
+        """Let the proxy see that the file opens, and remember that its user has it."""
+        body = {"file": _base64(file), "passphrase": passphrase}
+        await self._ask("POST", "/api/keyring/backup/confirm/", body)
+
+    async def restore_keyring(
+        self,
+        phrases: Sequence[str],
+        *,
+        replace: bool = False,
+        older_keys: bool = False,
+        proof: Proof | None = None,
+    ) -> KeyringInfo:
+        """Make the keyring of these phrases, one for each version, this user's at the proxy.
+
+        Args:
+            replace: whether it may take the place of one that has other keys.
+            older_keys: whether organizations may know the user by a version before the newest,
+                which nobody else may have got.
+            proof: needed where a keyring is there.
+        """
+        more = {"replace": replace, "older_keys": older_keys}
+        body = {"phrases": list(phrases), **more, **proof_member(proof)}
+        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+
+    async def rotate_keyring(self, *, proof: Proof | None = None) -> KeyringInfo:
+        """Add a key version, which seals from now on."""
+        return convert(
+            await self._ask("POST", "/api/keyring/rotate/", proof_member(proof)), KeyringInfo
+        )
+
+    async def restore_keyring_file(
+        self,
+        file: bytes,
+        passphrase: str,
+        *,
+        replace: bool = False,
+        older_keys: bool = False,
+        proof: Proof | None = None,
+    ) -> KeyringInfo:
+        """As :meth:`restore_keyring`, from a file that :meth:`backup_file` gave."""
+        sealed = {"file": _base64(file), "passphrase": passphrase}
+        more = {"replace": replace, "older_keys": older_keys}
+        body = {**sealed, **more, **proof_member(proof)}
+        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+
+    async def unlock_keyring(self, passphrase: str) -> Unlocked:
+        """Open a keyring under a passphrase of its user's own for the client's device, until it is
+        locked, the device does not use it for long, or the proxy ends.
+
+        The passphrase takes the device in. A client that has none is given one, and shows it from
+        then on.
+        """
+        body = {"passphrase": passphrase}
+        unlocked = convert(await self._ask("POST", "/api/keyring/unlock/", body), Unlocked)
+        if unlocked.device is not None:
+            self.show_device(unlocked.device)
+        return unlocked
+
+    async def lock_keyring(self) -> None:
+        """Let the proxy forget a keyring that was unlocked."""
+        await self._ask("POST", "/api/keyring/lock/")
+
+    async def change_passphrase(
+        self, new: str, *, old: str | None, proof: Proof | None = None
+    ) -> int:
+        """Seal the keyring under ``new``.
+
+        Args:
+            old: the present passphrase, where one seals it; it is a proof, too.
+
+        Returns:
+            How many files of replaced keyrings do not open and so stay as they are.
+        """
+        body = {"new": new, "old": old, **proof_member(proof)}
+        return convert(await self._ask("POST", "/api/keyring/passphrase/", body), _Changed).left
+
+
+class _Changed(msgspec.Struct, frozen=True):
+    left: int
+
+
+def _base64(file: bytes) -> str:
+    return base64.b64encode(file).decode()

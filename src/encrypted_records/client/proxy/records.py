@@ -1,0 +1,193 @@
+"""Records beyond storing and searching: measured, exported, changed, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import Connection, convert, encode
+from encrypted_records.model.ids import reference
+from encrypted_records.model.queries import MAX_LIMIT
+
+
+class Segments(msgspec.Struct, frozen=True):
+    """How many index segments are live; ``mini`` are those that direct ingests leave."""
+
+    live: int
+    mini: int
+    paged: int
+
+
+class IndexStatus(msgspec.Struct, frozen=True):
+    """How the index of a schema stands; ``dead`` rows are of records that are no more."""
+
+    version: int
+    records: int
+    dead: int
+    segments: Segments
+    merge_pending: bool
+
+
+class Upserted(msgspec.Struct, frozen=True):
+    """A record as it is stored, and whether it replaced another."""
+
+    id: str
+    url: str
+    schema: str
+    replaced: bool
+
+
+class FoundIn(msgspec.Struct, frozen=True):
+    """What one schema of a dataset says to a condition: how many records, and the first of them;
+    or which of its fields it is ``missing``; or the problem document of why it was not asked."""
+
+    schema: str
+    name: str
+    slug: str
+    count: int | None
+    results: list[dict[str, Any]]
+    missing: list[str]
+    error: dict[str, Any] | None
+
+    def __repr__(self) -> str:
+        # Without records: what is shown in passing may end in a log.
+        return f"<{type(self).__name__} {self.slug}: {self.count}>"
+
+
+class _FoundPage(msgspec.Struct):
+    next: str | None
+    results: list[FoundIn]
+
+
+class Records(Connection):
+    async def upsert(
+        self, schema: str, records: Sequence[Mapping[str, Any]], by: Sequence[str]
+    ) -> list[Upserted]:
+        """Store at most 100 records, or replace by them the records that have the same values
+        of ``by``: all of them, or on any error none.
+
+        Args:
+            by: the fields of a set that is unique.
+        """
+        body = [{"schema": schema, "data": data} for data in records]
+        params = {"by": ",".join(by)}
+        answer = await self._ask("PUT", "/api/records/", body, params=params, repeatable=True)
+        return convert(answer, list[Upserted])
+
+    async def index_status(self, schema: str) -> IndexStatus:
+        answer = await self._ask("GET", "/api/records/status/", params={"schema": schema})
+        return convert(answer, IndexStatus)
+
+    async def records(
+        self, schema: str, *, limit: int | None = None, sealed: bool = False
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The records of a schema in the order in which they were stored: opened, or as the API
+        has them.
+
+        Args:
+            limit: the first so many; None is all.
+        """
+        filters = {"schema": schema, "sealed": "true"} if sealed else {"schema": schema}
+        if limit is not None:
+            filters["limit"] = str(min(limit, MAX_LIMIT))
+        count = 0
+        async for record in self._list("/api/records/", **filters):
+            yield record
+            count += 1
+            if count == limit:
+                return
+
+    async def aggregate(
+        self, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
+    ) -> Mapping[str, Any]:
+        """Measures of the records that a condition selects, maybe by groups.
+
+        Args:
+            members: ``where``, ``group_by``, ``limit``, ``order``, as docs/http-api.md has them;
+                those that are None are left out.
+        """
+        body = {"schema": schema, "measures": list(measures), **_said(members)}
+        answer: Mapping[str, Any] = await self._ask("POST", "/api/records/aggregate/", body)
+        return answer
+
+    async def explain_nothing(self, schema: str, where: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Each comparison of a condition alone, and what would have been found: ``records``,
+        ``count`` and ``comparisons``, as docs/http-api.md has them."""
+        body = {"schema": schema, "where": where}
+        answer: Mapping[str, Any] = await self._ask("POST", "/api/records/why/", body)
+        return answer
+
+    async def search_dataset(
+        self, dataset: str, where: Mapping[str, Any] | None = None, *, limit: int = 10
+    ) -> list[FoundIn]:
+        """One condition, asked of each schema of a dataset, in the order of their ids.
+
+        Args:
+            dataset: its path.
+            limit: records shown of each schema, up to 100.
+        """
+        found: list[FoundIn] = []
+        after: str | None = None
+        while True:
+            body = _said({"where": where, "limit": limit, "after": after})
+            answer = await self._ask("POST", f"{dataset}search/", body)
+            page = convert(answer, _FoundPage)
+            found += page.results
+            if page.next is None or page.next == after:
+                return found
+            after = page.next
+
+    def export(
+        self, schema: str, form: str = "ndjson", **members: Any
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Every record that a condition selects, as NDJSON or CSV, in pieces as they come.
+
+        An export that breaks off raises; what came before is not to be used.
+
+        Args:
+            members: ``where``, ``order_by``, ``fields``, ``safe_cells``; those that are None are
+                left out.
+        """
+        body = {"schema": schema, "format": form, **_said(members)}
+        return self._transport.stream(
+            "POST",
+            "/api/records/export/",
+            data=encode(body),
+            headers={"Content-Type": "application/json"},
+        )
+
+    async def change_record(
+        self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
+    ) -> Mapping[str, Any]:
+        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        method = "PUT" if replace else "PATCH"
+        path = reference("records", record_id)
+        record: Mapping[str, Any] = await self._ask(method, path, {"data": data})
+        return record
+
+    async def delete_record(self, record_id: str) -> None:
+        await self._ask("DELETE", reference("records", record_id))
+
+    async def delete_matching(self, schema: str, where: Mapping[str, Any], *, confirm: int) -> int:
+        """Delete every record that a condition selects; how many.
+
+        Args:
+            confirm: how many there have to be.
+
+        Raises:
+            Conflict: ``confirm_count``; there are more by now, or fewer, and nothing is deleted.
+        """
+        answer = await self._ask(
+            "POST",
+            "/api/records/delete/",
+            {"schema": schema, "where": where},
+            params={"confirm": str(confirm)},
+        )
+        return int(answer["deleted"])
+
+
+def _said(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,168 @@
+"""The log of a schema at the proxy: its state, accepting another one, and saving what opens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import Connection, convert, encode
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A version of the log, and in hex the digest of all commits up to it."""
+
+    version: int
+    digest: str
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong with a log; ``code`` is explained in docs/errors.md."""
+
+    code: str
+    detail: str
+
+
+class LogStanding(msgspec.Struct, frozen=True):
+    """How far a log holds, and how it stands to what the proxy has seen of it.
+
+    ``state`` is ``whole``, ``older``, ``forked``, ``unclear`` or ``broken``; ``common`` the newest
+    version of which it is known that both have it; ``at`` is there where a version was asked for.
+    """
+
+    state: str
+    version: int
+    digest: str
+    records: int
+    changed: str | None
+    seen: Head | None
+    common: int
+    fault: Fault | None
+    at: Head | None = None
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What a schema is called; ``definition`` is the digest of its definition, in hex."""
+
+    slug: str
+    name: str
+    definition: str
+
+
+class SchemaSigned(msgspec.Struct, frozen=True):
+    """What signing a schema changes. ``signed`` is what was signed before, None where nothing
+    was; ``changes`` names what of it differs from ``shown``."""
+
+    changes: list[str]
+    signed: Placed | None
+    shown: Placed
+    applied: bool
+
+
+class SchemaLogs(Connection):
+    async def log_standing(self, schema_url: str, *, version: int | None = None) -> LogStanding:
+        """How the API's log of a schema stands; ``schema_url`` is its path.
+
+        Args:
+            version: of which the digest is wanted as well.
+        """
+        params = None if version is None else {"version": str(version)}
+        return convert(await self._ask("GET", f"{schema_url}log/", params=params), LogStanding)
+
+    async def accept_log(
+        self, schema_url: str, *, version: int, digest: str, forked: bool = False
+    ) -> LogStanding:
+        """Have the proxy go on with a log that lacks what it has seen; how it stood before.
+
+        Args:
+            version, digest: the head, as :meth:`log_standing` showed it.
+            forked: whether it may have gone another way.
+
+        Raises:
+            Conflict: ``nothing_to_accept``, ``log_moved`` or ``log_forked``; nothing has changed.
+        """
+        body = {"version": version, "digest": digest, "forked": forked}
+        return convert(await self._ask("POST", f"{schema_url}accept-log/", body), LogStanding)
+
+    async def change_schema(
+        self,
+        schema_url: str,
+        definition: Any,
+        *,
+        renames: Mapping[str, str] | None = None,
+        drops: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Give a schema another definition, or only say what that would take; as
+        docs/http-api.md has the answer. Where all records are sealed again for it, ``job_id`` is
+        that of the job.
+
+        Args:
+            renames: names of the new definition, and those that these fields have at present.
+            drops: names of present fields whose values may be lost.
+
+        Raises:
+            Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed;
+                ``reseal_under_way``.
+        """
+        body = {"schema": definition, "renames": dict(renames or {}), "dry_run": dry_run}
+        body |= {"drops": list(drops)} if drops else {}
+        plan: dict[str, Any] = await self._ask("POST", f"{schema_url}change/", body)
+        return plan
+
+    async def reseal_schema(self, schema_url: str) -> str:
+        """Seal all records of a schema again, under its present key and definition; the job's id.
+
+        Raises:
+            Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
+        """
+        job: str = (await self._ask("POST", f"{schema_url}reseal/", {}))["job_id"]
+        return job
+
+    def salvage(
+        self, schema_url: str, form: str = "ndjson", **members: Any
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Every record that opens, whatever became of the log, in pieces as they come.
+
+        Of NDJSON the last line is the report, and there are empty lines. A salvage that breaks off
+        raises.
+
+        Args:
+            members: ``ended``, ``safe_cells``, as docs/http-api.md has them; those that are None
+                are left out.
+        """
+        said = {name: value for name, value in members.items() if value is not None}
+        return self._transport.stream(
+            "POST",
+            f"{schema_url}salvage/",
+            data=encode({"format": form, **said}),
+            headers={"Content-Type": "application/json"},
+        )
+
+    def verify_schema(self, schema_url: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Have the proxy compare all that is stored of a schema with what its log says, as NDJSON
+        in pieces: a line for each place that was altered, empty lines, and last the report. One
+        that breaks off raises.
+        """
+        return self._transport.stream("POST", f"{schema_url}verify/")
+
+    async def sign_schema(
+        self, schema_url: str, *, dry_run: bool = False, seen: Placed | None = None
+    ) -> SchemaSigned:
+        """Have the proxy sign a schema as the API shows it.
+
+        Args:
+            dry_run: only say what that changes.
+            seen: what it was ``shown`` as, without which nothing is signed that is another.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_writer``, ``not_admitted``.
+            Conflict: it is shown otherwise by now.
+            Closed: ``schema_unsigned``, ``roster_missing``; it cannot be signed.
+        """
+        body: dict[str, Any] = {"dry_run": dry_run}
+        if seen is not None:
+            body["seen"] = msgspec.to_builtins(seen)
+        return convert(await self._ask("POST", f"{schema_url}sign/", body), SchemaSigned)

@@ -1,0 +1,260 @@
+"""Who reads and writes what in an organization, and changing it.
+
+No value that holds words or a service's string prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.devices import Proof, proof_member
+
+ShareRole = Literal["reader", "writer"]
+
+
+class SharedSchema(msgspec.Struct, frozen=True):
+    schema: str
+    name: str
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What somebody may do in a dataset: in all of its schemas where ``schemas`` is None."""
+
+    dataset: str
+    name: str
+    role: ShareRole
+    schemas: list[SharedSchema] | None
+
+
+class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody in an organization.
+
+    Attributes:
+        name: the e-mail address, or a service's name, by the signed roster.
+        entry: the number of the roster's entry by which they came.
+        since: when that was, in seconds since 1970, as the owner's machine had it who signed it.
+        known_by: how their keys came in: founder, words, recovery, or owner.
+        expires: in seconds since 1970; None: never.
+        last_used: of a service, for owners: in seconds since 1970 and to the minute, by the API's
+            word; None: never.
+    """
+
+    id: str
+    name: str
+    type: Literal["person", "service"]
+    role: Literal["owner", "member"]
+    shares: list[Shared]
+    entry: int
+    since: int
+    admitted_by: str
+    known_by: str
+    expires: int | None
+    you: bool
+    last_used: int | None = None
+
+
+class WaitingInvitation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation that no entry has ended; ``expires`` is in seconds since 1970.
+
+    ``status`` is waiting, answered, expired, or, by the API's word, declined or replaced by another
+    invitation.
+    """
+
+    id: str
+    email: str
+    member: str | None
+    status: str
+    answer_refused: str | None
+    invited_by: str
+    expires: int
+    shares: list[Shared]
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A dataset that needs a new key, and the names of those who lost something of it."""
+
+    dataset: str
+    name: str
+    because: list[str]
+
+
+class SignedDataset(msgspec.Struct, frozen=True):
+    """A dataset as the roster names it, with the schemas that were placed in it."""
+
+    dataset: str
+    slug: str
+    name: str
+    schemas: list[SharedSchema]
+
+
+class FirstShown(msgspec.Struct, frozen=True):
+    """What a proxy was shown of an organization on first use: how many people and services, its
+    newest entry, when that was signed (seconds since 1970), and eight words of it."""
+
+    members: int
+    number: int
+    since: int
+    words: str
+
+
+class People(msgspec.Struct, frozen=True, kw_only=True):
+    """An organization by its roster. ``words`` are the same for everybody who sees the same one."""
+
+    organization: str
+    number: int
+    words: str
+    people: list[PersonOrService]
+    invitations: list[WaitingInvitation]
+    due: list[Due]
+    datasets: list[SignedDataset]
+    first_shown: FirstShown | None
+
+
+class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation with its twelve words, which nobody says again. Tell them by phone, or in
+    person; never by mail."""
+
+    id: str
+    words: str
+    expires: int
+    member: str | None
+
+    def __repr__(self) -> str:
+        return f"<invitation {self.id}>"
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """What an invitation leads into, once an owner's proxy has let its user in."""
+
+    organization: str
+    invited_by: str
+    members: int
+
+
+class SettlingTrouble(msgspec.Struct, frozen=True):
+    name: str
+    code: str
+    detail: str
+    hint: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Names of those who were let in and put out, and of datasets with new keys; and troubles."""
+
+    admitted: list[str]
+    removed: list[str]
+    rotated: list[str]
+    troubles: list[SettlingTrouble]
+
+
+class NewService(msgspec.Struct, frozen=True):
+    """A service with its string, which nobody says again. ``expires`` 0: never."""
+
+    id: str
+    key: str
+    expires: int
+
+    def __repr__(self) -> str:
+        return f"<service {self.id}>"
+
+
+class SharingCalls(Connection):
+    async def people(self, organization: str) -> People:
+        """Who reads and writes what; ``organization`` is its path."""
+        return convert(await self._ask("GET", f"{organization}people/"), People)
+
+    async def invite(
+        self,
+        organization: str,
+        email: str,
+        shares: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        new: bool = False,
+        proof: Proof | None = None,
+    ) -> NewInvitation:
+        """Invite somebody by twelve words.
+
+        Args:
+            shares: as docs/http-api.md describes them; None leaves a member what the member has.
+            new: it is an account that never was in the organization, and a former member had the
+                address there.
+        """
+        body: dict[str, Any] = {"email": email, **proof_member(proof)}
+        if shares is not None:
+            body["shares"] = list(shares)
+        if new:
+            body["new"] = True
+        return convert(await self._ask("POST", f"{organization}people/", body), NewInvitation)
+
+    async def answer_invitation(self, invitation: str, words: str) -> Joined:
+        """Answer an invitation, an id, with the words that the inviter has told."""
+        path = f"/api/invitations/{invitation}/words/"
+        return convert(await self._ask("POST", path, {"words": words}), Joined)
+
+    async def share(
+        self,
+        dataset: str,
+        member: str,
+        role: ShareRole,
+        schemas: Sequence[str] | None = None,
+        *,
+        proof: Proof | None = None,
+    ) -> Settled:
+        """Share a dataset, a path, with a member, an id, in place of what was shared of it."""
+        body: dict[str, Any] = {"role": role, **proof_member(proof)}
+        if schemas:
+            body["schemas"] = list(schemas)
+        return convert(await self._ask("PUT", f"{dataset}people/{member}/", body), Settled)
+
+    async def unshare(self, dataset: str, member: str) -> Settled:
+        """Take a dataset away from a member."""
+        return convert(await self._ask("DELETE", f"{dataset}people/{member}/"), Settled)
+
+    async def change_role(
+        self, organization: str, member: str, role: str, *, proof: Proof | None = None
+    ) -> Settled:
+        """Make a member an owner, or an owner a member."""
+        body = {"role": role, **proof_member(proof)}
+        return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
+
+    async def remove_person(self, organization: str, member: str) -> Settled:
+        """Put a member or a service out, withdraw an invitation, or leave."""
+        return convert(await self._ask("DELETE", f"{organization}people/{member}/"), Settled)
+
+    async def settle(self, organization: str) -> Settled:
+        """Do all that is due."""
+        return convert(await self._ask("POST", f"{organization}settle/"), Settled)
+
+    async def rotate_dataset(self, dataset: str) -> Settled:
+        """Give a dataset a new key for what is stored from now on."""
+        return convert(await self._ask("POST", f"{dataset}rotate/"), Settled)
+
+    async def recover_organization(
+        self, organization: str, phrases: Sequence[str], *, proof: Proof | None = None
+    ) -> str:
+        """Become an owner by the words of an owner who was lost; that one's name."""
+        body = {"phrases": list(phrases), **proof_member(proof)}
+        answer = await self._ask("POST", f"{organization}recover/", body)
+        return convert(answer, dict[str, str]).get("by", "")
+
+    async def create_service(
+        self,
+        organization: str,
+        name: str,
+        shares: Sequence[Mapping[str, Any]],
+        *,
+        expires: int | None = None,
+        proof: Proof | None = None,
+    ) -> NewService:
+        """A program with a standing of its own; ``expires`` is in seconds since 1970."""
+        body = {
+            "name": name,
+            "shares": list(shares),
+            "expires": expires,
+            **proof_member(proof),
+        }
+        return convert(await self._ask("POST", f"{organization}services/", body), NewService)

@@ -1,0 +1,325 @@
+"""Requests to a proxy. Before it sends a secret, it checks that a proxy answers, and which one.
+
+- Plaintext and keys go to nothing that does not say that it is a proxy.
+- A client that has a device asks first whether what listens there knows it. A program that took the
+  proxy's port cannot answer, and gets nothing but the question.
+- It asks again before anything goes out on a connection that is new: somebody else may listen by
+  now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+
+from encrypted_records.client.limits import PROXY_TIMING, Timing
+from encrypted_records.client.messages import Response
+from encrypted_records.client.transport import BARE, Authorization, Transport
+from encrypted_records.errors import (
+    ApiFailed,
+    BadInput,
+    ClientClosed,
+    ErsError,
+    NoProxy,
+    NotThisProxy,
+    ProxyUnreachable,
+    Unavailable,
+)
+from encrypted_records.model import device_secret
+from encrypted_records.model.device_secret import DeviceSecret
+
+#: What goes there is plaintext or keys, which an API must never see.
+_FOR_PROXIES_ALONE = (
+    "/api/records/",
+    "/api/jobs/",
+    "/api/files/",
+    "/api/keyring/",
+    "/api/devices/",
+    "/api/schemas/infer/",
+    "/api/schemas/estimate/",
+)
+#: Where the door counts: what gives out or changes keys, and who gives somebody a right.
+_THROUGH_THE_DOOR = re.compile(
+    r"/api/(keyring|devices)/"
+    r"|/api/(organizations|datasets)/[^/]+/(people|recover|rollback|services)/"
+)
+_STATUS = "/api/status/"
+#: Places of an error that a traceback shows.
+_FLAWS_NOTED = 5
+#: More connections than the pool of one client opens at a time.
+_MOST_CONNECTIONS = 200
+
+T = TypeVar("T")
+
+
+class _NewConnection(Exception):
+    """A request would use a new connection, whose other side has not been checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device that a client shows to its proxy.
+
+    Attributes:
+        secret: does not print; its ``text`` is what a program keeps.
+        new: whether no proxy has taken it in yet, so that none can be known by it.
+    """
+
+    secret: DeviceSecret
+    new: bool = False
+
+
+def new_device() -> Device:
+    """A device that no proxy knows yet."""
+    return Device(device_secret.generate(), new=True)
+
+
+def device_of(text: str) -> Device:
+    """The device of a secret that a proxy has taken in.
+
+    Raises:
+        BadInput: it is no such secret.
+    """
+    secret = device_secret.parse(text)
+    if secret is None:
+        raise BadInput(
+            "that is no device secret",
+            hint="take what ers device create printed: ersd1_, 8 characters, _, 43 characters",
+        )
+    return Device(secret)
+
+
+class ProxyTransport(Transport):
+    """Requests to a proxy.
+
+    Args:
+        device: shown with every request, once the proxy has shown that it knows it. One that is
+            ``new`` is shown without that.
+        door: the secret of a proxy of this machine's user; shown where it counts, and only to a
+            proxy that knows it.
+        own: whether only a proxy that knows the door is told anything.
+        service: whether the credential is a service's string, which a proxy alone is sent.
+    """
+
+    unreachable = ProxyUnreachable
+    connections = 100
+    #: Somebody is asked who answers on the connection that is used then.
+    streams_apart = False
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        auth: str | Authorization | None = None,
+        headers: Mapping[str, str] | None = None,
+        device: Device | None = None,
+        door: DeviceSecret | None = None,
+        own: bool = False,
+        service: bool = False,
+        timing: Timing = PROXY_TIMING,
+    ) -> None:
+        super().__init__(by_address(base_url), auth=auth, headers=headers, timing=timing)
+        self.device = device
+        self._door = door
+        self._own = own
+        #: the credential holds keys, so nothing but a proxy may see it
+        self._is_service = service
+        self._is_proxy = False
+        self._closed = False
+        #: of the device, and of the door: whether they are known there; None where nobody asked
+        self._known: dict[str, bool] = {}
+        #: whether the next connection may be a new one: what answered last keeps none open
+        self._closes = False
+        self._one_asks = asyncio.Lock()
+
+    def _pool(self, name: str, connections: int) -> aiohttp.ClientSession:
+        """
+        Raises:
+            ClientClosed: it was closed; nothing more is sent.
+        """
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        return super()._pool(name, connections)
+
+    async def close(self) -> None:
+        self._closed = True
+        await super().close()
+
+    async def request(self, *args: Any, **options: Any) -> Response:
+        try:
+            return await super().request(*args, **options)
+        except ErsError as error:
+            _explain(error)
+            raise
+
+    # --- before a request -------------------------------------------------------------------
+
+    async def prepare(self, path: str) -> Mapping[str, str]:
+        """Make sure who answers; the device and the door, where they are to be shown.
+
+        Raises:
+            ApiFailed: ``path`` leads elsewhere than to this proxy.
+            NotThisProxy: what answers does not know the device.
+            NoProxy: only a proxy may have what is sent to ``path``, and this is not one.
+        """
+        if not path.startswith("/"):
+            # It would continue the host's name: a list's next page can say anything.
+            raise ApiFailed("the answer refers to something that is no path")
+        async with self._one_asks:
+            await self._meet()
+            by_door = _THROUGH_THE_DOOR.match(path) and await self._knows_door()
+            alone = path.startswith(_FOR_PROXIES_ALONE) or self._is_service
+            if alone and not self._is_proxy:
+                await self._ask_status({})
+                if not self._is_proxy:
+                    raise NoProxy(f"{self.base_url} is no proxy")
+        shown: dict[str, str] = {}
+        if self.device is not None and self._is_proxy:
+            shown[device_secret.DEVICE_HEADER] = self.device.secret.text
+        if self._door is not None and by_door:
+            shown[device_secret.DOOR_HEADER] = self._door.text
+        return shown
+
+    async def _meet(self) -> None:
+        """
+        Raises:
+            NotThisProxy: what answers does not know the device, and is no proxy of this user's.
+        """
+        device = self.device
+        if device is not None and not self._own:
+            if await self._knows(device.secret) or device.new or await self._knows_door():
+                return
+            raise NotThisProxy(f"what answers at {self.base_url} does not know your device")
+        if self._own and not await self._knows_door():
+            raise NotThisProxy(
+                f"what answers at {self.base_url} is not the proxy that was started",
+                hint="nothing was sent: another program took its port; try again",
+            )
+
+    async def _knows_door(self) -> bool:
+        return self._door is not None and await self._knows(self._door)
+
+    async def _knows(self, secret: DeviceSecret) -> bool:
+        known = self._known.get(secret.id)
+        if known is None:
+            known = self._known[secret.id] = await self.challenge(secret)
+        return known
+
+    async def challenge(self, secret: DeviceSecret) -> bool:
+        """Whether who answers there knows a secret."""
+        nonce = secrets.token_urlsafe(24)
+        host = urlsplit(self.base_url).netloc.rpartition("@")[2]
+        asked = {device_secret.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
+        told = (await self._ask_status(asked)).get(device_secret.ANSWER_HEADER, "")
+        expected = device_secret.challenge_answer(secret.digest, nonce, host)
+        return hmac.compare_digest(told.encode(), expected.encode())
+
+    async def _ask_status(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers of the answer, which says whether a proxy gives it; none of nonsense.
+
+        Raises:
+            Unavailable: no answer, or a failure of the API's that is handed on.
+        """
+        self._is_proxy = False
+        try:
+            answer = await self.request("GET", _STATUS, headers=headers, bare=True)
+        except Unavailable:
+            raise
+        except ErsError:
+            return {}
+        self._closes = answer.headers.get("Connection", "").lower() == "close"
+        with suppress(ApiFailed):
+            members = answer.json()
+            self._is_proxy = isinstance(members, dict) and members.get("behind_proxy") is True
+        return answer.headers
+
+    # --- on the way out ---------------------------------------------------------------------
+
+    def traces(self) -> list[aiohttp.TraceConfig]:
+        """Anyone who would open a connection is stopped first."""
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_start.append(self._before_connecting)
+        return [tracing]
+
+    async def _before_connecting(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+    ) -> None:
+        if getattr(context, "trace_request_ctx", None) == BARE or not any(self._known.values()):
+            return
+        if self._closes:
+            self._closes = False
+            return
+        raise _NewConnection
+
+    async def send_prepared(
+        self,
+        path: str,
+        send: Callable[[Mapping[str, str]], Awaitable[T]],
+        more: Mapping[str, str] | None = None,
+        auth: str | None = None,
+    ) -> T:
+        """As of any transport, on a connection whose other side has been checked.
+
+        Raises:
+            ProxyUnreachable: connections do not last until the answer to that question.
+        """
+        for _ in range(_MOST_CONNECTIONS):
+            try:
+                return await super().send_prepared(path, send, more, auth)
+            except _NewConnection:
+                self._known.clear()  # the question opens one, which what is sent then finds
+        raise ProxyUnreachable(f"no connection to {self.base_url} lasts")
+
+    # --- about the device -------------------------------------------------------------------
+
+    def show(self, device: Device | None) -> None:
+        """Show this device from now on, or none."""
+        self.device = device
+        self._known.clear()
+
+    async def has_device(self) -> bool:
+        """Whether the proxy says that it knows the device. It is asked now."""
+        if self.device is None:
+            return False
+        async with self._one_asks:
+            self._known.pop(self.device.secret.id, None)
+            return await self._knows(self.device.secret)
+
+    async def has_door(self) -> bool:
+        """Whether this is a proxy of this machine's user, whose door is here."""
+        async with self._one_asks:
+            return await self._knows_door()
+
+
+def _explain(error: ErsError) -> None:
+    """Have a traceback say what is wrong where, and what to do: a notebook shows nothing else."""
+    if getattr(error, "__notes__", None):
+        return  # of a question that was asked on the way
+    for flaw in error.flaws[:_FLAWS_NOTED]:
+        where = flaw.field or flaw.pointer or ""
+        row = "" if flaw.row is None else f"row {flaw.row}{', ' if where else ''}"
+        error.add_note(f"  {row}{where}: {flaw.detail}")
+    if len(error.flaws) > _FLAWS_NOTED:
+        error.add_note(f"  and {len(error.flaws) - _FLAWS_NOTED} more, in its flaws")
+    if error.hint:
+        error.add_note(f"hint: {error.hint}")
+
+
+def by_address(url: str) -> str:
+    """``localhost`` as the address that a proxy listens on: [::1] of the same port, which the name
+    means too, may be anybody's, who hands questions on to the proxy and so answers them."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or (parts.hostname or "").lower() != "localhost":
+        return url
+    port = "" if parts.port is None else f":{parts.port}"
+    return urlunsplit(parts._replace(netloc=f"127.0.0.1{port}"))

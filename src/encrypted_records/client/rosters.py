@@ -1,0 +1,190 @@
+"""The API's endpoints of rosters, as the proxy uses them: one method each.
+
+``auth`` is everywhere the caller's own Authorization value. Nothing that comes back is believed
+here: :mod:`encrypted_records.index.roster` verifies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from encrypted_records.client.lists import read_list
+from encrypted_records.client.messages import Response
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
+from encrypted_records.model import wire
+from encrypted_records.model.ids import reference, to_text
+from encrypted_records.model.roster import Answer, Grant, RosterEntry
+
+#: Entries in one answer of the API's.
+MAX_ENTRIES = 1000
+#: Bytes a second that the API takes in at least.
+_STORED_RATE = 256 << 10
+#: Schemas and datasets in one answer.
+_PAGE = 100
+
+
+class OrganizationResource(msgspec.Struct, frozen=True):
+    """An organization as the API shows it."""
+
+    id: str
+
+
+class DatasetResource(msgspec.Struct, frozen=True):
+    """A dataset as the API shows it."""
+
+    id: str
+    organization: str
+    slug: str
+    name: str
+
+
+class SchemaResource(msgspec.Struct, frozen=True):
+    """A schema as the API shows it; ``schema`` is the definition's own text. ``key_version`` is
+    null until it has records."""
+
+    id: str
+    organization: str
+    dataset: str
+    slug: str
+    name: str
+    schema: msgspec.Raw
+    key_version: int | None
+
+
+class ServiceResource(msgspec.Struct, frozen=True):
+    """A service as the API shows it to owners."""
+
+    id: str
+    last_used: Annotated[datetime, msgspec.Meta(tz=True)] | None
+
+
+class RosterApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def entries(self, organization: bytes, since: int, auth: str) -> list[RosterEntry]:
+        """The entries after number ``since``, at most a thousand."""
+        path = f"{reference('organizations', organization)}roster/"
+        params = {"since": str(since)}
+        answer = await self._transport.request("GET", path, params=params, auth=auth)
+        return _all(answer, RosterEntry)
+
+    async def send(
+        self,
+        organization: bytes,
+        entries: Sequence[RosterEntry],
+        grants: Sequence[Grant],
+        auth: str,
+    ) -> None:
+        """Add entries and grants, all or none. Repeating is safe: the API knows its entries."""
+        path = f"{reference('organizations', organization)}roster/"
+        await self._put("POST", path, [*entries, *grants], auth)
+
+    async def grants(self, organization: bytes, auth: str) -> list[Grant]:
+        """The caller's own, the newest of each dataset."""
+        path = f"{reference('organizations', organization)}grants/"
+        return _all(await self._transport.request("GET", path, auth=auth), Grant)
+
+    async def grants_of(self, organization: bytes, member: bytes, auth: str) -> list[Grant]:
+        """Those of another member, for owners."""
+        path = f"{reference('organizations', organization)}grants/"
+        params = {"member": to_text(member)}
+        return _all(await self._transport.request("GET", path, params=params, auth=auth), Grant)
+
+    async def answers(self, organization: bytes, auth: str) -> list[Answer]:
+        """What the invited have answered, for owners."""
+        path = f"{reference('organizations', organization)}answers/"
+        return _all(await self._transport.request("GET", path, auth=auth), Answer)
+
+    async def answer(self, invitation: bytes, auth: str) -> Answer | None:
+        """What the caller has answered."""
+        path = f"{reference('invitations', invitation)}answer/"
+        try:
+            given = _all(await self._transport.request("GET", path, auth=auth), Answer)
+        except NotFound:
+            return None
+        return given[0] if given else None
+
+    async def give_answer(self, invitation: bytes, answer: Answer, auth: str) -> None:
+        await self._put("PUT", f"{reference('invitations', invitation)}answer/", [answer], auth)
+
+    async def invitation(self, invitation: bytes, auth: str) -> dict[str, Any] | None:
+        """The caller's own of that id, as the API shows it; None where none waits."""
+        listed = await read_list(
+            self._transport, f"/api/invitations/?limit={_PAGE}", dict[str, Any], auth
+        )
+        wanted = to_text(invitation)
+        return next((one for one in listed if one.get("id") == wanted), None)
+
+    async def invitations_of(self, organization: bytes, auth: str) -> set[str]:
+        """The ids of those that the API says still wait, for owners: neither declined nor
+        replaced. Its word, and no entry's."""
+        path = f"{reference('organizations', organization)}invitations/?limit={_PAGE}"
+        listed = await read_list(self._transport, path, dict[str, Any], auth)
+        return {str(one.get("id")) for one in listed}
+
+    async def make_service(self, organization: bytes, body: dict[str, Any], auth: str) -> None:
+        """Make a service; ``body`` is as docs/http-api.md says. Repeating is safe."""
+        path = f"{reference('organizations', organization)}services/"
+        await self._transport.request("POST", path, json=body, auth=auth, repeatable=True)
+
+    async def services(self, organization: bytes, auth: str) -> dict[str, datetime | None]:
+        """When each service was last used, by its id, for owners; the API's word."""
+        path = f"{reference('organizations', organization)}services/?limit={_PAGE}"
+        listed = await read_list(self._transport, path, ServiceResource, auth)
+        return {one.id: one.last_used for one in listed}
+
+    async def organizations(self, auth: str) -> list[OrganizationResource]:
+        """All that the caller belongs to."""
+        path = f"/api/organizations/?limit={_PAGE}"
+        return await read_list(self._transport, path, OrganizationResource, auth)
+
+    async def dataset(self, dataset: bytes, auth: str) -> DatasetResource:
+        answer = await self._transport.request("GET", reference("datasets", dataset), auth=auth)
+        resource: DatasetResource = answer.convert(DatasetResource)
+        return resource
+
+    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
+        answer = await self._transport.request("GET", reference("schemas", schema), auth=auth)
+        resource: SchemaResource = answer.convert(SchemaResource)
+        return resource
+
+    async def datasets(self, organization: bytes, auth: str) -> list[DatasetResource]:
+        """All of an organization that the caller reaches."""
+        path = (
+            f"/api/datasets/?limit={_PAGE}&organization={reference('organizations', organization)}"
+        )
+        return await read_list(self._transport, path, DatasetResource, auth)
+
+    async def schemas(self, organization: bytes, auth: str) -> list[SchemaResource]:
+        """All of an organization that the caller reaches."""
+        path = (
+            f"/api/schemas/?limit={_PAGE}&organization={reference('organizations', organization)}"
+        )
+        return await read_list(self._transport, path, SchemaResource, auth)
+
+    async def _put(
+        self, method: str, path: str, items: Sequence[msgspec.Struct], auth: str
+    ) -> None:
+        body = wire.encode(items)
+        await self._transport.request(
+            method,
+            path,
+            data=body,
+            headers={"Content-Type": wire.MEDIA_TYPE},
+            auth=auth,
+            timeout=self._transport.timing.silent_seconds + len(body) / _STORED_RATE,
+            repeatable=True,
+        )
+
+
+def _all(answer: Response, kind: type[wire.T]) -> list[wire.T]:
+    try:
+        return wire.decode_all(answer.body, kind)
+    except (Malformed, Unsupported):
+        raise ApiFailed("the API's answer is not in the format of this version") from None

@@ -1,0 +1,210 @@
+"""Everything that a proxy offers, as objects: :class:`AsyncClient` and what it leads to.
+
+The modules ``async_*.py`` are the one source of the synchronous client, too: ``sync_*.py`` are made
+of them by ``python -m scripts.synchronous_client``, which leaves out what waits. What goes to the
+proxy is so always written as ``await self._link.proxy...`` or ``async for one in
+self._link.proxy...``.
+
+Names, slugs, ids and paths will do wherever something is to be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from encrypted_records.client import DEFAULT_PROXY
+from encrypted_records.client.limits import STANDARD, ClientLimits
+from encrypted_records.client.proxy.api_tokens import (
+    TOKEN_LIFETIME,
+    ApiToken,
+    NewApiToken,
+    Scope,
+)
+from encrypted_records.client.proxy.client import User
+from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
+from encrypted_records.client.proxy.transport import Device
+from encrypted_records.client.sdk.async_datasets import AsyncDataset
+from encrypted_records.client.sdk.async_jobs import AsyncJob
+from encrypted_records.client.sdk.async_records import AsyncRecord
+from encrypted_records.client.sdk.async_schemas import AsyncSchema
+from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
+from encrypted_records.client.transport import Authorization
+
+
+class AsyncClient:
+    """A proxy, used by one account.
+
+    Args:
+        email, password: who asks.
+        token: an API token instead, which may be limited and ends on its day.
+        auth: what gives an Authorization value instead, asked for each request.
+        device: the secret of a device that the proxy has taken in, or a ``new_device()``.
+        organization: where to look for names; not needed by those who have one.
+        limits: how much is sent and asked for at once, and how long it waits.
+
+    Every method raises the :class:`~encrypted_records.errors.ErsError` that the service answers
+    with, or an ``Unavailable``.
+    """
+
+    def __init__(
+        self,
+        proxy_url: str = DEFAULT_PROXY,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        auth: Authorization | None = None,
+        device: Device | str | None = None,
+        organization: str | None = None,
+        limits: ClientLimits = STANDARD,
+    ) -> None:
+        self._link = AsyncLink(
+            proxy_url,
+            email=email,
+            password=password,
+            token=token,
+            auth=auth,
+            device=device,
+            organization=organization,
+            limits=limits,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its connections; a call after that is a ``ClientClosed``."""
+        await self._link.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._link.told}>"
+
+    @property
+    def calls(self) -> AsyncCalls:
+        """One method for each endpoint of the proxy, for what has no object here."""
+        return self._link.calls
+
+    async def user(self) -> User:
+        """The account, and the paths of its organizations."""
+        return await self._link.proxy.user()
+
+    async def devices(self) -> Devices:
+        """Who may use your keyring at this proxy, and what happened to it."""
+        return await self._link.proxy.devices()
+
+    async def add_device(self, name: str = "", **shown: str) -> OwnDevice:
+        """Have this client's device taken in, or one that is made now. Keep its secret.
+
+        Args:
+            shown: ``code``, ``passphrase`` or ``phrase``, as :meth:`ProxyClient.add_device` has it.
+        """
+        return await self._link.proxy.add_device(name, **shown)
+
+    async def create_device(self, name: str, *, proof: Proof | None = None) -> OwnDevice:
+        """A further device, for another program; its secret is said once."""
+        return await self._link.proxy.create_device(name, proof=proof)
+
+    async def device_code(self, *, proof: Proof | None = None) -> Code:
+        """A code that takes one further device in, once."""
+        return await self._link.proxy.device_code(proof=proof)
+
+    async def revoke_device(self, id: str, *, proof: Proof | None = None) -> None:  # noqa: A002
+        """Have a device refused from now on; your own without a proof."""
+        await self._link.proxy.revoke_device(id, proof=proof)
+
+    async def create_token(
+        self,
+        name: str,
+        *,
+        scope: Scope = "read",
+        datasets: Sequence[str] | None = None,
+        expires_in: timedelta = TOKEN_LIFETIME,
+        password: str | None = None,
+    ) -> NewApiToken:
+        """An API token for another program. Its text is said once.
+
+        Args:
+            datasets: names of those that it is limited to; None is all that you reach.
+            password: of the account, where this client was not made with it.
+        """
+        paths = None
+        if datasets is not None:
+            paths = []
+            for one in datasets:
+                paths.append((await self._link.names.dataset(one))["url"])
+        return await self._link.proxy.create_token(
+            name, scope=scope, datasets=paths, expires_in=expires_in, password=password
+        )
+
+    async def tokens(self) -> AsyncIterator[ApiToken]:
+        """Your API tokens: what they may, and when they were used."""
+        async for one in self._link.proxy.api_tokens():
+            yield one
+
+    async def revoke_token(self, id: str) -> None:  # noqa: A002
+        """Have an API token refused from now on."""
+        await self._link.proxy.revoke_token(id)
+
+    async def datasets(self) -> AsyncIterator[AsyncDataset]:
+        filters = await self._link.names.in_organization()
+        async for one in self._link.proxy.listing("datasets", **filters):
+            yield AsyncDataset(self._link, one)
+
+    async def dataset(self, name: str) -> AsyncDataset:
+        """
+        Raises:
+            NotFound, InvalidSetting: nothing has that name, or several do.
+        """
+        return AsyncDataset(self._link, await self._link.names.dataset(name))
+
+    async def create_dataset(
+        self,
+        name: str,
+        *,
+        slug: str | None = None,
+        description: str | None = None,
+        organization: str | None = None,
+    ) -> AsyncDataset:
+        """A new dataset, of the only organization where none is named."""
+        owner = await self._link.names.organization(organization)
+        resource = await self._link.proxy.create(
+            "datasets", name=name, organization=owner["url"], slug=slug, description=description
+        )
+        return AsyncDataset(self._link, resource)
+
+    async def schemas(self) -> AsyncIterator[AsyncSchema]:
+        filters = await self._link.names.in_organization()
+        async for one in self._link.proxy.listing("schemas", **filters):
+            yield AsyncSchema(self._link, one)
+
+    async def schema(self, name: str, *, dataset: str | None = None) -> AsyncSchema:
+        """A schema by its name, alone or after those of its dataset and organization, as in
+        ``acme/medical/patient``.
+
+        Raises:
+            NotFound, InvalidSetting: nothing has that name, or several do.
+        """
+        return AsyncSchema(self._link, await self._link.names.schema(name, dataset))
+
+    async def record(self, id: str) -> AsyncRecord:  # noqa: A002
+        record = await self._link.proxy.record(id)
+        return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
+
+    async def jobs(self) -> AsyncIterator[AsyncJob]:
+        """Your jobs of the last thirty days, the newest first."""
+        async for one in self._link.proxy.jobs():
+            yield AsyncJob(self._link, one["job_id"])
+
+    def job(self, id: str) -> AsyncJob:  # noqa: A002
+        return AsyncJob(self._link, id)

@@ -1,0 +1,57 @@
+"""Datasets: :class:`AsyncDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from encrypted_records.client.proxy.records import FoundIn
+from encrypted_records.client.sdk.async_named import AsyncNamed
+from encrypted_records.client.sdk.async_schemas import AsyncSchema
+from encrypted_records.client.sdk.condition_language import Where, condition
+
+
+class AsyncDataset(AsyncNamed):
+    async def schemas(self) -> AsyncIterator[AsyncSchema]:
+        async for one in self._link.proxy.listing("schemas", dataset=self.id):
+            yield AsyncSchema(self._link, one)
+
+    async def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
+        """One condition, asked of each schema that has its fields: counts, and first records.
+
+        Args:
+            where: see :data:`Where`; None selects all. It compares with no other schema.
+            limit: records shown of each schema, up to 100.
+        """
+        return await self._link.proxy.search_dataset(self.url, condition(where), limit=limit)
+
+    async def create_schema(
+        self,
+        name: str,
+        definition: Mapping[str, Any],
+        *,
+        slug: str | None = None,
+        description: str | None = None,
+    ) -> AsyncSchema:
+        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it."""
+        resource = await self._link.proxy.create(
+            "schemas",
+            name=name,
+            dataset=self.url,
+            schema=definition,
+            slug=slug,
+            description=description,
+        )
+        return AsyncSchema(self._link, resource)
+
+    async def erase(
+        self, field: str, value: object, *, confirm: int | None = None
+    ) -> dict[str, Any]:
+        """Delete every record of its schemas with this value, have the bytes go, and wait; the
+        receipt, which holds no value.
+
+        Args:
+            confirm: how many there have to be; without it nothing is deleted, and the error
+                ``confirm_count`` says how many there are.
+        """
+        return await self._link.proxy.erase_subject(self.url, field, value, confirm=confirm)

@@ -1,0 +1,72 @@
+"""One batch job: :class:`AsyncJob`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from encrypted_records.client.proxy.jobs import JobProgress
+from encrypted_records.client.sdk.event_loop import AsyncLink
+from encrypted_records.client.sdk.progress_bars import job_bar
+from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
+
+#: Flaws that an error about a job lists.
+_FLAWS = 1000
+
+
+class AsyncJob:
+    """A batch job. It continues when the client disconnects."""
+
+    def __init__(self, link: AsyncLink, id: str) -> None:  # noqa: A002
+        self._link = link
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    async def status(self) -> JobProgress:
+        return await self._link.proxy.job(self.id)
+
+    async def watch(self) -> AsyncIterator[JobProgress]:
+        """Its progress now, its changes, and the last of them."""
+        async for one in self._link.proxy.watch(self.id):
+            yield one
+
+    async def wait(self, *, progress: bool = False) -> JobProgress:
+        """Its final state, when it has completed.
+
+        Args:
+            progress: show a bar on a terminal.
+
+        Raises:
+            InvalidRecords: rows do not fit; ``flaws`` says which.
+            Conflict: ``not_unique``; others have values of unique fields, as ``flaws`` says.
+            ErsError: it failed for another reason.
+        """
+        with job_bar(shown=progress) as move:
+            async for one in self.watch():
+                move(one.processed, one.total or None)
+        if one.status == "completed":
+            return one
+        flaws = await self.flaws()
+        if {flaw.code for flaw in flaws} == {"not_unique"}:
+            raise Conflict(
+                "rows have values that others have, and nothing was stored",
+                code="not_unique",
+                flaws=flaws,
+            )
+        if flaws:
+            raise InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws)
+        raise ErsError(one.error or "the job failed", code="job_failed")
+
+    async def flaws(self) -> tuple[Flaw, ...]:
+        """What is wrong with which rows, up to the first thousand flaws."""
+        flaws = []
+        async for row in self._link.proxy.job_errors(self.id):
+            flaws.append(Flaw(row["code"], row["detail"], row=row["row"], field=row.get("field")))
+            if len(flaws) == _FLAWS:
+                break
+        return tuple(flaws)
+
+    async def cancel(self) -> None:
+        """Cancel it, so that nothing of it is stored; or forget one that has ended."""
+        await self._link.proxy.cancel_job(self.id)

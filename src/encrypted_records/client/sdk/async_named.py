@@ -1,0 +1,54 @@
+"""What datasets and schemas have in common: :class:`AsyncNamed`."""
+
+from __future__ import annotations
+
+from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.sdk.event_loop import AsyncLink
+
+
+class AsyncNamed:
+    """What datasets and schemas have in common. ``members`` is all that the service says of it."""
+
+    def __init__(self, link: AsyncLink, members: Resource) -> None:
+        self._link = link
+        self.members = members
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.slug}>"
+
+    @property
+    def id(self) -> str:
+        return str(self.members["id"])
+
+    @property
+    def url(self) -> str:
+        """Its path."""
+        return str(self.members["url"])
+
+    @property
+    def name(self) -> str:
+        return str(self.members["name"])
+
+    @property
+    def slug(self) -> str:
+        return str(self.members["slug"])
+
+    @property
+    def description(self) -> str:
+        return str(self.members["description"])
+
+    async def update(
+        self, *, name: str | None = None, slug: str | None = None, description: str | None = None
+    ) -> None:
+        """Change what is named here; the rest stays."""
+        self.members = await self._link.proxy.change(
+            self.url, name=name, slug=slug, description=description
+        )
+
+    async def delete(self, *, cascade: bool = False) -> None:
+        """Delete it.
+
+        Args:
+            cascade: with all that is in it, which is refused otherwise.
+        """
+        await self._link.proxy.delete(self.url, cascade=cascade)

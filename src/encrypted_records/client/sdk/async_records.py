@@ -1,0 +1,54 @@
+"""One record, opened: :class:`AsyncRecord`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from encrypted_records.client.sdk.event_loop import AsyncLink
+from encrypted_records.model.ids import reference
+
+
+class AsyncRecord(Mapping[str, Any]):
+    """A record, opened: field names and values. ``data`` is the same, ``schema`` is a path."""
+
+    def __init__(self, link: AsyncLink, id: str, schema: str, data: Mapping[str, Any]) -> None:  # noqa: A002
+        self._link = link
+        self.id = id
+        self.schema = schema
+        self.data = data
+
+    def __repr__(self) -> str:
+        # Without values: what is shown in passing may end in a log.
+        return f"<{type(self).__name__} {self.id}: {', '.join(self.data)}>"
+
+    def __getitem__(self, field: str) -> Any:
+        return self.data[field]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def url(self) -> str:
+        """Its path."""
+        return reference("records", self.id)
+
+    async def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
+        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        record = await self._link.proxy.change_record(self.id, data, replace=replace)
+        self.data = record["data"]
+
+    async def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
+        """Delete it.
+
+        Args:
+            erase: have the bytes go now, and wait; then the receipt is returned, whose ``gone``
+                says whether all of them have, and else what is left and who needs it.
+        """
+        if erase:
+            return await self._link.proxy.erase_record(self.id)
+        await self._link.proxy.delete_record(self.id)
+        return None

@@ -1,0 +1,320 @@
+"""Schemas and searches in them: :class:`AsyncSchema` and what it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from encrypted_records.client.media import media_type_of
+from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.sdk import condition_language, rows
+from encrypted_records.client.sdk.async_care import AsyncCare
+from encrypted_records.client.sdk.async_jobs import AsyncJob
+from encrypted_records.client.sdk.async_records import AsyncRecord
+from encrypted_records.client.sdk.condition_language import (
+    Where,
+    condition,
+    list_fields,
+    parse_group,
+)
+from encrypted_records.client.sdk.measures import read_answer
+from encrypted_records.client.sdk.rows import AsyncRows, async_pieces
+from encrypted_records.errors import InvalidQuery
+from encrypted_records.model.queries import MAX_LIMIT
+
+
+class AsyncSchema(AsyncCare):
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.slug}: {', '.join(self.definition['properties'])}>"
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        definition: Mapping[str, Any] = self.members["schema"]
+        return definition
+
+    async def change(
+        self,
+        definition: Mapping[str, Any],
+        *,
+        renames: Mapping[str, str] | None = None,
+        drops: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> Mapping[str, Any]:
+        """Give the schema another definition, and wait until it holds; or only say what it takes.
+
+        Where all records are sealed again for it, that is a job; it continues when this is
+        cancelled. The answer is that of ``POST /api/schemas/<id>/change/`` in docs/http-api.md.
+
+        Args:
+            renames: names of the new definition, and those that these fields have at present.
+            drops: names of present fields whose values may be lost.
+            dry_run: say what it would take and what stands in the way, and change nothing.
+
+        Raises:
+            Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed.
+            ErsError: the job failed; nothing has changed.
+        """
+        plan = await self._link.proxy.change_schema(
+            self.url, definition, renames=renames, drops=drops, dry_run=dry_run
+        )
+        if "job_id" in plan:
+            await AsyncJob(self._link, plan["job_id"]).wait()
+            # Titles and descriptions are no part of what was sealed for.
+            await self._link.proxy.change_schema(self.url, definition)
+            plan = {**plan, "applied": True}
+        if plan["applied"]:
+            self.members = await self._link.proxy.resource(self.url)
+        return plan
+
+    async def ingest(
+        self, rows: AsyncRows, *, skip_invalid: bool = False, progress: bool = False
+    ) -> int:
+        """Store any number of rows: all of them, or on any error none. How many were stored.
+
+        Up to 100 go in one request, which is repeated under one key where its answer is lost. More
+        become a job, whose bytes are sent again after an interruption only where the proxy says
+        that it does not have them. So no row is stored twice.
+
+        Args:
+            rows: field names and values, such as a generator's; it is read as it is sent. Or a
+                frame of pandas or Polars, or a table of Arrow, where missing values are absent.
+            skip_invalid: store the good rows where some are bad, instead of nothing.
+            progress: show a bar on a terminal.
+
+        Raises:
+            InvalidRecords: rows do not fit; ``flaws`` says which.
+        """
+        upload, offset = None, 0
+        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes):
+            if piece.rows and not skip_invalid:
+                return len(await self._link.proxy.ingest(self.url, piece.rows))
+            if upload is None and not piece.body:
+                return 0
+            if upload is None:
+                upload = await self._link.proxy.begin_stream(
+                    "rows.ndjson", schema=self.id, skip_invalid=skip_invalid
+                )
+            offset = await self._link.proxy.append(
+                upload[0], offset, piece.body, is_last=piece.is_last
+            )
+        assert upload is not None  # the last piece is always there
+        job = AsyncJob(self._link, upload[1])
+        done = await job.wait(progress=progress)
+        rejected = await self._link.proxy.rejected_rows(job.id) if skip_invalid else 0
+        return done.total - rejected
+
+    async def upsert(
+        self, rows: AsyncRows | Path | str, *, by: str | Sequence[str], progress: bool = False
+    ) -> int:
+        """Store any number of rows, or replace by them the records that have the same
+        values of ``by``: all of them, or on any error none. How many replaced one.
+
+        Up to 100 rows go in one request; more, and files, become a job.
+
+        Args:
+            rows: as :meth:`ingest` takes them, or the path of a file as :meth:`upload` takes it.
+            by: the field, or the fields, of a set that the definition calls unique.
+            progress: show a bar on a terminal.
+
+        Raises:
+            InvalidRecords: rows do not fit; ``flaws`` says which.
+            Conflict: ``not_unique``; other rows, or records that are not replaced, have values of
+                a unique set.
+        """
+        fields = [by] if isinstance(by, str) else list(by)
+        if isinstance(rows, Path | str):
+            job = await self.upload(rows, on_conflict="replace", by=fields)
+            await job.wait(progress=progress)
+            return await self._link.proxy.replaced_records(job.id)
+        upload, offset = None, 0
+        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes):
+            if piece.rows:
+                stored = await self._link.proxy.upsert(self.url, piece.rows, fields)
+                return len([one for one in stored if one.replaced])
+            if upload is None and not piece.body:
+                return 0
+            if upload is None:
+                upload = await self._link.proxy.begin_stream(
+                    "rows.ndjson", schema=self.id, on_conflict="replace", by=fields
+                )
+            offset = await self._link.proxy.append(
+                upload[0], offset, piece.body, is_last=piece.is_last
+            )
+        assert upload is not None  # the last piece is always there
+        job = AsyncJob(self._link, upload[1])
+        await job.wait(progress=progress)
+        return await self._link.proxy.replaced_records(job.id)
+
+    async def upload(
+        self,
+        path: Path | str,
+        *,
+        skip_invalid: bool = False,
+        batch_size: int | None = None,
+        on_conflict: OnConflict | None = None,
+        by: Sequence[str] = (),
+    ) -> AsyncJob:
+        """Send a file of CSV, JSON or JSON lines, of any size, and begin the job that stores it.
+
+        Connections may break: each attempt goes on with what the proxy does not have yet.
+
+        Args:
+            skip_invalid, batch_size, on_conflict, by: as for :meth:`Jobs.upload`.
+        """
+        file = Path(path)
+        upload, job = await self._link.proxy.begin_upload(
+            file,
+            media_type_of(file),
+            schema=self.id,
+            batch_size=batch_size,
+            skip_invalid=skip_invalid,
+            on_conflict=on_conflict,
+            by=by,
+        )
+        await self._link.proxy.send_upload(upload, file)
+        return AsyncJob(self._link, job)
+
+    def search(
+        self,
+        where: Where = None,
+        *,
+        order_by: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> AsyncSearch:
+        """The records that fit; nothing is asked before they are looked at.
+
+        Args:
+            where: see :data:`Where`; None selects all.
+            order_by: field names, with ``-`` before those that descend.
+            fields: which fields to return; None returns all.
+            limit: the first so many; None is all.
+
+        Raises:
+            InvalidQuery: an expression cannot be understood, or the limit is below 0.
+        """
+        if limit is not None and limit < 0:
+            raise InvalidQuery("the limit is below 0", hint="None is all records")
+        return AsyncSearch(self, where, order_by, fields, limit)
+
+    async def count(self, where: Where = None) -> int:
+        """How many records fit. None is opened."""
+        answer = await self._link.proxy.search(self.url, where=condition(where), limit=0)
+        return answer.count or 0
+
+    async def why(self, where: Where) -> Mapping[str, Any]:
+        """Why a condition finds nothing, or little: what each of its comparisons finds alone, what
+        another spelling would have found, and which can have no match.
+
+        Returns:
+            ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
+        """
+        return await self._link.proxy.explain_nothing(self.url, condition(where) or {"and": []})
+
+    async def aggregate(
+        self, *measures: str, where: Where = None, raw: bool = False, **options: Any
+    ) -> Any:
+        """Measures of the records that fit, taken from the index.
+
+        Of one measure that is a number, or what else the measure is; of several
+        :class:`.Measures`, which has each by its text; with ``group_by`` :class:`.Groups`, which
+        becomes a frame.
+
+        Args:
+            measures: such as ``"avg(age)"``, ``"percentile(age, 50, 90)"`` or ``"count"``.
+            raw: give the answer as docs/http-api.md has it.
+            options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
+        """
+        texts = measures or ("count",)
+        asked = [condition_language.parse_measure(one) for one in texts]
+        if isinstance(options.get("group_by"), str):
+            options["group_by"] = [options["group_by"]]
+        if options.get("group_by"):
+            options["group_by"] = [
+                parse_group(one) if isinstance(one, str) else one for one in options["group_by"]
+            ]
+        answer = await self._link.proxy.aggregate(
+            self.url, asked, where=condition(where), **options
+        )
+        return answer if raw else read_answer(answer, texts, options.get("group_by"))
+
+    async def delete_matching(self, where: Mapping[str, Any] | str, *, confirm: int) -> int:
+        """Delete the records that fit; how many.
+
+        Args:
+            confirm: how many there have to be, such as :meth:`count` said; else nothing is deleted.
+        """
+        asked = condition(where) or {}
+        return await self._link.proxy.delete_matching(self.url, asked, confirm=confirm)
+
+
+class AsyncSearch:
+    """Records that fit a condition, fetched page by page while they are looked at."""
+
+    def __init__(
+        self,
+        schema: AsyncSchema,
+        where: Where,
+        order_by: Sequence[str] | None,
+        fields: Sequence[str] | None,
+        limit: int | None,
+    ) -> None:
+        self._link = schema._link
+        self._schema = schema
+        self._where = condition(where)
+        self._order_by = order_by
+        self._fields = fields
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[AsyncRecord]:
+        cursor, left = None, self._limit
+        while left != 0:
+            page = await self._link.proxy.search(
+                self._schema.url,
+                where=self._where,
+                order_by=self._order_by,
+                fields=self._fields,
+                limit=MAX_LIMIT if left is None else min(left, MAX_LIMIT),
+                cursor=cursor,
+                count=False,
+            )
+            for one in page.results:
+                yield AsyncRecord(self._link, one.id, one.schema, one.data)
+            cursor = page.next_cursor
+            left = None if left is None else left - len(page.results)
+            if cursor is None:
+                return
+
+    def __repr__(self) -> str:
+        # Without values: what is searched for may be somebody's diagnosis.
+        by = f" by {asked}" if (asked := list_fields(self._where)) else ""
+        most = "" if self._limit is None else f", {self._limit} at most"
+        return f"<{type(self).__name__} of {self._schema.slug}{by}{most}>"
+
+    async def count_all(self) -> int:
+        """How many records it gives. They are counted now, and none is opened."""
+        answer = await self._link.proxy.search(self._schema.url, where=self._where, limit=0)
+        count = answer.count or 0
+        return count if self._limit is None else min(count, self._limit)
+
+    async def to_arrow(self) -> Any:
+        """All of them as a ``pyarrow.Table``, exact; absent values are nulls."""
+        return rows.to_arrow(await self._data(), self._define_fields())
+
+    async def to_pandas(self) -> Any:
+        """All of them as a ``pandas.DataFrame``: integers as Int64, other numbers as float64, which
+        may round them."""
+        return rows.to_pandas(await self._data(), self._define_fields())
+
+    async def to_polars(self) -> Any:
+        """All of them as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
+        return rows.to_polars(await self._data(), self._define_fields())
+
+    async def _data(self) -> list[Mapping[str, Any]]:
+        return [one.data async for one in self]
+
+    def _define_fields(self) -> Mapping[str, Any]:
+        """The definition of the fields that are asked for."""
+        specs = self._schema.definition["properties"]
+        return {"properties": {name: specs[name] for name in self._fields or specs}}

@@ -1,0 +1,366 @@
+"""The conditions of ``ers record search``: from text to the JSON of ``where``.
+
+::
+
+    expression  = conjunction { "or" conjunction }
+    conjunction = negation { "and" negation }
+    negation    = "not" negation | "(" expression ")" | comparison
+    comparison  = field ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) value [ "folded" ]
+                | field [ "not" ] "in" "(" value { "," value } ")" [ "folded" ]
+                | field [ "not" ] "in" "(" selection ")"
+                | field [ "not" ] "between" value "and" value
+                | field [ "not" ] text_test text [ "folded" ]
+                | field [ "not" ] ( "~" | "matches" ) ( pattern | text ) [ "folded" ]
+                | field [ "not" ] "near" text [ "within" number ] [ "folded" ]
+                | field "is" [ "not" ] "null"
+    selection   = "select" field "from" schema [ "where" expression ]
+    schema      = name | "`" { any character, "``" for one } "`" | text
+    text_test   = "prefix" | "starts" "with" | "ends" "with" | "contains" | "like"
+    field       = name | "`" { any character, "``" for one } "`"
+    name        = a letter or "_", then letters, digits, "_", "-", "."
+    value       = number | date | text | "true" | "false"
+    number      = a JSON number
+    date        = 2026-01, 2026-01-31 or 2026-01-31T08:30:00Z, as in RFC 3339
+    text        = in "..." or '...', with the escapes of JSON and \\' beside them
+    pattern     = "/" { any character, "\\/" for one } "/"
+
+Words of the language are those in either case; a field of such a name stands in back quotes.
+``not`` binds closer than ``and``, ``and`` closer than ``or``. What a comparison means is the
+service's affair (docs/http-api.md): this module knows no schema and checks no type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.client.sdk.condition_tokens import TOKENS, Token, as_json, unreadable
+from encrypted_records.errors import InvalidQuery, Malformed
+from encrypted_records.model import strict_json
+
+#: A condition as docs/http-api.md has it, or an expression such as ``age >= 18``.
+Where = Mapping[str, Any] | str | None
+
+_COMPARISONS = {
+    "=": "eq",
+    "==": "eq",
+    "!=": "ne",
+    "<>": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
+PERIODS = ("year", "month", "week", "day")
+_PERIOD = re.compile(rf"(?P<by>{'|'.join(PERIODS)})\((?P<field>.+)\)", re.DOTALL | re.IGNORECASE)
+WORDS = frozenset("and or not in between prefix starts with is null".split())
+#: Deeper nesting is refused by every service, long before it would exhaust the stack here.
+MAX_NESTING = 100
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The ``where`` that an expression says. Numbers are ``int`` or ``Decimal``.
+
+    Raises:
+        InvalidQuery: it is no expression; the message points at the place.
+    """
+    return _Parser(text).whole()
+
+
+def parse_measure(text: str) -> dict[str, Any]:
+    """The measure that a text such as ``percentile(age, 50, 90)`` says.
+
+    Numbers are the ``p`` of percentile, the ``limit`` of distinct, and of histogram the number of
+    ``bins`` or, where there are several, its ``bounds``; a histogram's bins may also be periods:
+    ``histogram(seen, month)``.
+
+    Raises:
+        InvalidQuery: it is no measure; the message points at the place.
+    """
+    return _Parser(text).measure()
+
+
+def parse_group(text: str, known: Collection[str] = ()) -> str | dict[str, str]:
+    """What to group by: a field, or ``month(seen)``, which is a field by a period.
+
+    Args:
+        known: names of fields, which no period is read from.
+    """
+    match = _PERIOD.fullmatch(text)
+    if match is None or text in known:
+        return text
+    return {"field": match["field"].strip(), "by": match["by"].lower()}
+
+
+def fields_of(where: Mapping[str, Any]) -> list[str]:
+    """The fields that a condition compares, in its order."""
+    if "field" in where:
+        return [where["field"]]
+    (inner,) = where.values()
+    parts = inner if isinstance(inner, list) else [inner]
+    return [name for part in parts for name in fields_of(part)]
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self.split())
+        self.next = 0
+        self.nesting = 0
+
+    def split(self) -> list[Token]:
+        tokens: list[Token] = []
+        at = 0
+        while at < len(self.text):
+            match = TOKENS.match(self.text, at)
+            if match is None:
+                raise self.problem(at, *unreadable(self.text, at))
+            kind = match.lastgroup
+            assert kind is not None
+            if kind != "space":
+                tokens.append(Token(kind, match[0], at))
+            at = match.end()
+        return [*tokens, Token("end", "", len(self.text))]
+
+    def problem(self, at: int, what: str, hint: str = "") -> InvalidQuery:
+        # Escapes would move the caret; it must stand below the character that it means.
+        line = "".join(" " if one.isspace() or not one.isprintable() else one for one in self.text)
+        return InvalidQuery(
+            f"{what}, at character {at + 1} of the expression\n  {line}\n  {' ' * at}^", hint=hint
+        )
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.next]
+
+    def take(self) -> Token:
+        token = self.token
+        self.next += 1
+        return token
+
+    def takes_word(self, *words: str) -> bool:
+        if self.token.is_word(*words):
+            self.next += 1
+            return True
+        return False
+
+    def takes_sign(self, sign: str) -> bool:
+        if self.token.kind == "sign" and self.token.text == sign:
+            self.next += 1
+            return True
+        return False
+
+    def expect_sign(self, sign: str, where: str) -> None:
+        if not self.takes_sign(sign):
+            raise self.problem(self.token.at, f"expected {sign} {where}")
+
+    def whole(self) -> dict[str, Any]:
+        if self.token.kind == "end":
+            raise self.problem(0, "the expression is empty", "leave it out to have all records")
+        condition = self.expression()
+        if self.token.kind != "end":
+            hint = (
+                ") has no ( before it" if self.token.text == ")" else "join conditions by and, or"
+            )
+            raise self.problem(self.token.at, "expected the end, and, or or", hint)
+        return condition
+
+    def measure(self) -> dict[str, Any]:
+        op = self.take()
+        if op.kind != "word":
+            raise self.problem(op.at, "expected a measure", "such as count, avg(age)")
+        measure: dict[str, Any] = {"op": op.text.lower()}
+        if self.takes_sign("("):
+            measure["field"] = self.field()
+            numbers = []
+            if self.token.kind == "sign" and self.tokens[self.next + 1].is_word(*PERIODS):
+                self.expect_sign(",", "after the field")
+                measure["by"] = self.take().text.lower()
+            while self.takes_sign(","):
+                numbers.append(self.value(op))
+            self.expect_sign(")", "after the field and numbers of a measure")
+            measure |= self.parse_numbers(op, numbers)
+        if self.token.kind != "end":
+            raise self.problem(self.token.at, "expected the end of the measure")
+        return measure
+
+    def parse_numbers(self, op: Token, numbers: list[Any]) -> dict[str, Any]:
+        match op.text.lower(), numbers:
+            case _, []:
+                return {}
+            case "percentile", _:
+                return {"p": numbers}
+            case "distinct", [limit]:
+                return {"limit": limit}
+            case "histogram", [bins]:
+                return {"bins": bins}
+            case "histogram", _:
+                return {"bounds": numbers}
+        raise self.problem(op.at, f"{op.text} takes a field and no such numbers")
+
+    def expression(self) -> dict[str, Any]:
+        return self.join("or", lambda: self.join("and", self.negation))
+
+    def join(self, word: str, part: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        parts = [part()]
+        while self.takes_word(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else {word: parts}
+
+    def negation(self) -> dict[str, Any]:
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise self.problem(self.token.at, f"nested more than {MAX_NESTING} levels")
+        if self.takes_word("not"):
+            condition: dict[str, Any] = {"not": self.negation()}
+        elif self.takes_sign("("):
+            condition = self.expression()
+            self.expect_sign(")", "after the conditions in parentheses")
+        else:
+            condition = self.comparison()
+        self.nesting -= 1
+        return condition
+
+    def comparison(self) -> dict[str, Any]:
+        name = self.field()
+        operator = self.take()
+        if operator.kind == "sign" and operator.text in _COMPARISONS:
+            op = _COMPARISONS[operator.text]
+            return {"field": name, "op": op, "value": self.value(operator), **self.folding()}
+        if operator.is_word("is"):
+            present = self.takes_word("not")
+            if not self.takes_word("null"):
+                raise self.problem(
+                    self.token.at, "expected null", f"compare values by =: {name} = ..."
+                )
+            return {"field": name, "op": "is_null", "value": not present}
+        negated = operator.is_word("not")
+        if negated:
+            operator = self.take()
+        condition = {"field": name, **self.parse_word(operator, negated=negated)}
+        return {"not": condition} if negated else condition
+
+    def parse_word(self, operator: Token, *, negated: bool) -> dict[str, Any]:
+        """What follows a field, from the word that compares on."""
+        if operator.is_word("in"):
+            return self.parse_in()
+        if operator.is_word("between"):
+            low = self.value(operator)
+            if not self.takes_word("and"):
+                raise self.problem(self.token.at, "expected and, then the upper bound")
+            return {"op": "between", "value": [low, self.value(operator)]}
+        if (op := self.text_test(operator)) is not None:
+            test: dict[str, Any] = {"op": op, "value": self.value(operator)}
+            if op == "near" and self.takes_word("within"):
+                test["within"] = self.value(operator)
+            return test | self.folding()
+        after = "not" if negated else "the field"
+        words = (
+            "in, between, prefix, contains, ends with, like, matches, near, has words, has phrase"
+        )
+        more = words if negated else f"=, !=, <, <=, >, >=, ~, {words}, is"
+        raise self.problem(
+            operator.at, f"expected a comparison after {after}", f"comparisons are {more}"
+        )
+
+    def text_test(self, operator: Token) -> str | None:
+        """The ``op`` of a test of a text; None of another comparison."""
+        if operator.is_word("contains", "like", "matches", "near", "prefix"):
+            return operator.text.lower()
+        if operator.is_word("has_words", "has_phrase"):
+            return operator.text.lower()
+        if operator.is_word("has") and self.token.is_word("words", "phrase"):
+            return f"has_{self.take().text.lower()}"
+        if operator.kind == "sign" and operator.text == "~":
+            return "matches"
+        if operator.is_word("starts", "ends") and self.takes_word("with"):
+            return "prefix" if operator.is_word("starts") else "ends_with"
+        return None
+
+    def folding(self) -> dict[str, Any]:
+        return {"fold": True} if self.takes_word("folded") else {}
+
+    def field(self) -> str:
+        token = self.take()
+        if token.kind == "quoted":
+            return token.text[1:-1].replace("``", "`")
+        if token.kind != "word":
+            hint = "a field's name that is no plain word stands in back quotes: `date of birth`"
+            raise self.problem(token.at, "expected the name of a field", hint)
+        if token.text.lower() in WORDS:
+            hint = f"a field of this name stands in back quotes: `{token.text}`"
+            raise self.problem(token.at, f"expected the name of a field, found {token.text}", hint)
+        return token.text
+
+    def parse_in(self) -> dict[str, Any]:
+        self.expect_sign("(", "after in")
+        if self.takes_word("select"):
+            return {"op": "in", "of": self.selection()}
+        return {"op": "in", "value": self.values(), **self.folding()}
+
+    def selection(self) -> dict[str, Any]:
+        """The values of a field of another schema; ``select`` is taken already."""
+        name = self.field()
+        if not self.takes_word("from"):
+            raise self.problem(self.token.at, "expected from, then the name of a schema")
+        selected: dict[str, Any] = {"schema": self.schema(), "field": name}
+        if self.takes_word("where"):
+            selected["where"] = self.expression()
+        self.expect_sign(")", "after the selection")
+        return selected
+
+    def schema(self) -> str:
+        token = self.token
+        if token.kind == "text":
+            return str(self.value(token))
+        if token.kind in ("word", "quoted"):
+            self.take()
+            return token.text if token.kind == "word" else token.text[1:-1].replace("``", "`")
+        raise self.problem(token.at, "expected the name of a schema, its id or its path")
+
+    def values(self) -> list[Any]:
+        values = [self.value(self.token)]
+        while self.takes_sign(","):
+            values.append(self.value(self.token))
+        self.expect_sign(")", "after the values")
+        return values
+
+    def value(self, after: Token) -> int | Decimal | str | bool:
+        token = self.take()
+        if token.kind == "date":
+            return token.text
+        if token.is_word("true", "false"):
+            return token.text.lower() == "true"
+        if token.kind in ("number", "text"):
+            try:
+                return strict_json.loads(as_json(token))  # type: ignore[no-any-return] # one of these
+            except Malformed as error:
+                what = "a number" if token.kind == "number" else "a text"
+                raise self.problem(token.at, f"this cannot be {what}", error.message) from None
+        if token.kind == "pattern":
+            if after.is_word("matches") or after.text == "~":
+                return token.text[1:-1].replace("\\/", "/")
+            raise self.problem(token.at, "a pattern stands behind ~", "text stands in quotes: 'a'")
+        if token.is_word("null"):
+            raise self.problem(token.at, "null is no value", "ask for absent fields by: is null")
+        if token.kind in ("word", "quoted"):
+            raise self.problem(token.at, "expected a value", "text stands in quotes: 'Rome'")
+        raise self.problem(token.at, f"expected a value after {after.text}")
+
+
+def list_fields(where: Mapping[str, Any] | None) -> str:
+    """The names of the fields that a condition compares; none of one that is no condition."""
+    try:
+        return ", ".join(dict.fromkeys(fields_of(where or {"and": []})))
+    except (TypeError, ValueError, AttributeError):
+        return ""
+
+
+def condition(where: Where) -> Mapping[str, Any] | None:
+    """
+    Raises:
+        BadInput: it is an expression that cannot be understood.
+    """
+    return parse(where) if isinstance(where, str) else where

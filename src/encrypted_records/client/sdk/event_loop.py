@@ -1,0 +1,180 @@
+"""What the objects of a client share: the connection, and the event loop of a synchronous client.
+
+A synchronous client runs the same coroutines as an asynchronous one, in a thread with an event loop
+of its own. So it works wherever it is called, in a notebook too, whose thread has a loop already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, TypeVar
+
+from encrypted_records.client import DEFAULT_PROXY
+from encrypted_records.client.limits import STANDARD, ClientLimits
+from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.transport import Device
+from encrypted_records.client.sdk.names import Names
+from encrypted_records.client.transport import Authorization
+from encrypted_records.errors import ClientClosed
+
+T = TypeVar("T")
+
+#: One method for each endpoint, to be awaited.
+AsyncCalls = ProxyClient
+
+
+class Calls:
+    """One method for each endpoint: those of :class:`ProxyClient`, whose answers are waited for.
+
+    What is a list there, page after page, is an iterator here, and a stream a ``with`` block.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(ProxyClient) if not name.startswith("_")]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "close":  # the client has its own
+            raise AttributeError(name)
+        attribute = getattr(self._link.proxy, name)
+        if not callable(attribute):
+            return attribute
+
+        @functools.wraps(attribute)
+        def waiting(*args: Any, **options: Any) -> Any:
+            return self._link.wait_for(attribute(*args, **options))
+
+        return waiting
+
+
+class AsyncLink:
+    """A proxy, and what is named there.
+
+    Args:
+        organization: where names are looked for; None is everywhere.
+
+    Attributes:
+        told: whose it is and where it leads, for people.
+    """
+
+    def __init__(
+        self,
+        proxy_url: str = DEFAULT_PROXY,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        auth: Authorization | None = None,
+        device: Device | str | None = None,
+        organization: str | None = None,
+        limits: ClientLimits = STANDARD,
+    ) -> None:
+        self.told = f"{f'of {email} ' if email else ''}at {_show(proxy_url)}"
+        self.proxy = ProxyClient(
+            proxy_url,
+            email=email,
+            password=password,
+            token=token,
+            auth=auth,
+            device=device,
+            limits=limits,
+        )
+        self.names = Names(self.proxy, organization)
+
+    @property
+    def calls(self) -> AsyncCalls:
+        return self.proxy
+
+    async def close(self) -> None:
+        await self.proxy.close()
+
+
+class Link(AsyncLink):
+    """The same, for those who wait for each answer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, asked: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result; Ctrl-C cancels it.
+
+        Raises:
+            ClientClosed: it was closed.
+        """
+        if self._closed:
+            asked.close()
+            raise ClientClosed("this client is closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            self._thread.start()
+        future: Future[T] = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    @property
+    def calls(self) -> Calls:  # type: ignore[override] # as everything here, it is waited for
+        return Calls(self)
+
+    def wait_for(self, asked: Any) -> Any:
+        """What a method of the proxy's client gives, whatever it has to be waited for with."""
+        if inspect.iscoroutine(asked):
+            return self.run(asked)
+        if isinstance(asked, AsyncIterator):
+            return self.each(asked)
+        if isinstance(asked, AbstractAsyncContextManager):
+            return self._within(asked)
+        return asked
+
+    @contextmanager
+    def _within(self, asked: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
+        entered = self.run(asked.__aenter__())
+        try:
+            yield self.wait_for(entered)
+        except BaseException as error:
+            if not self.run(asked.__aexit__(type(error), error, error.__traceback__)):
+                raise
+        else:
+            self.run(asked.__aexit__(None, None, None))
+
+    def each(self, things: AsyncIterator[T]) -> Iterator[T]:
+        """What an asynchronous iterator gives."""
+
+        async def following() -> tuple[T] | None:
+            async for thing in things:
+                return (thing,)
+            return None
+
+        while (thing := self.run(following())) is not None:
+            yield thing[0]
+
+    def close(self) -> None:  # type: ignore[override] # as everything here, it is waited for
+        if self._loop is None or self._thread is None:
+            self._closed = True
+            return
+        self.run(super().close())
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+
+def _show(url: str) -> str:
+    """A URL without what may be a password in it."""
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -1,0 +1,158 @@
+"""Names, slugs, ids and paths -> the resource that is meant.
+
+A schema is named by its slug or name, alone or after those of its dataset and organization
+(``acme/medical/patient``), by its id, or by its path; datasets and organizations likewise. What
+names several is refused with a list of them: nothing is ever guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from encrypted_records.errors import InvalidSetting, Malformed, NotFound
+from encrypted_records.model import ids
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.client import ProxyClient
+    from encrypted_records.client.proxy.resources import Resource
+
+#: How many candidates an error lists.
+_LISTED = 5
+
+
+class Names:
+    """
+    Args:
+        organization: where to look for what is not named with its organization; None is everywhere.
+        dataset: where to look for schemas that are not named with their dataset; None is
+            everywhere.
+    """
+
+    def __init__(
+        self, client: ProxyClient, organization: str | None = None, dataset: str | None = None
+    ) -> None:
+        self._client = client
+        self._organization = organization
+        self._dataset = dataset
+
+    async def organization(self, wanted: str | None = None) -> Resource:
+        """The organization named, or else the only one there is.
+
+        Raises:
+            NotFound, InvalidSetting: none, or several.
+        """
+        wanted = wanted or self._organization
+        if wanted is not None and (resource := await self._by_id("organizations", wanted)):
+            return resource
+        every = [one async for one in self._client.listing("organizations")]
+        if wanted is None:
+            fitting = every
+        else:
+            fitting = [one for one in every if one["slug"] == wanted] or [
+                one for one in every if one["name"].casefold() == wanted.casefold()
+            ]
+        if wanted is None and len(fitting) > 1:
+            raise InvalidSetting(
+                "you belong to several organizations",
+                hint="say which as organization (--organization): "
+                + _join([one["slug"] for one in every]),
+            )
+        return await self._only("organization", wanted or "", fitting, every)
+
+    async def dataset(self, wanted: str) -> Resource:
+        """
+        Raises:
+            NotFound, InvalidSetting: none of that name, or several.
+        """
+        if resource := await self._by_id("datasets", wanted):
+            return resource
+        parent, _, name = wanted.rpartition("/")
+        filters = await self.in_organization(parent or None)
+        return await self._find("datasets", name, filters)
+
+    async def schema(self, wanted: str, dataset: str | None = None) -> Resource:
+        """
+        Args:
+            dataset: where to look; None is wherever ``wanted`` says, or else as of the class.
+
+        Raises:
+            NotFound, InvalidSetting: none of that name, or several.
+        """
+        if resource := await self._by_id("schemas", wanted):
+            return resource
+        parent, _, name = wanted.rpartition("/")
+        if parent and dataset:
+            raise InvalidSetting(
+                "the schema is named with a dataset, and --dataset names one as well",
+                hint="leave one of them out",
+            )
+        within = parent or dataset or self._dataset
+        if within:
+            filters = {"dataset": str((await self.dataset(within))["id"])}
+        else:
+            filters = await self.in_organization()
+        return await self._find("schemas", name, filters)
+
+    async def in_organization(self, wanted: str | None = None) -> dict[str, str]:
+        """The filter that leaves what belongs to an organization; none where none is named."""
+        if wanted is None and self._organization is None:
+            return {}
+        return {"organization": str((await self.organization(wanted))["id"])}
+
+    async def _by_id(self, collection: str, wanted: str) -> Resource | None:
+        """The resource of which ``wanted`` is the path or the id, if it is either."""
+        if wanted.startswith("/api/"):
+            ids.from_reference(wanted, collection, pointer="")
+            return await self._client.resource(wanted)
+        try:
+            ids.from_text(wanted)
+        except Malformed:
+            return None
+        try:
+            return await self._client.resource(ids.reference(collection, wanted))
+        except NotFound:
+            return None  # a slug may look like an id
+
+    async def _find(self, collection: str, name: str, filters: dict[str, str]) -> Resource:
+        resources: dict[str, Resource] = {}
+        for member in ("slug", "name"):
+            async for resource in self._client.listing(collection, **filters, **{member: name}):
+                resources[resource["id"]] = resource
+        every = list(resources.values()) or [
+            resource async for resource in self._client.listing(collection, **filters)
+        ]
+        return await self._only(collection.removesuffix("s"), name, list(resources.values()), every)
+
+    async def _only(
+        self, kind: str, name: str, fitting: list[Resource], every: list[Resource]
+    ) -> Resource:
+        if len(fitting) == 1:
+            return fitting[0]
+        paths: dict[str, Callable[[Resource], Awaitable[str]]] = {
+            "schema": self.path_of_schema,
+            "dataset": self.path_of_dataset,
+        }
+        shown = (fitting or every)[: _LISTED + 1]
+        names = [await paths[kind](one) if kind in paths else str(one["slug"]) for one in shown]
+        if fitting:
+            raise InvalidSetting(
+                f"{name} names {len(fitting)} {kind}s", hint=f"say which: {_join(names)}"
+            )
+        there = f"there are: {_join(names)}" if names else f"make one: ers {kind} create --help"
+        raise NotFound(f"there is no {kind} {name}".rstrip(), hint=there)
+
+    async def path_of_dataset(self, dataset: Resource) -> str:
+        """``acme/medical``."""
+        organization = await self._client.resource(dataset["organization"])
+        return f"{organization['slug']}/{dataset['slug']}"
+
+    async def path_of_schema(self, schema: Resource) -> str:
+        """``acme/medical/patient``."""
+        dataset = await self._client.resource(schema["dataset"])
+        return f"{await self.path_of_dataset(dataset)}/{schema['slug']}"
+
+
+def _join(names: list[str]) -> str:
+    more = ", ..." if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -1,0 +1,44 @@
+"""What becomes of all records of a schema: sealed again, erased, deleted when they are old.
+
+Made of ``async_care.py`` by ``python -m scripts.synchronous_client``; change it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from encrypted_records.client.sdk.sync_jobs import Job
+from encrypted_records.client.sdk.sync_named import Named
+
+
+class Care(Named):
+    """Of a schema."""
+
+    def reseal(self) -> Job:
+        """Seal all records again, under the dataset's newest key; the job that does it.
+
+        Raises:
+            Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
+        """
+        return Job(self._link, self._link.run(self._link.proxy.reseal_schema(self.url)))
+
+    def erase_deleted(self) -> dict[str, Any]:
+        """Have the bytes of all that was deleted or changed go now, and wait; the receipt, whose
+        ``gone`` says whether all of them have."""
+        return self._link.run(self._link.proxy.erase_schema(self.url))
+
+    def look_at_retention(self) -> dict[str, Any]:
+        """For how long records stay by the definition (``retention``), and how many ``records`` are
+        old enough to go, of ``before`` a day. Nothing is deleted."""
+        return self._link.run(self._link.proxy.look_at_retention(self.url))
+
+    def carry_out_retention(self) -> dict[str, Any]:
+        """Delete the records that are old enough to go; how many were ``deleted``.
+
+        Proxies do it once a day by themselves, when somebody who may write searches or stores.
+
+        Raises:
+            Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.
+            NotAllowed: ``not_writer``.
+        """
+        return self._link.run(self._link.proxy.carry_out_retention(self.url))

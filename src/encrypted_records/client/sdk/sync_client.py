@@ -1,0 +1,206 @@
+"""Everything that a proxy offers, as objects: :class:`Client` and what it leads to.
+
+Made of ``async_client.py`` by ``python -m scripts.synchronous_client``; change it there.
+"""
+
+# ruff: noqa: A002, UP028
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from encrypted_records.client import DEFAULT_PROXY
+from encrypted_records.client.limits import STANDARD, ClientLimits
+from encrypted_records.client.proxy.api_tokens import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
+from encrypted_records.client.proxy.client import User
+from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
+from encrypted_records.client.proxy.transport import Device
+from encrypted_records.client.sdk.event_loop import Calls, Link
+from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_jobs import Job
+from encrypted_records.client.sdk.sync_records import Record
+from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.transport import Authorization
+
+
+class Client:
+    """A proxy, used by one account.
+
+    Args:
+        email, password: who asks.
+        token: an API token instead, which may be limited and ends on its day.
+        auth: what gives an Authorization value instead, asked for each request.
+        device: the secret of a device that the proxy has taken in, or a ``new_device()``.
+        organization: where to look for names; not needed by those who have one.
+        limits: how much is sent and asked for at once, and how long it waits.
+
+    Every method raises the :class:`~encrypted_records.errors.ErsError` that the service answers
+    with, or an ``Unavailable``.
+    """
+
+    def __init__(
+        self,
+        proxy_url: str = DEFAULT_PROXY,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        auth: Authorization | None = None,
+        device: Device | str | None = None,
+        organization: str | None = None,
+        limits: ClientLimits = STANDARD,
+    ) -> None:
+        self._link = Link(
+            proxy_url,
+            email=email,
+            password=password,
+            token=token,
+            auth=auth,
+            device=device,
+            organization=organization,
+            limits=limits,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End its connections; a call after that is a ``ClientClosed``."""
+        self._link.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._link.told}>"
+
+    @property
+    def calls(self) -> Calls:
+        """One method for each endpoint of the proxy, for what has no object here."""
+        return self._link.calls
+
+    def user(self) -> User:
+        """The account, and the paths of its organizations."""
+        return self._link.run(self._link.proxy.user())
+
+    def devices(self) -> Devices:
+        """Who may use your keyring at this proxy, and what happened to it."""
+        return self._link.run(self._link.proxy.devices())
+
+    def add_device(self, name: str = "", **shown: str) -> OwnDevice:
+        """Have this client's device taken in, or one that is made now. Keep its secret.
+
+        Args:
+            shown: ``code``, ``passphrase`` or ``phrase``, as :meth:`ProxyClient.add_device` has it.
+        """
+        return self._link.run(self._link.proxy.add_device(name, **shown))
+
+    def create_device(self, name: str, *, proof: Proof | None = None) -> OwnDevice:
+        """A further device, for another program; its secret is said once."""
+        return self._link.run(self._link.proxy.create_device(name, proof=proof))
+
+    def device_code(self, *, proof: Proof | None = None) -> Code:
+        """A code that takes one further device in, once."""
+        return self._link.run(self._link.proxy.device_code(proof=proof))
+
+    def revoke_device(self, id: str, *, proof: Proof | None = None) -> None:
+        """Have a device refused from now on; your own without a proof."""
+        self._link.run(self._link.proxy.revoke_device(id, proof=proof))
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scope: Scope = "read",
+        datasets: Sequence[str] | None = None,
+        expires_in: timedelta = TOKEN_LIFETIME,
+        password: str | None = None,
+    ) -> NewApiToken:
+        """An API token for another program. Its text is said once.
+
+        Args:
+            datasets: names of those that it is limited to; None is all that you reach.
+            password: of the account, where this client was not made with it.
+        """
+        paths = None
+        if datasets is not None:
+            paths = []
+            for one in datasets:
+                paths.append(self._link.run(self._link.names.dataset(one))["url"])
+        return self._link.run(
+            self._link.proxy.create_token(
+                name, scope=scope, datasets=paths, expires_in=expires_in, password=password
+            )
+        )
+
+    def tokens(self) -> Iterator[ApiToken]:
+        """Your API tokens: what they may, and when they were used."""
+        for one in self._link.each(self._link.proxy.api_tokens()):
+            yield one
+
+    def revoke_token(self, id: str) -> None:
+        """Have an API token refused from now on."""
+        self._link.run(self._link.proxy.revoke_token(id))
+
+    def datasets(self) -> Iterator[Dataset]:
+        filters = self._link.run(self._link.names.in_organization())
+        for one in self._link.each(self._link.proxy.listing("datasets", **filters)):
+            yield Dataset(self._link, one)
+
+    def dataset(self, name: str) -> Dataset:
+        """
+        Raises:
+            NotFound, InvalidSetting: nothing has that name, or several do.
+        """
+        return Dataset(self._link, self._link.run(self._link.names.dataset(name)))
+
+    def create_dataset(
+        self,
+        name: str,
+        *,
+        slug: str | None = None,
+        description: str | None = None,
+        organization: str | None = None,
+    ) -> Dataset:
+        """A new dataset, of the only organization where none is named."""
+        owner = self._link.run(self._link.names.organization(organization))
+        resource = self._link.run(
+            self._link.proxy.create(
+                "datasets", name=name, organization=owner["url"], slug=slug, description=description
+            )
+        )
+        return Dataset(self._link, resource)
+
+    def schemas(self) -> Iterator[Schema]:
+        filters = self._link.run(self._link.names.in_organization())
+        for one in self._link.each(self._link.proxy.listing("schemas", **filters)):
+            yield Schema(self._link, one)
+
+    def schema(self, name: str, *, dataset: str | None = None) -> Schema:
+        """A schema by its name, alone or after those of its dataset and organization, as in
+        ``acme/medical/patient``.
+
+        Raises:
+            NotFound, InvalidSetting: nothing has that name, or several do.
+        """
+        return Schema(self._link, self._link.run(self._link.names.schema(name, dataset)))
+
+    def record(self, id: str) -> Record:
+        record = self._link.run(self._link.proxy.record(id))
+        return Record(self._link, record["id"], record["schema"], record["data"])
+
+    def jobs(self) -> Iterator[Job]:
+        """Your jobs of the last thirty days, the newest first."""
+        for one in self._link.each(self._link.proxy.jobs()):
+            yield Job(self._link, one["job_id"])
+
+    def job(self, id: str) -> Job:
+        return Job(self._link, id)

@@ -1,0 +1,64 @@
+"""Datasets: :class:`Dataset`.
+
+Made of ``async_datasets.py`` by ``python -m scripts.synchronous_client``; change it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from encrypted_records.client.proxy.records import FoundIn
+from encrypted_records.client.sdk.condition_language import Where, condition
+from encrypted_records.client.sdk.sync_named import Named
+from encrypted_records.client.sdk.sync_schemas import Schema
+
+
+class Dataset(Named):
+    def schemas(self) -> Iterator[Schema]:
+        for one in self._link.each(self._link.proxy.listing("schemas", dataset=self.id)):
+            yield Schema(self._link, one)
+
+    def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
+        """One condition, asked of each schema that has its fields: counts, and first records.
+
+        Args:
+            where: see :data:`Where`; None selects all. It compares with no other schema.
+            limit: records shown of each schema, up to 100.
+        """
+        return self._link.run(
+            self._link.proxy.search_dataset(self.url, condition(where), limit=limit)
+        )
+
+    def create_schema(
+        self,
+        name: str,
+        definition: Mapping[str, Any],
+        *,
+        slug: str | None = None,
+        description: str | None = None,
+    ) -> Schema:
+        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it."""
+        resource = self._link.run(
+            self._link.proxy.create(
+                "schemas",
+                name=name,
+                dataset=self.url,
+                schema=definition,
+                slug=slug,
+                description=description,
+            )
+        )
+        return Schema(self._link, resource)
+
+    def erase(self, field: str, value: object, *, confirm: int | None = None) -> dict[str, Any]:
+        """Delete every record of its schemas with this value, have the bytes go, and wait; the
+        receipt, which holds no value.
+
+        Args:
+            confirm: how many there have to be; without it nothing is deleted, and the error
+                ``confirm_count`` says how many there are.
+        """
+        return self._link.run(
+            self._link.proxy.erase_subject(self.url, field, value, confirm=confirm)
+        )

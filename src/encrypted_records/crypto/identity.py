@@ -1,0 +1,157 @@
+"""Who somebody is in an organization: keys that sign, keys that open, and their public halves.
+
+An identity follows from a keyring's root key, so it needs no file of its own. It signs messages of
+the kinds of :mod:`encrypted_records.model.signed` and nothing else, and opens what was sealed to
+it by HPKE (RFC 9180), whose KEM is ML-KEM-768 with X25519: grants lie at the API for years
+(docs/SPEC.md, section 15).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hpke
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from encrypted_records.errors import DoesNotOpen, KeysRefused
+from encrypted_records.model import public_keys
+from encrypted_records.model.public_keys import KeyParts
+from encrypted_records.model.signed import SignedKind, message
+
+_SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
+#: Agrees with every point that HPKE can seal to; which scalar it is does not matter.
+_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes(32))
+
+
+class Verifier:
+    """A public key that checks signatures."""
+
+    def __init__(self, key: bytes) -> None:
+        """
+        Args:
+            key: an Ed25519 point, 32 bytes.
+
+        Raises:
+            KeysRefused: of small order, in no spelling of RFC 8032, or no key.
+        """
+        if not public_keys.signs_alone(key):
+            raise KeysRefused("a key to verify with is one under which anybody could sign")
+        try:
+            self._key: Final = Ed25519PublicKey.from_public_bytes(key)
+        except ValueError:
+            raise KeysRefused("a key to verify with does not load") from None
+
+    def verify(self, signature: bytes, message: bytes) -> bool:
+        """Whether ``signature`` is right over ``message``, which names its kind
+        (:func:`encrypted_records.model.signed.message`)."""
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+class MemberKeys:
+    """The public keys of a member, loaded."""
+
+    def __init__(self, raw: bytes) -> None:
+        """
+        Args:
+            raw: ``u8(1) || Ed25519 || X25519 || ML-KEM-768``, 1,249 bytes.
+
+        Raises:
+            KeysRefused: they do not load, nobody can seal to them, or everybody could sign.
+        """
+        parts = public_keys.split(raw)
+        if parts is None:
+            raise KeysRefused("public keys are of another length or format")
+        self.raw: Final = raw
+        self.parts: Final[KeyParts] = parts
+        self.verifier: Final = Verifier(parts.sign)
+        try:
+            agreed = X25519PublicKey.from_public_bytes(parts.x25519)
+            # Refuses points of small order, as sealing to them would.
+            _PROBE.exchange(agreed)
+            self._sealing = hpke.MLKEM768X25519PublicKey(
+                MLKEM768PublicKey.from_public_bytes(parts.mlkem), agreed
+            )
+        except ValueError:
+            raise KeysRefused("nothing can be sealed to these public keys") from None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the public keys."""
+        return hashlib.sha256(self.raw).digest()
+
+    def seal(self, plain: bytes, info: bytes) -> bytes:
+        """``plain`` for the holder of the private keys alone: 1,136 bytes more than it has.
+
+        Args:
+            info: what it is for; it opens under nothing else.
+        """
+        return _SUITE.encrypt(plain, self._sealing, info=info)
+
+
+class Signer:
+    """An Ed25519 key of ours, which signs messages that name their kind."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._key: Final = Ed25519PrivateKey.from_private_bytes(seed)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are not pickled")
+
+    @cached_property
+    def public(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, kind: SignedKind, *parts: bytes) -> bytes:
+        """64 bytes over the joined ``parts``."""
+        return self._key.sign(message(kind, *parts))
+
+
+class Identity(Signer):
+    """One member's private keys in one organization, under one version of a keyring."""
+
+    def __init__(self, sign: bytes, x25519: bytes, mlkem: bytes) -> None:
+        """
+        Args:
+            sign: the seed of an Ed25519 key, 32 bytes.
+            x25519: a private key, 32 bytes.
+            mlkem: the seed of an ML-KEM-768 key, 64 bytes.
+        """
+        super().__init__(sign)
+        self._mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem)
+        self._x25519 = X25519PrivateKey.from_private_bytes(x25519)
+        self._opening = hpke.MLKEM768X25519PrivateKey(self._mlkem, self._x25519)
+
+    @cached_property
+    def keys(self) -> bytes:
+        """The public keys, 1,249 bytes."""
+        x25519 = self._x25519.public_key().public_bytes_raw()
+        mlkem = self._mlkem.public_key().public_bytes_raw()
+        return public_keys.join(KeyParts(self.public, x25519, mlkem))
+
+    @cached_property
+    def keys_digest(self) -> bytes:
+        """SHA-256 of the public keys."""
+        return hashlib.sha256(self.keys).digest()
+
+    def open(self, sealed: bytes, info: bytes) -> bytes:
+        """Undo :meth:`MemberKeys.seal` to :attr:`keys`.
+
+        Raises:
+            DoesNotOpen: altered, for another purpose, or for somebody else.
+        """
+        try:
+            return _SUITE.decrypt(sealed, self._opening, info=info)
+        except (InvalidTag, ValueError):
+            raise DoesNotOpen("what was sealed to a member does not open") from None

@@ -1,0 +1,193 @@
+"""Seal the rows of a group, and open any of them (docs/SPEC.md, section 4)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from cryptography.hazmat.primitives import hashes
+
+from encrypted_records.crypto import sealing, values
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.model.ciphertext_lengths import least_class
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
+from encrypted_records.model.digests import DIGEST, digest_rows
+from encrypted_records.model.records import Group, GroupSalt, PlainRecord, RowBatch, SealedRow
+
+_RUN = struct.Struct(">II")
+
+
+def seal_group(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    identities: Sequence[tuple[bytes, int]],
+    columns: Mapping[str, Sequence[Value]],
+    before: Group | None = None,
+    holes: Sequence[tuple[int, int]] = (),
+) -> tuple[Group, RowBatch, GroupSalt]:
+    """Seal up to 2**20 records as one group; their ordinals are those from 0 on that are no holes.
+
+    Every field of the definition is sealed in every row, absent ones too, which hides absence.
+
+    Args:
+        identities: id and version of each record.
+        columns: of every field of the definition, as each record has it; None where absent.
+        before: the group that these records come from, if they are sealed again.
+        holes: ordinals without a row, as ascending (first, count) runs.
+    """
+    where = sealing.context_of(key)
+    contexts = [sealing.record_context(where, *identity) for identity in identities]
+    specs = list(definition.fields.values())
+    had = dict(zip(before.fields, before.classes, strict=True)) if before else {}
+    classes = [least_class(spec, had[spec.id].length if spec.id in had else 0) for spec in specs]
+    plain = [
+        values.encode_column(spec, columns[spec.name], stated)
+        for spec, stated in zip(specs, classes, strict=True)
+    ]
+    count = len(identities) + sum(length for _, length in holes)
+    ordinals = list(chain.from_iterable(_between(holes, count)))
+    uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
+    sealed = [
+        sealing.seal_column(key.field(spec).seal(uid), contexts, spec.id_bytes, column, ordinals)
+        for spec, column in zip(specs, plain, strict=True)
+    ]
+    rows = [
+        SealedRow(record_id, version, list(fields))
+        for (record_id, version), fields in zip(identities, zip(*sealed, strict=True), strict=True)
+    ]
+    every: list[SealedRow | None] = [None] * count
+    for ordinal, row in zip(ordinals, rows, strict=True):
+        every[ordinal] = row
+    salt = os.urandom(DIGEST)
+    group = Group(
+        uid,
+        key.version,
+        count,
+        definition.ids,
+        classes,
+        definition.digest,
+        digest_rows(salt, every),
+    )
+    return group, RowBatch(uid, 0, every), GroupSalt(uid, salt)
+
+
+def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:
+    """The ordinals below ``count`` that are no holes, run by run."""
+    begin = 0
+    for first, length in [*holes, (count, 0)]:
+        yield range(begin, first)
+        begin = first + length
+
+
+def _content_digest(
+    contexts: Sequence[bytes],
+    specs: Sequence[FieldSpec],
+    plain: Sequence[Sequence[bytes]],
+    holes: Sequence[tuple[int, int]],
+) -> bytes:
+    """SHA-256 over all that the group's keys will seal, each part after its length."""
+    state = hashes.Hash(hashes.SHA256())
+    state.update(_length_prefixed(contexts))
+    for spec, column in zip(specs, plain, strict=True):
+        state.update(length_prefixed(spec.id_bytes))
+        state.update(_length_prefixed(column))
+    if holes:
+        state.update(length_prefixed(b"".join(_RUN.pack(*run) for run in holes)))
+    return state.finalize()
+
+
+def _length_prefixed(parts: Sequence[bytes]) -> bytes:
+    """As ``model.definition.length_prefixed``, for many parts of few lengths."""
+    lengths = list(map(len, parts))
+    heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
+    pieces = [b""] * (2 * len(parts))
+    pieces[::2] = [heads[length] for length in lengths]
+    pieces[1::2] = parts
+    return b"".join(pieces)
+
+
+def sort_fields(
+    definition: SchemaDefinition, group: Group, fields: Mapping[str, bytes]
+) -> list[bytes]:
+    """A row's ciphertexts, given by name, in the order of its group.
+
+    Raises:
+        DoesNotOpen: they are not of the fields of the group; one that was left out would look like
+            an absent one.
+    """
+    specs = [definition.by_id.get(number) for number in group.fields]
+    names = [spec.name for spec in specs if spec is not None]
+    if len(names) != len(specs) or set(names) != set(fields):
+        raise DoesNotOpen("the record has not the fields of its group")
+    return [fields[name] for name in names]
+
+
+def open_columns(
+    key: SchemaKey,
+    made: SchemaDefinition,
+    group: Group,
+    rows: Sequence[tuple[int, SealedRow]],
+) -> dict[int, list[Value]]:
+    """The values of rows of ``group``, by field's id; None where absent.
+
+    Args:
+        made: the definition under which the group was sealed, whose decimals the values have.
+        rows: each with its ordinal.
+
+    Raises:
+        DoesNotOpen: as :func:`open_row`, of any of them.
+    """
+    width = len(group.fields)
+    if width != len(group.classes) or any(len(row.fields) != width for _, row in rows):
+        raise DoesNotOpen("a row has another number of fields than its group")
+    where = sealing.context_of(key)
+    contexts = [sealing.record_context(where, row.record_id, row.version) for _, row in rows]
+    ordinals = [ordinal for ordinal, _ in rows]
+    opened: dict[int, list[Value]] = {}
+    for at, (number, stated) in enumerate(zip(group.fields, group.classes, strict=True)):
+        spec = made.by_id.get(number)
+        if spec is None:
+            raise DoesNotOpen("a row holds a field that the definition lacks")
+        sealed = [row.fields[at] for _, row in rows]
+        field_key = key.field(spec).seal(group.uid)
+        plain = sealing.open_column(field_key, contexts, spec.id_bytes, sealed, ordinals)
+        opened[number] = [values.decode(spec, one, stated) for one in plain]
+    return opened
+
+
+def open_row(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    group: Group,
+    ordinal: int,
+    row: SealedRow,
+    made: SchemaDefinition | None = None,
+) -> PlainRecord:
+    """Open a row of ``group``; absent fields are left out of the record.
+
+    Args:
+        definition: gives fields their names, and values their decimals.
+        made: under which the group was sealed, if that is another.
+
+    Raises:
+        DoesNotOpen: a field altered, or of another row, version or key, or of a length that its
+            group does not state; or the row has other fields than its group.
+    """
+    if not len(row.fields) == len(group.fields) == len(group.classes):
+        raise DoesNotOpen("a row has another number of fields than its group")
+    record = sealing.record_context(sealing.context_of(key), row.record_id, row.version)
+    data: dict[str, Value] = {}
+    for number, stated, sealed in zip(group.fields, group.classes, row.fields, strict=True):
+        spec = definition.by_id.get(number)
+        own = spec if made is None else made.by_id.get(number)
+        if spec is None or own is None:
+            raise DoesNotOpen("a row holds a field that the definition lacks")
+        field_key = key.field(own).seal(group.uid)
+        plain = sealing.open_field(field_key, ordinal, record, spec.id_bytes, sealed)
+        value = values.decode(own, plain, stated)
+        if value is not None:
+            data[spec.name] = values.shown(own, spec, value)
+    return PlainRecord(row.record_id, row.version, data)

@@ -1,0 +1,219 @@
+"""Errors as RFC 9457 problem documents: the form and the status numbers both sides use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from encrypted_records import errors
+from encrypted_records.errors import ErsError, Flaw
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_BASE = "https://encrypted-records.example/errors/"
+#: Flaws listed in one answer; the rest are counted in ``detail``.
+MAX_FLAWS = 1000
+
+#: The nearest class in an error's ancestry decides.
+STATUS: dict[type[ErsError], int] = {
+    errors.BadInput: 400,
+    errors.ChecksumMismatch: 460,
+    errors.TooLarge: 413,
+    errors.NotAuthenticated: 401,
+    errors.NotAllowed: 403,
+    errors.NotFound: 404,
+    errors.Gone: 410,
+    errors.Conflict: 409,
+    errors.MergeFirst: 429,
+    errors.Locked: 423,
+    errors.Throttled: 429,
+    errors.PreconditionFailed: 412,
+    errors.Unsupported: 415,
+    errors.VersionRefused: 412,
+    errors.Refused: 403,
+    errors.Closed: 422,
+    errors.Unavailable: 502,
+    errors.ApiTimeout: 504,
+    errors.TooSlow: 408,
+    errors.Overloaded: 503,
+    errors.OutOfSpace: 507,
+    errors.DatabaseFull: 507,
+    errors.DatabaseDamaged: 500,
+    errors.StoreFull: 507,
+    errors.StoreUnavailable: 503,
+    errors.ObjectLost: 500,
+    errors.ObjectAltered: 500,
+    ErsError: 500,
+}
+
+_TITLES = {
+    400: "The request is not valid",
+    401: "Credentials are needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "The request took too long to come",
+    409: "In conflict with the current state",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "Refused: it cannot be proven right",
+    423: "Locked",
+    429: "Too many requests",
+    431: "The head is too large",
+    460: "Checksum mismatch",
+    500: "Internal error",
+    502: "The API cannot be reached",
+    503: "Not available now",
+    504: "The API did not answer in time",
+    507: "No room on the disk",
+}
+#: Codes of which the title of their status would say something else.
+_TITLES_OF_CODES = {
+    "access_store_failed": "The proxy's disk fails",
+    "proxy_store_failed": "The proxy's disk fails",
+    "job_store_failed": "The proxy's disk fails",
+    "spool_failed": "The proxy's disk fails",
+    "keyring_disk": "The proxy's disk fails",
+    "worker_lost": "The proxy's work was interrupted",
+    "api_failed": "The API failed",
+}
+
+
+def status_of(error: ErsError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def title_of(status: int) -> str:
+    return _TITLES.get(status, "Error")
+
+
+def _flaw(flaw: Flaw) -> dict[str, Any]:
+    parts = {
+        "pointer": flaw.pointer,
+        "parameter": flaw.parameter,
+        "header": flaw.header,
+        "row": flaw.row,
+        "field": flaw.field,
+    }
+    members: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
+    return members | {"code": flaw.code, "detail": flaw.detail}
+
+
+def document(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    hint: str = "",
+    flaws: tuple[Flaw, ...] = (),
+) -> dict[str, Any]:
+    """The members of a problem document; ``code`` is stable, ``errors`` is there for bad input."""
+    body: dict[str, Any] = {
+        "type": TYPE_BASE + code,
+        "title": _TITLES_OF_CODES.get(code) or title_of(status),
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if hint:
+        body["hint"] = hint
+    if flaws:
+        body["errors"] = [_flaw(flaw) for flaw in flaws[:MAX_FLAWS]]
+        if len(flaws) > MAX_FLAWS:
+            body["errors_total"] = len(flaws)
+    return body
+
+
+def of_error(error: ErsError) -> dict[str, Any]:
+    return document(
+        status_of(error), error.reason, error.message, hint=error.hint, flaws=error.flaws
+    )
+
+
+class _ReceivedFlaw(msgspec.Struct):
+    code: str = ""
+    detail: str = ""
+    pointer: str | None = None
+    row: int | None = None
+    field: str | None = None
+    parameter: str | None = None
+    header: str | None = None
+
+
+class _Received(msgspec.Struct):
+    """A problem document as a client reads it; members it does not know are skipped."""
+
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+    errors: list[_ReceivedFlaw] = []
+
+
+#: Codes whose class says more than their status does.
+_BY_CODE: dict[str, type[ErsError]] = {
+    kind.code: kind
+    for kind in (
+        errors.InvalidDefinition,
+        errors.InvalidRecords,
+        errors.InvalidQuery,
+        errors.StaleDefinition,
+        errors.MergeFirst,
+        errors.PreconditionFailed,
+        errors.NoProxy,
+        errors.NotThisProxy,
+        errors.TooSlow,
+        errors.KeyMissing,
+        errors.DoesNotOpen,
+        errors.LogBroken,
+        errors.ApiUnreachable,
+        errors.ProxyUnreachable,
+        errors.ApiTimeout,
+        errors.Overloaded,
+        errors.OutOfSpace,
+        errors.DatabaseFull,
+        errors.DatabaseDamaged,
+        errors.StoreFull,
+        errors.StoreUnavailable,
+        errors.ObjectLost,
+        errors.ObjectAltered,
+    )
+}
+_BY_STATUS: dict[int, type[ErsError]] = {
+    400: errors.BadInput,
+    401: errors.NotAuthenticated,
+    403: errors.NotAllowed,
+    404: errors.NotFound,
+    408: errors.ApiTimeout,
+    409: errors.Conflict,
+    410: errors.Gone,
+    412: errors.VersionRefused,
+    413: errors.TooLarge,
+    415: errors.Unsupported,
+    422: errors.Closed,
+    423: errors.Locked,
+    429: errors.Throttled,
+    460: errors.ChecksumMismatch,
+    504: errors.ApiTimeout,
+}
+
+
+def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsError:
+    """The error that an answer of ``status`` stands for; the inverse of :func:`of_error`.
+
+    A body that is not a problem document (from a load balancer, say) still gives the right class.
+    """
+    try:
+        received = msgspec.json.decode(body, type=_Received)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        received = _Received()
+    kind = _BY_CODE.get(received.code) or _BY_STATUS.get(status, errors.ApiFailed)
+    return kind(
+        received.detail or f"the answer was {status} {title_of(status).lower()}",
+        code=received.code or None,
+        hint=received.hint or None,
+        flaws=tuple(Flaw(**msgspec.structs.asdict(flaw)) for flaw in received.errors),
+        retry_after=retry_after,
+    )

@@ -1,0 +1,276 @@
+"""One field of a segment, sorted: which rows hold which value (docs/SPEC.md, section 5).
+
+A column lists local ordinals in the order (absent first, then by index key, then by ordinal) and
+beside them the keys of the rows that have one. All work on many entries is numpy's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.format import INDEX_KEY_BYTES, UUID_KEY_BYTES
+from encrypted_records.crypto.keys import FieldKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.model.definition import FieldSpec, KeyKind, Value
+
+#: uint64 offsets for numbers, fixed-width byte strings for texts.
+Keys = NDArray[Any]
+
+_HEAD = struct.Struct(">I")
+_NUMBER_KEYS = np.dtype(">u8")
+_TEXT_KEYS = np.dtype(f"S{INDEX_KEY_BYTES}")
+_UUID_KEYS = np.dtype(f"S{UUID_KEY_BYTES}")
+_ORDINAL = np.dtype(">u4")
+
+
+def key_type(kind: KeyKind) -> np.dtype[Any]:
+    """Of keys in memory, in this machine's byte order."""
+    return stored_key_type(kind).newbyteorder("=")
+
+
+def stored_key_type(kind: KeyKind) -> np.dtype[Any]:
+    """Of keys in sealed pages."""
+    if kind == "uuid":
+        return _UUID_KEYS
+    return _TEXT_KEYS if kind == "string" else _NUMBER_KEYS
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EntryBlock:
+    """Entries in order. ``keys`` are distinct, and empty where the rows are absent.
+
+    The entries of ``keys[i]`` are ``ordinals[starts[i]:starts[i + 1]]``.
+    """
+
+    ordinals: Ordinals
+    keys: Keys
+    starts: Ordinals
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.ordinals.nbytes + self.keys.nbytes + self.starts.nbytes
+
+    def expand(self) -> Keys:
+        """The key of every entry."""
+        return np.repeat(self.keys, np.diff(np.append(self.starts, len(self.ordinals))))
+
+    def part(self, first: int, last: int) -> EntryBlock:
+        """The entries first..last-1, at least one, of present rows."""
+        begin = int(np.searchsorted(self.starts, first, "right")) - 1
+        end = int(np.searchsorted(self.starts, last, "left"))
+        starts = np.maximum(self.starts[begin:end], np.uint32(first)) - np.uint32(first)
+        return EntryBlock(self.ordinals[first:last], self.keys[begin:end], starts)
+
+
+def run_starts(keys: Keys) -> NDArray[np.intp]:
+    """Where each distinct key of a sorted column begins."""
+    if not len(keys):
+        return np.zeros(0, np.intp)
+    return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+
+
+class Lookup(Protocol):
+    """A sorted column that can be asked: one in memory, or one of which some pages are here.
+
+    ``missing_*`` name the pages without which the methods they are for have no answer yet.
+    """
+
+    @property
+    def absent(self) -> int: ...
+
+    @property
+    def present(self) -> int: ...
+
+    def at(self, edge: Edge) -> int:
+        """How many keys lie before ``edge``."""
+
+    def at_all(self, edges: Sequence[Edge]) -> list[int]:
+        """:meth:`at` of each."""
+
+    def pieces(self, first: int, last: int) -> list[Ordinals]:
+        """The rows of the present entries first..last-1, as they lie in pages."""
+
+    def entries(self, first: int, last: int) -> list[EntryBlock]:
+        """The present entries first..last-1, at least one."""
+
+    def absent_rows(self) -> Ordinals: ...
+
+    def all_within(self, key_range: KeyRange) -> bool:
+        """Whether every row has a value in ``key_range``, where that is known without any page."""
+
+    def missing_entries(self, first: int, last: int) -> set[int]:
+        """For the present entries first..last-1."""
+
+    def missing_for(self, key_range: KeyRange) -> set[int]:
+        """For the rows of ``key_range``."""
+
+    def missing_to_count(self, key_range: KeyRange) -> set[int]:
+        """For where ``key_range`` begins and ends."""
+
+    def missing_absent(self) -> set[int]:
+        """For the absent rows."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Column:
+    """Entries sorted by (absent first, key, ordinal).
+
+    ``ordinals`` has one entry per row; ``keys`` one per row that has a value, so that the row of
+    ``keys[i]`` is ``ordinals[absent + i]``.
+    """
+
+    ordinals: Ordinals
+    keys: Keys
+
+    @property
+    def absent(self) -> int:
+        """How many rows have no value; theirs are the first ordinals."""
+        return len(self.ordinals) - len(self.keys)
+
+    @property
+    def present(self) -> int:
+        """How many rows have a value."""
+        return len(self.keys)
+
+    def at(self, edge: Edge) -> int:
+        """How many keys lie before ``edge``."""
+        return int(self.keys.searchsorted(np.array(edge.key, self.keys.dtype), edge.side))
+
+    def at_all(self, edges: Sequence[Edge]) -> list[int]:
+        # One by one, most of the time goes into making arrays of one key.
+        wanted = np.array([edge.key for edge in edges], self.keys.dtype)
+        right = np.array([edge.side == "right" for edge in edges], np.bool_)
+        positions = self.keys.searchsorted(wanted, "left")
+        positions[right] = self.keys.searchsorted(wanted[right], "right")
+        plain: list[int] = positions.tolist()
+        return plain
+
+    def rows(self, first: int, last: int) -> Ordinals:
+        """The rows of ``keys[first:last]``."""
+        return self.ordinals[self.absent + first : self.absent + last]
+
+    def pieces(self, first: int, last: int) -> list[Ordinals]:
+        return [self.rows(first, last)]
+
+    def entries(self, first: int, last: int) -> list[EntryBlock]:
+        keys = self.keys[first:last]
+        starts = run_starts(keys)
+        return [EntryBlock(self.rows(first, last), keys[starts], starts.astype(np.uint32))]
+
+    def absent_rows(self) -> Ordinals:
+        return self.ordinals[: self.absent]
+
+    def all_within(self, key_range: KeyRange) -> bool:
+        return (
+            not self.absent
+            and self.at(key_range.first) == 0
+            and self.at(key_range.last) == self.present
+        )
+
+    # A column in memory lacks nothing.
+
+    def missing_entries(self, first: int, last: int) -> set[int]:
+        return set()
+
+    def missing_for(self, key_range: KeyRange) -> set[int]:
+        return set()
+
+    def missing_to_count(self, key_range: KeyRange) -> set[int]:
+        return set()
+
+    def missing_absent(self) -> set[int]:
+        return set()
+
+
+def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
+    """The column of ``spec`` over rows whose local ordinals are 0, 1, 2, ...
+
+    Args:
+        key: the field's, under the log's first key version (docs/SPEC.md, section 2).
+        column: each row's accepted value, None where absent.
+    """
+    is_present = np.array([value is not None for value in column], np.bool_)
+    present = [value for value in column if value is not None]
+    every = np.arange(len(column), dtype=np.uint32)
+    return _sort(every[~is_present], every[is_present], keys_of(spec, key, present))
+
+
+def keys_of(spec: FieldSpec, key: FieldKey, present: Sequence[Value]) -> Keys:
+    """The key of each value, in their order; none is absent. ``key`` as for :func:`build`."""
+    if spec.kind == "string":
+        return values.string_keys(present, key.tail)  # type: ignore[arg-type] # of a string field
+    if spec.kind == "uuid":
+        return values.uuid_keys(present)
+    return values.to_offsets(spec, present)
+
+
+def absent(rows: Ordinals) -> Column:
+    """The column of a field that none of these rows has."""
+    return Column(rows, np.array([], np.uint64))
+
+
+def _sort(missing: Ordinals, ordinals: Ordinals, keys: Keys) -> Column:
+    """A column of entries whose equal keys have ascending ordinals already.
+
+    numpy sorts by merging what it finds in order, so that columns one after another sort fast.
+    """
+    order = np.argsort(keys, kind="stable")
+    return Column(np.concatenate((missing, ordinals[order])), keys[order])
+
+
+def join(parts: Sequence[Column], kind: KeyKind) -> Column:
+    """Several columns of one field as one; each one's ordinals lie above those before it."""
+    missing = np.concatenate([column.absent_rows() for column in parts])
+    ordinals = np.concatenate([column.ordinals[column.absent :] for column in parts])
+    keys: Keys = np.concatenate([column.keys.astype(key_type(kind)) for column in parts])
+    return _sort(missing, ordinals, keys)
+
+
+def encoded_size(kind: KeyKind, count: int) -> int:
+    """Bytes of :func:`encode` for ``count`` rows: nothing but the count and type matters."""
+    return _HEAD.size + count * (_ORDINAL.itemsize + stored_key_type(kind).itemsize)
+
+
+def encode(column: Column, kind: KeyKind) -> bytes:
+    """Number of absent rows, ordinals, keys; zeros stand for the keys of absent rows."""
+    keys = np.zeros(len(column.ordinals), stored_key_type(kind))
+    keys[: len(column.keys)] = column.keys
+    return _HEAD.pack(column.absent) + column.ordinals.astype(_ORDINAL).tobytes() + keys.tobytes()
+
+
+def decode(data: bytes, kind: KeyKind, count: int) -> Column:
+    """Undo :func:`encode` for ``count`` rows, accepting nothing that it would not make.
+
+    Raises:
+        DoesNotOpen: not the encoding of a column of that many rows.
+    """
+    if len(data) != encoded_size(kind, count):
+        raise DoesNotOpen("a sealed column has the wrong size")
+    (missing,) = _HEAD.unpack_from(data)
+    ordinals = np.frombuffer(data, _ORDINAL, count, _HEAD.size).astype(np.uint32)
+    at = _HEAD.size + count * _ORDINAL.itemsize
+    if missing > count:
+        raise DoesNotOpen("a sealed column counts more absent rows than rows")
+    keys = np.frombuffer(data, stored_key_type(kind), count - missing, at)
+    end = at + keys.nbytes
+    if not in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
+        raise DoesNotOpen("a sealed column is not in order")
+    return Column(ordinals, keys.astype(key_type(kind)))
+
+
+def in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
+    """Binary search finds fewer rows in a column that is not."""
+    absent = len(ordinals) - len(keys)
+    rising = ordinals[:-1] < ordinals[1:]
+    below, equal = keys[:-1] < keys[1:], keys[:-1] == keys[1:]
+    return bool(np.all(rising[: max(0, absent - 1)]) and np.all(below | (equal & rising[absent:])))

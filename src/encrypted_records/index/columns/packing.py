@@ -1,0 +1,193 @@
+"""The packed content of a data page: deltas, byte planes, front coding, zstd (SPEC 6.2.2).
+
+Used in segments of more than 65,536 rows alone. In smaller ones a user who can insert
+records beside a secret could learn it from sizes, so their pages are not compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from encrypted_records.crypto.format import INDEX_KEY_BYTES
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Keys, key_type, run_starts
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.model.definition import KeyKind
+
+#: Entries of a packed page, however well they compress: what a reader must be ready to unpack.
+MAX_ENTRIES = 1 << 16
+_RUNS = struct.Struct(">I")
+_LEVEL = 3
+
+Bytes = NDArray[np.uint8]
+
+
+def compress(data: bytes) -> bytes:
+    """A zstd frame (RFC 8878) without content size and checksum, which a page has already."""
+    return zstandard.ZstdCompressor(
+        level=_LEVEL, write_content_size=False, write_checksum=False
+    ).compress(data)
+
+
+def decompress(data: bytes, most: int) -> bytes:
+    """Undo :func:`compress` for content of at most ``most`` bytes.
+
+    Raises:
+        DoesNotOpen: no such frame, or one of more.
+    """
+    try:
+        # A frame that states its size would be unpacked whatever the limit.
+        if zstandard.frame_content_size(data) != -1:
+            raise DoesNotOpen("a packed page states a size")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
+    except zstandard.ZstdError:
+        raise DoesNotOpen("a packed page does not unpack") from None
+
+
+def pack_ordinals(ordinals: Ordinals) -> bytes:
+    """Four byte planes of the zigzag differences between neighbours, modulo 2**32."""
+    steps = np.diff(ordinals, prepend=np.uint32(0)).view(np.int32)
+    return _planes(((steps << 1) ^ (steps >> 31)).view(np.uint32))
+
+
+def unpack_ordinals(data: bytes, count: int) -> Ordinals:
+    folded = _from_planes(data, count, np.dtype(np.uint32))
+    steps = (folded >> np.uint32(1)) ^ (np.uint32(0) - (folded & np.uint32(1)))
+    return np.cumsum(steps, dtype=np.uint32)
+
+
+def _planes(numbers: NDArray[np.unsignedinteger]) -> bytes:
+    """All lowest bytes, then all next ones: those that hardly change compress to nothing."""
+    width = numbers.dtype.itemsize
+    little = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return little.view(np.uint8).reshape(-1, width).T.tobytes()
+
+
+def _from_planes(data: bytes, count: int, kind: np.dtype) -> NDArray:  # type: ignore[type-arg]
+    planes = np.frombuffer(data, np.uint8).reshape(kind.itemsize, count)
+    return np.ascontiguousarray(planes.T).view(kind.newbyteorder("<")).reshape(-1).astype(kind)
+
+
+class Packer:
+    """Packs any range of entries of one sorted column of keys and their ordinals."""
+
+    def __init__(self, ordinals: Ordinals, keys: Keys) -> None:
+        self._ordinals = ordinals
+        self._starts = run_starts(keys)
+        self._distinct = keys[self._starts]
+        if self._distinct.dtype.kind == "S":
+            self._lengths = np.strings.str_len(self._distinct).astype(np.uint8)
+            shared = _shared_prefixes(self._distinct)
+            # A key ends where only padding follows, and the next one may continue with the same
+            # byte, as the tail of a longer string can: that byte is not shared.
+            shared[1:] = np.minimum(shared[1:], self._lengths[:-1])
+            self._shared = shared
+
+    def pack(self, first: int, last: int) -> bytes:
+        """The entries first..last-1, compressed."""
+        start = int(np.searchsorted(self._starts, first, "right")) - 1
+        end = int(np.searchsorted(self._starts, last, "left"))
+        edges = np.append(np.maximum(self._starts[start:end], first), last)
+        counts = (np.diff(edges) - 1).astype(np.uint16)
+        parts = [
+            _RUNS.pack(end - start),
+            pack_ordinals(self._ordinals[first:last]),
+            _planes(counts),
+            self._keys(start, end),
+        ]
+        return compress(b"".join(parts))
+
+    def _keys(self, start: int, end: int) -> bytes:
+        keys = self._distinct[start:end]
+        if keys.dtype.kind != "S":
+            return _planes(np.diff(keys, prepend=np.uint64(0)))
+        shared, lengths = self._shared[start:end].copy(), self._lengths[start:end]
+        shared[0] = 0
+        rest = matrix(keys)[_between(shared, lengths, keys.dtype.itemsize)]
+        return shared.tobytes() + (lengths - shared).tobytes() + rest.tobytes()
+
+
+def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordinals]:
+    """Undo :meth:`Packer.pack` for ``count`` entries.
+
+    Returns:
+        ordinals of the entries; the distinct keys; where each one's entries begin.
+
+    Raises:
+        DoesNotOpen: not the packing of that many entries.
+    """
+    if not 1 <= count <= MAX_ENTRIES:
+        raise DoesNotOpen("a packed page has no entries, or too many")
+    raw = decompress(data, _RUNS.size + count * (4 + 2 + max(8, 2 + INDEX_KEY_BYTES)))
+    if len(raw) < _RUNS.size:
+        raise DoesNotOpen("a packed page is cut short")
+    (runs,) = _RUNS.unpack_from(raw)
+    counts_at = _RUNS.size + 4 * count
+    keys_at = counts_at + 2 * runs
+    if not 1 <= runs <= count or len(raw) < keys_at:
+        raise DoesNotOpen("a packed page has no such number of values")
+    ordinals = unpack_ordinals(raw[_RUNS.size : counts_at], count)
+    lengths = _from_planes(raw[counts_at:keys_at], runs, np.dtype(np.uint16)).astype(np.int64) + 1
+    starts = np.cumsum(lengths) - lengths
+    if int(lengths.sum()) != count:
+        raise DoesNotOpen("a packed page's values have other entries than it has")
+    if kind in ("string", "uuid"):
+        return ordinals, _texts(raw[keys_at:], runs, key_type(kind)), starts.astype(np.uint32)
+    keys = _numbers(raw[keys_at:], runs)
+    return ordinals, keys, starts.astype(np.uint32)
+
+
+def _numbers(data: bytes, runs: int) -> Keys:
+    if len(data) != 8 * runs:
+        raise DoesNotOpen("a packed page's keys have another length")
+    return np.cumsum(_from_planes(data, runs, np.dtype(np.uint64)), dtype=np.uint64)
+
+
+def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
+    width = stored.itemsize
+    if len(data) < 2 * runs:
+        raise DoesNotOpen("a packed page's keys have another length")
+    heads = np.frombuffer(data, np.uint8, 2 * runs)
+    shared, own = heads[:runs], heads[runs:]
+    lengths = shared.astype(np.int64) + own
+    if shared[0] or np.any(lengths > width) or np.any(shared[1:] > lengths[:-1]):
+        raise DoesNotOpen("a packed page's keys share more than there is")
+    if len(data) != 2 * runs + int(own.sum(dtype=np.int64)):
+        raise DoesNotOpen("a packed page's keys have another length")
+    texts = np.zeros((runs, width), np.uint8)
+    texts[_between(shared, lengths, width)] = np.frombuffer(data, np.uint8, offset=2 * runs)
+    every = np.arange(runs)
+    for offset in range(int(shared.max())):
+        # A key that shares this byte takes it from the nearest key before it that does not.
+        origin = np.maximum.accumulate(np.where(shared <= offset, every, 0))
+        texts[:, offset] = texts[origin, offset]
+    return texts.view(stored).reshape(-1)
+
+
+def matrix(keys: NDArray[np.bytes_]) -> Bytes:
+    """Texts as rows of bytes."""
+    return np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
+
+
+def _between(
+    first: NDArray[np.integer], last: NDArray[np.integer], width: int
+) -> NDArray[np.bool_]:
+    offsets = np.arange(width)
+    return (offsets >= first[:, None]) & (offsets < last[:, None])
+
+
+def _shared_prefixes(keys: NDArray[np.bytes_]) -> Bytes:
+    """How many bytes each of these distinct texts has in common with the one before."""
+    shared = np.zeros(len(keys), np.uint8)
+    rows = matrix(keys)
+    # In pieces: the comparison is as large as the keys.
+    for first in range(1, len(keys), MAX_ENTRIES):
+        last = min(first + MAX_ENTRIES, len(keys))
+        differs = rows[first:last] != rows[first - 1 : last - 1]
+        shared[first:last] = differs.argmax(axis=1)
+    return shared

@@ -1,0 +1,84 @@
+"""Index keys of one grid on another: a field's bounds were widened, or it keeps more decimals.
+
+A segment's keys are those of its own definition. They are brought onto the grid that a question
+uses as soon as a page is open, so that nothing that compares keys knows of two grids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Column, EntryBlock, Keys
+from encrypted_records.index.columns.directory import Directory
+from encrypted_records.model.definition import FieldSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """``key * factor + shift``, for keys up to ``last``, which gives keys up to ``end``.
+
+    The order of keys stays, and different ones stay different.
+    """
+
+    factor: int
+    shift: int
+    last: int
+    end: int
+
+    @classmethod
+    def between(cls, own: FieldSpec, shown: FieldSpec) -> Rebase | None:
+        """From the grid of ``own`` to that of ``shown``, which has no fewer decimals; None where
+        keys stay as they are."""
+        if own.number is None or shown.number is None:
+            return None
+        was, is_now = own.number, shown.number
+        factor = 10 ** (is_now.precision - was.precision)
+        shift = was.lowest * factor - is_now.lowest
+        last, end = was.highest - was.lowest, is_now.highest - is_now.lowest
+        if factor == 1 and shift == 0 and last == end:
+            return None
+        # Of a grid of one value, every key is 0, and the factor may be beyond 64 bits.
+        return cls(factor if last else 1, shift, last, end)
+
+    def key(self, key: int) -> int:
+        """
+        Raises:
+            DoesNotOpen: it is on one of the two grids alone.
+        """
+        moved = key * self.factor + self.shift
+        if key > self.last or not 0 <= moved <= self.end:
+            raise DoesNotOpen("a key lies outside of its field's bounds")
+        return moved
+
+    def keys(self, keys: Keys) -> Keys:
+        """Ascending keys.
+
+        Raises:
+            DoesNotOpen: as :meth:`key`.
+        """
+        if not len(keys):
+            return keys
+        for edge in (keys[0], keys[-1]):
+            self.key(int(edge))
+        # Below 2**64, both between and at the end, since the keys at both edges are.
+        moved = keys.astype(np.uint64) * np.uint64(self.factor)
+        if self.shift < 0:
+            return moved - np.uint64(-self.shift)
+        return moved + np.uint64(self.shift)
+
+    def column(self, column: Column) -> Column:
+        return Column(column.ordinals, self.keys(column.keys))
+
+    def block(self, block: EntryBlock) -> EntryBlock:
+        return replace(block, keys=self.keys(block.keys))
+
+    def directory(self, directory: Directory) -> Directory:
+        return replace(
+            directory,
+            firsts=self.keys(directory.firsts),
+            lasts=self.keys(directory.lasts),
+            runs=self.keys(directory.runs),
+        )

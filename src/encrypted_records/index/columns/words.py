@@ -1,0 +1,160 @@
+"""The column of the words of a field (docs/SPEC.md, section 5.1).
+
+It has one entry for each row, which says how many words the row has room for and whether they are
+listed, and one for each distinct word of each row that lists them. A row of more words than it has
+room for is *undecided*: a question for words opens it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
+from encrypted_records.crypto.keys import FieldKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Column, Keys, in_order
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
+from encrypted_records.model.definition import Value, comparable
+from encrypted_records.model.folding import folded
+from encrypted_records.model.words import is_known, words_of
+
+#: Words that one segment lists; rows with the most of them are undecided beyond that.
+MOST_LISTED = 1 << 25
+#: The undecided rows.
+UNDECIDED = KeyRange(Edge(UNDECIDED_FROM, "left"), Edge(WORDS_FROM, "left"))
+
+_HEAD = struct.Struct(">I")
+_ORDINAL = np.dtype(">u4")
+_KEY = np.dtype(">u8")
+_WORDS = np.uint64(WORDS_FROM)
+_STATED = np.uint64(UNDECIDED_FROM)
+
+
+def room_of(length: int) -> int:
+    """For how many words a row has room whose text is sealed at this class."""
+    return min(length, 64) // 3 + max(0, length - 64) // 6
+
+
+def build(key: FieldKey, texts: Sequence[Value], stated: LeastClass) -> Column:
+    """The column over rows whose local ordinals are 0, 1, 2, ...
+
+    Args:
+        key: that of the column of words, under the log's first key version.
+        texts: each row's text, None where absent.
+        stated: what the group says of the field.
+    """
+    known: dict[str, int] = {}
+    ordinals: list[int] = []
+    keys: list[int] = []
+    for ordinal, text in enumerate(texts):
+        words: set[str] = set()
+        certain, length = True, stated.length
+        if isinstance(text, str):
+            if not stated.only:
+                length = max(length, padded_length(len(text.encode()) + 1))
+            alike = folded(comparable(text))
+            words = set(words_of(alike))
+            certain = len(words) <= room_of(length) and is_known(alike)
+        ordinals.append(ordinal)
+        keys.append(room_of(length) if certain else UNDECIDED_FROM + room_of(length))
+        for word in words if certain else ():
+            of_word = known.get(word)
+            if of_word is None:
+                of_word = known[word] = values.word_key(word, key.tail)
+            ordinals.append(ordinal)
+            keys.append(of_word)
+    return _sort(np.array(ordinals, np.uint32), np.array(keys, np.uint64))
+
+
+def undecided(rows: Ordinals) -> Column:
+    """The column of rows whose words nobody has listed, as a segment without one has it."""
+    return Column(rows, np.full(len(rows), _STATED))
+
+
+def count_entries(column: Column) -> int:
+    """How many entries the column has room for: it follows from the lengths of sealed values."""
+    heads = column.keys[: _count_rows(column)]
+    return len(heads) + int((heads & ~_STATED).sum())
+
+
+def rows_of(column: Column) -> Ordinals:
+    """The rows of the column, ascending."""
+    rows: Ordinals = np.sort(column.ordinals[: _count_rows(column)])
+    return rows
+
+
+def limit(column: Column, most: int = MOST_LISTED) -> Column:
+    """The same with at most so many words: the rows with the most are undecided beyond that."""
+    heads = _count_rows(column)
+    if len(column.keys) - heads <= most:
+        return column
+    counts = np.bincount(column.ordinals[heads:])
+    order = np.argsort(counts, kind="stable")
+    dropped = np.zeros(max(len(counts), int(column.ordinals.max()) + 1), np.bool_)
+    dropped[order[np.cumsum(counts[order]) > most]] = True
+    kept = ~dropped[column.ordinals]
+    kept[:heads] = True
+    keys = column.keys.copy()
+    keys[:heads][dropped[column.ordinals[:heads]]] |= _STATED
+    return _sort(column.ordinals[kept], keys[kept])
+
+
+def _sort(ordinals: Ordinals, keys: Keys) -> Column:
+    order = np.lexsort((ordinals, keys))
+    return Column(ordinals[order], keys[order])
+
+
+def _count_rows(column: Column) -> int:
+    return int(np.searchsorted(column.keys, _WORDS, "left"))
+
+
+def encoded_size(room: int) -> int:
+    """Bytes of :func:`encode` for a column with room for so many entries."""
+    return _HEAD.size + room * (_ORDINAL.itemsize + _KEY.itemsize)
+
+
+def encode(column: Column) -> bytes:
+    """Number of entries, ordinals, keys; zeros for the room that is left."""
+    plain = _HEAD.pack(len(column.keys)) + column.ordinals.astype(_ORDINAL).tobytes()
+    plain += column.keys.astype(_KEY).tobytes()
+    return plain.ljust(encoded_size(count_entries(column)), b"\0")
+
+
+def decode(data: bytes, rows: Ordinals, room: int) -> Column:
+    """Undo :func:`encode` for these rows, accepting nothing that it would not make.
+
+    Raises:
+        DoesNotOpen: not the encoding of a column of these rows with such room.
+    """
+    if len(data) != encoded_size(room):
+        raise DoesNotOpen("a sealed column has the wrong size")
+    (count,) = _HEAD.unpack_from(data)
+    if count > room:
+        raise DoesNotOpen("a sealed column has more entries than room")
+    ordinals = np.frombuffer(data, _ORDINAL, count, _HEAD.size).astype(np.uint32)
+    at = _HEAD.size + ordinals.nbytes
+    keys: NDArray[np.uint64] = np.frombuffer(data, _KEY, count, at).astype(np.uint64)
+    end = at + keys.nbytes
+    if not in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
+        raise DoesNotOpen("a sealed column is not in order")
+    column = Column(ordinals, keys)
+    check(column, room)
+    if not np.array_equal(rows_of(column), rows) or not np.isin(ordinals, rows).all():
+        raise DoesNotOpen("a column lists other rows than its segment has")
+    return column
+
+
+def check(column: Column, room: int) -> None:
+    """
+    Raises:
+        DoesNotOpen: the rows state other room than the segment's header, or have more words.
+    """
+    if column.absent or count_entries(column) != room or len(column.keys) > room:
+        raise DoesNotOpen("a column of words has another room than its segment says")

@@ -1,0 +1,53 @@
+"""Which groups a live segment has by now: those that its commit names, or, behind compactions,
+others in place of some (docs/SPEC.md, section 7.7.2).
+
+Local ordinals of a segment never change. So its commit and its header go on to name the groups that
+it was made over, and the ledger keeps beside it those that stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from encrypted_records.errors import LogBroken
+from encrypted_records.index.log.snapshot import GroupState
+from encrypted_records.model.records import CommitBody, Segment
+
+#: Groups with the local ordinals at which they begin, in the order of these.
+Laid = Sequence[tuple[bytes, int]]
+
+
+def lay_anew(
+    body: CommitBody,
+    groups: Mapping[bytes, GroupState],
+    home: Mapping[bytes, bytes],
+    segments: Mapping[bytes, Segment],
+    laid: Mapping[bytes, Laid],
+) -> dict[bytes, Laid]:
+    """What a compaction makes of its segment's groups, by the segment's uid.
+
+    Args:
+        body: of a compaction, whose group stands for those that end by all other rules.
+        groups, home, segments, laid: those before it: the groups, the segment of each, the live
+            segments, and what was laid before.
+
+    Raises:
+        LogBroken: it does what no compaction may.
+    """
+    if body.segments or body.exact or body.definition_text or len(body.groups) != 1:
+        raise LogBroken("a commit ends groups of a segment that stays, and does more")
+    homes = {home[uid] for uid in body.ended}
+    if len(homes) != 1:
+        raise LogBroken("a commit ends groups of several segments that stay")
+    (segment,) = homes
+    before = laid.get(segment, segments[segment].groups)
+    bases = dict(before)
+    at = base = bases[body.ended[0]]
+    for uid in body.ended:
+        if bases[uid] != at:
+            raise LogBroken("a group would stand for groups that are no neighbours in a segment")
+        at += groups[uid].group.count
+    ended = set(body.ended)
+    kept = [(uid, begin) for uid, begin in before if uid not in ended]
+    return {segment: sorted([*kept, (body.groups[0].uid, base)], key=itemgetter(1))}

@@ -1,0 +1,393 @@
+"""The commit log, verified: what a schema's data is at each version (docs/SPEC.md, section 7).
+
+The API's word does not count. The state is computed from the log's commits, each authenticated
+under K_log; a commit that does not fit the state before it is a broken log. Commits
+name the log they had seen by its running digest, so that dropping, reordering or replacing any
+earlier commit breaks every later one that knew of it.
+
+A keyring may be rotated: each commit names its key, whose version never falls (section 7.5).
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from msgspec.structs import replace
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.errors import ErsError, LogBroken, SchemaUnsigned
+from encrypted_records.index.log.changes import check_cover, check_key, check_killed
+from encrypted_records.index.log.definitions import brings_definition, check_groups, follow
+from encrypted_records.index.log.endings import Ended, Endings
+from encrypted_records.index.log.layout import Laid, lay_anew
+from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
+from encrypted_records.index.log.live_headers import keep_live
+from encrypted_records.index.log.order import Order
+from encrypted_records.index.log.past import Past
+from encrypted_records.index.log.resealed import Resealed, seals_everything_again
+from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.snapshot import Groups, GroupState, Snapshot
+from encrypted_records.index.log.standing import (
+    LiveGroups,
+    Standing,
+    bitmap_of,
+    check_standing,
+    without,
+)
+from encrypted_records.index.log.writers import Writer
+from encrypted_records.model import ids, wire
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.records import (
+    CommitBody,
+    CommitUpload,
+    Group,
+    GroupSalt,
+    KilledRows,
+    LogEntry,
+    ManifestDelta,
+    Page,
+    RowBatch,
+    RowRef,
+    Segment,
+    SegmentHeader,
+)
+
+
+@dataclass
+class Ledger(Order):
+    """The log of one schema as far as it has been verified.
+
+    ``writer`` is this process's own 16-byte writer id: a fresh one per process, so that what an
+    earlier process sent in its last moments can never collide with a counter used here.
+    """
+
+    #: keys of the first commit, or of the newest that sealed everything again, and of the newest;
+    #: and the log version at which the latter came in
+    _first: SchemaKey | None = None
+    _present: SchemaKey | None = None
+    _since: int = 0
+    #: the log version that brought the present definition
+    defined_at: int = 0
+    #: the newest time that everything was sealed again
+    resealed: Resealed = field(default_factory=Resealed)
+    #: what the records are and were, by the commits that said it
+    history: DefinitionHistory | None = None
+    #: only ever added to, since snapshots share them; replaced where groups end
+    _groups: dict[bytes, GroupState] = field(default_factory=dict)
+    _in_order: list[Group] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=lambda: [0])
+    _segments: dict[bytes, Segment] = field(default_factory=dict)
+    #: of live segments, as far as the API has handed them out; replaced and never changed
+    _headers: Mapping[bytes, SegmentHeader] = field(default_factory=dict)
+    _dead: dict[bytes, BitMap] = field(default_factory=dict)
+    _deaths: dict[bytes, Deaths] = field(default_factory=dict)
+    #: the live segment of each group, and of some segments the groups that they have by now
+    _home: dict[bytes, bytes] = field(default_factory=dict)
+    _laid: Mapping[bytes, Laid] = field(default_factory=dict)
+    past: Past = field(default_factory=Past)
+    #: since :meth:`take_ended`
+    _ended: Endings = field(default_factory=Endings)
+    #: of the version that it was last asked for at
+    _snapshot: Snapshot | None = None
+    #: uids of segments of which rows have died since
+    _changed: set[bytes] = field(default_factory=set)
+    #: whether a snapshot has the present dicts of dead rows, so that they are not to be changed
+    _lent: bool = False
+
+    @property
+    def key(self) -> SchemaKey:
+        """Seals and authenticates what is new."""
+        return self.keys.newest
+
+    @property
+    def tails(self) -> SchemaKey:
+        """The key that makes *tails*, in segments of any version.
+
+        A tail is the keyed hash at the end of a long string's index key (docs/SPEC.md, section 5).
+        It is that of the first commit, or of the newest that sealed everything again: with others,
+        equal strings would have different index keys.
+        """
+        if self._first is not None:
+            return self._first
+        try:
+            return self.key
+        except SchemaUnsigned:
+            # Nobody has stored anything, so there is nothing to compare with.
+            return SchemaKey(
+                bytes(32), organization=self.keys.organization, schema=self.keys.schema, version=1
+            )
+
+    @property
+    def former(self) -> list[SchemaKey]:
+        """Keys that :attr:`tails` was before and that are here, the newest first: under them the
+        ids of requests were made that came before everything was sealed again."""
+        return self.resealed.held(self.keys)
+
+    @property
+    def definition(self) -> SchemaDefinition | None:
+        """What the records are, by the newest commit that said it."""
+        return None if self.history is None else self.history.present
+
+    def snapshot(self) -> Snapshot:
+        before = self._snapshot
+        if before is None or before.version != self.version:
+            snapshot = self._snapshot = Snapshot(
+                self.version,
+                tuple(self._segments.values()),
+                Groups(self._groups, len(self._groups)),
+                self._dead,
+                self._deaths,
+                self._in_order,
+                self._starts,
+                self._headers,
+                self.history,
+                self._first,
+                self._laid,
+            )
+            if before is not None:
+                snapshot.inherit(before, self._changed)
+            self._changed = set()
+            self._lent = True
+            return snapshot
+        return before
+
+    def state(self) -> LedgerState:
+        """The ledger's present contents, encoded later."""
+        return LedgerState(
+            snapshot=self.snapshot(),
+            first=_name(self._first),
+            present=_name(self._present),
+            since=self._since,
+            history=self.history,
+            order=self.order_state(),
+            past=Past(dict(self.past.stored), self.past.last),
+            resealed=self.resealed,
+            defined_at=self.defined_at,
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        keys: LogKeys,
+        writer: bytes,
+        kept: RestoredState,
+        membership: Membership | None = None,
+    ) -> Ledger:
+        """The ledger of which ``kept`` is the state.
+
+        Raises:
+            KeyMissing: a key of the log is not here.
+            LogBroken: the roster says by now that the log stood elsewhere.
+        """
+        ledger = cls(
+            keys,
+            writer,
+            membership,
+            _first=None if kept.first is None else keys.find(*kept.first),
+            _present=None if kept.present is None else keys.find(*kept.present),
+            _since=kept.since,
+            history=kept.history,
+            _groups={one.uid: GroupState(one, at) for at, one in enumerate(kept.groups)},
+            _in_order=kept.groups,
+            _starts=[0, *accumulate(one.count for one in kept.groups)],
+            _segments={one.uid: one for one in kept.segments},
+            _headers={one.segment: one for one in kept.headers},
+            _dead=kept.dead,
+            _deaths=kept.deaths,
+            _home=kept.home,
+            _laid=kept.laid,
+            past=kept.past,
+            resealed=kept.resealed,
+            defined_at=kept.defined_at,
+        )
+        ledger.resume(kept.order)
+        ledger.check_ends()
+        return ledger
+
+    def has_segment(self, uid: bytes) -> bool:
+        """Whether a segment lives; threads may ask while the log goes on."""
+        return uid in self._segments
+
+    def take_ended(self, since: int) -> Ended:
+        """What ended after version ``since``, of what this was not asked for yet."""
+        return self._ended.take(since, self._groups)
+
+    def extend(self, delta: ManifestDelta) -> None:
+        """Take in the log after :attr:`version`.
+
+        Raises:
+            LogBroken: the delta has gaps, commits that are not authentic, or such that cannot
+                follow. The ledger then is at the last good commit.
+            KeyMissing: a commit is under a key that the keyring lacks. As above.
+        """
+        if delta.schema != self.keys.schema:
+            raise LogBroken("the log is of another schema")
+        for entry in delta.entries:
+            self._apply(entry)
+        headers = keep_live(self._headers, delta.headers, self._segments)
+        if headers is not self._headers and not delta.entries:
+            self._snapshot = None  # of this version, and without them
+        self._headers = headers
+        if self.version != delta.version:
+            raise LogBroken("the log does not reach the version it claims")
+
+    def _apply(self, entry: LogEntry) -> None:
+        if entry.version != self.version + 1:
+            raise LogBroken("the log has a gap")
+        commit = entry.commit
+        try:
+            body = wire.decode_commit_body(commit)
+        except ErsError:
+            raise LogBroken("a commit in the log is of an unknown format") from None
+        if body.schema != self.keys.schema:
+            raise LogBroken("a commit in the log is of another schema")
+        digest = wire.next_log_digest(self._digests[-1], commit)
+        self._signing.check(commit, body, entry.version, digest)
+        # Read before it is authenticated, since it says under which key that is.
+        key = self.keys.find(body.key_version, body.key_id)
+        if not key.log.verify(commit.mac, commit.body):
+            raise LogBroken("a commit in the log is not authentic")
+        self.check_order(body)
+        check_key(body, self._first, self._present, self._since, self.resealed.version)
+        history = follow(self.history, body, self._groups, self.defined_at)
+        check_groups(body, history, self._groups)
+        if history.present.unique and body.adds_records and not body.exact:
+            raise LogBroken("a commit adds records and never looked for equal ones")
+        live = LiveGroups(self._groups, self._in_order, self._starts, self._dead, self._deaths)
+        standing = check_standing(body, live)
+        if not body.ended:
+            check_killed(body.killed, self._groups, self._dead)
+        laid = self._check_segments(body, standing)
+
+        if self._present is None or key.version > self._present.version:
+            self._present, self._since = key, entry.version
+            self._first = self._first or key
+        if seals_everything_again(body, self._groups):
+            self.resealed = self.resealed.then(body, entry.version, _name(self._first), key)
+            self._first = key
+        self.defined_at = self.defined_at if history is self.history else entry.version
+        self.history = history
+        self._requests.update(body.requests)
+        self.added_at = entry.version if body.adds_records else self.added_at
+        self._writers[body.writer] = Writer(body.counter, wire.commit_digest(commit))
+        if body.ended:
+            self._move(body, standing, entry.version)
+        else:
+            for group in body.groups:
+                # In this order, for threads that look at a snapshot meanwhile.
+                self._in_order.append(group)
+                self._starts.append(self._starts[-1] + group.count)
+                self._groups[group.uid] = GroupState(group, len(self._groups))
+            self._end(body, entry.version)
+        self.past.add(body)
+        self._ended.note_replaced(entry.version, body.replaced)
+        self._index(body, laid)
+        self._digests.append(digest)
+        self._signing.add(body, entry.version)
+
+    def _check_segments(self, body: CommitBody, standing: Standing) -> dict[bytes, Laid]:
+        """What a compaction makes of its segment's groups; nothing of any other commit."""
+        if body.compacts:
+            return lay_anew(body, self._groups, self._home, self._segments, self._laid)
+        dead = ChainMap(standing.dead, self._dead)
+        check_cover(body, self._groups, self._segments, dead, self._laid)
+        return {}
+
+    def _index(self, body: CommitBody, laid: dict[bytes, Laid]) -> None:
+        """Enter the segments that a commit brings and replaces, and what one's groups are now."""
+        for uid in body.replaced:
+            del self._segments[uid]
+        self._segments.update((segment.uid, segment) for segment in body.segments)
+        if laid or not self._laid.keys().isdisjoint(body.replaced):
+            self._laid = without(self._laid, body.replaced) | laid
+        brought = {segment.uid: segment.groups for segment in body.segments}
+        for uid, own in (brought | laid).items():
+            self._home.update((group, uid) for group, _ in own)
+
+    def _move(self, body: CommitBody, standing: Standing, version: int) -> None:
+        """Put the groups that a commit adds into the places of those that it ends."""
+        self._in_order = standing.in_order
+        self._starts = [0, *accumulate(group.count for group in self._in_order)]
+        self._groups = {group.uid: GroupState(group, at) for at, group in enumerate(self._in_order)}
+        ended = set(body.ended)
+        self._dead = without(self._dead, ended) | standing.dead
+        self._deaths = without(self._deaths, ended) | standing.deaths
+        self._lent = False
+        for uid in body.ended:
+            del self._home[uid]
+        self._ended.note_moved(version, standing.numbers)
+
+    def _end(self, body: CommitBody, version: int) -> None:
+        """Enter the rows that a commit ends."""
+        if not body.killed:
+            return
+        self._ended.note_killed(version, body.killed)
+        if self._lent:
+            self._dead, self._deaths, self._lent = dict(self._dead), dict(self._deaths), False
+        for killed in body.killed:
+            uid = killed.group
+            # A snapshot may hold the old set, so it is replaced and never changed.
+            self._dead[uid] = self._dead.get(uid, BitMap()) | bitmap_of(killed)
+            death = (ids.milliseconds(body.id), killed.count)
+            self._deaths[uid] = (*self._deaths.get(uid, ()), death)
+            self._changed.add(self._home[uid])
+
+    def draft(
+        self,
+        definition: SchemaDefinition,
+        *,
+        groups: Sequence[Group] = (),
+        segments: Sequence[Segment] = (),
+        killed: Sequence[RowRef] = (),
+        replaced: Sequence[bytes] = (),
+        rows: Sequence[RowBatch] = (),
+        pages: Sequence[Page] = (),
+        salts: Sequence[GroupSalt] = (),
+        headers: Sequence[SegmentHeader] = (),
+        requests: Sequence[bytes] = (),
+        exact: bool = False,
+        new_definition: bool = False,
+        ended: Sequence[bytes] = (),
+        holes: Sequence[RowRef] = (),
+    ) -> CommitUpload:
+        """The next commit of this writer, authenticated; the ledger itself does not change.
+
+        Until the outcome is known, no other commit may be drafted: it would carry the same
+        counter, and the API takes only one of the two.
+
+        Args:
+            definition: that holds from this commit on; rows may be sealed under earlier ones.
+            requests: ids of the requests that it stores, by which they are known again.
+            exact: whether no other commit may have added records after this log.
+            new_definition: whether ``definition`` is to take the place of the log's.
+            ended: groups for which ``groups`` stand, in the order of the log.
+            holes: rows of ``groups`` that have no bytes.
+
+        Raises:
+            StaleDefinition: the log holds another definition by now.
+        """
+        made = {group.definition for group in groups} | {one.definition for one in segments}
+        brings = brings_definition(self.history, definition, made, new=new_definition)
+        body = replace(
+            self.next_body(self.key, definition, brings=brings),
+            groups=list(groups),
+            segments=list(segments),
+            killed=KilledRows.gather(killed),
+            replaced=list(replaced),
+            requests=list(requests),
+            exact=1 if exact else 0,
+            ended=list(ended),
+            holes=KilledRows.gather(holes),
+        )
+        commit = self._signing.sign(body, self.key)
+        return CommitUpload(commit, tuple(rows), tuple(pages), tuple(salts), tuple(headers))
+
+
+def _name(key: SchemaKey | None) -> tuple[int, bytes] | None:
+    return None if key is None else (key.version, key.id)

@@ -1,0 +1,219 @@
+"""The order of a log: how far it goes, who has added to it, and what may come next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.errors import LogBroken
+from encrypted_records.index.log.signing import Membership, Signing
+from encrypted_records.index.log.writers import EMPTY_DIGEST, Writer
+from encrypted_records.model import wire
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.ids import milliseconds, new_id
+from encrypted_records.model.records import MAX_BEHIND, Commit, CommitBody
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A version of the log and its running digest: what a proxy remembers of what it saw."""
+
+    version: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The checkpoint that a ledger was begun with, by its digest, and on whose word; zero bytes
+    where there is no roster."""
+
+    version: int
+    member: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OrderState:
+    """The contents of an :class:`Order`; ``roster`` and ``epochs`` are as of :class:`Signing`."""
+
+    digests: list[bytes]
+    base: int
+    apart: dict[int, bytes]
+    #: counter and digest of each writer's newest commit
+    writers: dict[bytes, tuple[int, bytes]]
+    requests: set[bytes]
+    requests_since: int
+    begun: Begun | None
+    added_at: int
+    roster: int
+    epochs: list[tuple[int, int]]
+
+
+@dataclass
+class Order:
+    """As much of a ledger as knows of commits, and not of what they add or end.
+
+    ``membership`` says who may commit; it is None where the organization has no roster.
+    """
+
+    keys: LogKeys
+    writer: bytes
+    membership: Membership | None = None
+    #: of the versions from ``_base`` on, and of some before it
+    _digests: list[bytes] = field(default_factory=lambda: [EMPTY_DIGEST])
+    _base: int = 0
+    _apart: dict[int, bytes] = field(default_factory=dict)
+    _writers: dict[bytes, Writer] = field(default_factory=dict)
+    #: ids of the requests that the commits stored; of earlier ones than the moment (milliseconds
+    #: since 1970), those are not here that came before the checkpoint
+    _requests: set[bytes] = field(default_factory=set)
+    requests_since: int = 0
+    #: None where the log was verified from its beginning
+    begun: Begun | None = None
+    #: the newest version that added records
+    added_at: int = 0
+    _signing: Signing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._signing = Signing(self.keys.schema, self.membership)
+
+    def order_state(self) -> OrderState:
+        """What :meth:`resume` takes; it does not change when this goes on."""
+        return OrderState(
+            list(self._digests),
+            self._base,
+            dict(self._apart),
+            {uid: (one.counter, one.digest) for uid, one in self._writers.items()},
+            set(self._requests),
+            self.requests_since,
+            self.begun,
+            self.added_at,
+            self._signing.roster,
+            list(self._signing.epochs),
+        )
+
+    def resume(self, state: OrderState) -> None:
+        """Go on from what :meth:`order_state` gave, which belongs to this from then on."""
+        self._digests, self._base, self._apart = state.digests, state.base, state.apart
+        self._writers = {uid: Writer(*head) for uid, head in state.writers.items()}
+        self._requests, self.requests_since = state.requests, state.requests_since
+        self.begun, self.added_at = state.begun, state.added_at
+        self._signing.roster, self._signing.epochs = state.roster, state.epochs
+
+    @property
+    def version(self) -> int:
+        return self._base + len(self._digests) - 1
+
+    @property
+    def head(self) -> Head:
+        return Head(self.version, self._digests[-1])
+
+    def heads(self, since: int = 0) -> list[Head]:
+        """What the head was at each version after ``since``, as far back as it is known."""
+        first = max(0, since, self._base - 1) + 1
+        known = islice(self._digests, first - self._base, None)
+        return [Head(at, digest) for at, digest in enumerate(known, first)]
+
+    def digest_at(self, version: int) -> bytes | None:
+        """The running digest at a version; None where the log does not reach it, or where this was
+        begun with a checkpoint that does not say."""
+        if self._base <= version <= self.version:
+            return self._digests[version - self._base]
+        return self._apart.get(version)
+
+    def remember(self, head: Head) -> None:
+        """Know a version again that lies before what the checkpoint says, and was proven."""
+        self._apart.setdefault(head.version, head.digest)
+
+    @property
+    def stated(self) -> tuple[int, bytes, bytes]:
+        """As :attr:`Signing.stated`."""
+        return self._signing.stated
+
+    def ends_with(self, commit: Commit) -> bool:
+        """Whether the log has no later commit of this one's writer, and has this one."""
+        body = wire.decode_commit_body(commit)
+        return self._writers.get(body.writer, Writer()).digest == wire.commit_digest(commit)
+
+    def has_request(self, request_id: bytes) -> bool:
+        """Whether a commit in the log has stored the request of this id."""
+        return request_id in self._requests
+
+    def next_body(
+        self, key: SchemaKey, definition: SchemaDefinition, *, brings: bool
+    ) -> CommitBody:
+        """The body of this writer's next commit, which does nothing so far.
+
+        Args:
+            key: authenticates it.
+            brings: whether it brings the definition's text.
+        """
+        writer = self._writers.get(self.writer, Writer())
+        roster, roster_digest, member = self._signing.stated
+        return CommitBody(
+            format=1,
+            id=new_id(),
+            schema=self.keys.schema,
+            key_id=key.id,
+            key_version=key.version,
+            roster=roster,
+            roster_digest=roster_digest,
+            member=member,
+            definition=definition.digest,
+            definition_text=definition.canonical if brings else b"",
+            writer=self.writer,
+            counter=writer.counter + 1,
+            previous=writer.digest,
+            seen=self.version,
+            seen_digest=self._digests[-1],
+            groups=[],
+            segments=[],
+            killed=[],
+            replaced=[],
+            requests=[],
+            exact=0,
+            ended=[],
+            holes=[],
+        )
+
+    def forgets(self, request_id: bytes) -> bool:
+        """Whether only the whole log shows whether it has stored the request of this id."""
+        return request_id not in self._requests and milliseconds(request_id) < self.requests_since
+
+    def knows(self, head: Head) -> bool:
+        """Whether this log contains what ``head`` names."""
+        return self.digest_at(head.version) == head.digest
+
+    def check_ends(self, number: int | None = None) -> None:
+        """Check the log against epochs of the roster that began since it was verified.
+
+        Args:
+            number: as for :meth:`Signing.check_ends`.
+
+        Raises:
+            LogBroken: the log stood elsewhere when they began, or ends before it.
+        """
+        self._signing.check_ends(self.digest_at, self.version, number)
+
+    def check_order(self, body: CommitBody) -> None:
+        """Check that a commit follows its writer's last one, and a beginning of this log.
+
+        Raises:
+            LogBroken: it does not.
+        """
+        writer = self._writers.get(body.writer, Writer())
+        if body.counter != writer.counter + 1 or body.previous != writer.digest:
+            raise LogBroken("a writer's commit is missing from the log or out of order")
+        if self.version - body.seen > MAX_BEHIND:
+            raise LogBroken("a commit had seen a log that is too old")
+        if body.seen > self.version or self.digest_at(body.seen) != body.seen_digest:
+            raise LogBroken("a commit had seen a log other than this one")
+        if body.exact and body.seen < self.added_at:
+            raise LogBroken("records were added before a commit that had not seen them")
+        stored = self._requests.intersection(body.requests)
+        if stored or len(set(body.requests)) != len(body.requests):
+            raise LogBroken("a commit stores a request that is stored")
+        if any(map(self.forgets, body.requests)):
+            raise LogBroken("a commit stores a request that may be stored")

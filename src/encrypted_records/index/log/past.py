@@ -1,0 +1,59 @@
+"""What a verified log tells of a schema's past: when rows were stored, and how much at least. Pure.
+
+A commit has an identifier that was made when it was drafted, by the clock of the proxy that drafted
+it, and that is authenticated with it. The API has no say in these times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
+from encrypted_records.model.ids import ID_BYTES, milliseconds
+from encrypted_records.model.records import PAGE_BYTES, CommitBody
+
+#: Days that are told, and that are kept: a clock may have been wrong.
+DAYS = 30
+_KEPT_DAYS = 400
+_DAY = 86_400_000
+
+
+@dataclass(slots=True)
+class Past:
+    """``stored`` has the rows that were stored by day since 1970, in UTC; a changed record is one.
+    ``last`` is when rows were stored or ended last, in milliseconds since 1970; 0 before that."""
+
+    stored: dict[int, int] = field(default_factory=dict)
+    last: int = 0
+
+    def add(self, body: CommitBody) -> None:
+        """A commit was taken in. Groups that stand for others store nothing new."""
+        if body.ended or not (body.groups or body.killed):
+            return
+        moment = milliseconds(body.id)
+        self.last = max(self.last, moment)
+        rows = sum(group.count for group in body.groups)
+        if rows:
+            day = moment // _DAY
+            self.stored[day] = self.stored.get(day, 0) + rows
+            if len(self.stored) > _KEPT_DAYS:
+                del self.stored[min(self.stored)]
+
+    def days(self, now: int) -> list[int]:
+        """Rows stored on each of the last days, that of ``now`` (in milliseconds) last."""
+        today = now // _DAY
+        return [self.stored.get(day, 0) for day in range(today - DAYS + 1, today + 1)]
+
+
+def least_bytes(snapshot: Snapshot) -> int:
+    """What is stored at least: each value at the least length that it can have, and the index where
+    its pages have one length."""
+    groups: Sequence[int] = [
+        state.group.count
+        * (ID_BYTES + sum(BESIDE_CLASS + one.length for one in state.group.classes))
+        for state in snapshot.groups.values()
+    ]
+    paged = (PAGE_BYTES * one.pages for one in snapshot.segments if one.form == "paged")
+    return sum(groups) + sum(paged)

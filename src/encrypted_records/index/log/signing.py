@@ -1,0 +1,190 @@
+"""Who may have made the commits of a log, and under which keys (docs/SPEC.md, section 7.5).
+
+Where an organization has a roster, each commit names the entry that its maker had read, and counts
+only if the maker wrote the schema there and signed it. An epoch of the dataset's keys may say where
+the log stood when it began: from there on, nothing of an earlier epoch counts. So who was removed
+adds nothing, also under an old key and an old entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from encrypted_records.crypto.identity import Identity, MemberKeys
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import Closed, LogBroken
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import wire
+from encrypted_records.model.records import Commit, CommitBody
+from encrypted_records.model.roster import NO_DIGEST
+
+NO_MEMBER = bytes(16)
+
+
+@dataclass(slots=True)
+class Membership:
+    """The roster by which commits are judged, and who signs ours.
+
+    The roster grows in place, with each reading. ``number`` stays: it is the entry by which the
+    keys of the log were chosen, and which our commits name.
+    """
+
+    roster: Roster
+    member: bytes
+    identity: Identity = field(repr=False)
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = self.roster.number
+
+    @property
+    def moved(self) -> bool:
+        """Whether the roster has been read on since, so that a commit of ours would be late."""
+        return self.number != self.roster.number
+
+    def renew(self, roster: Roster, number: int, identity: Identity) -> None:
+        self.roster, self.number, self.identity = roster, number, identity
+
+
+@dataclass(slots=True)
+class Signing:
+    """What the signed commits of one schema's log have said so far.
+
+    ``membership`` is None where the organization has no roster: then no commit is signed.
+    """
+
+    schema: bytes
+    membership: Membership | None = None
+    #: the entry of the roster that the newest commit's maker had read
+    roster: int = 0
+    #: the version of the log at which each epoch came in, and the epoch
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    #: digest and signature of the commit that was signed here last, and the public keys of that
+    _own: tuple[bytes, bytes, bytes] | None = None
+
+    @property
+    def stated(self) -> tuple[int, bytes, bytes]:
+        """What a commit of ours says: number and digest of an entry of the roster, member."""
+        if self.membership is None:
+            return 0, NO_DIGEST, NO_MEMBER
+        number = self.membership.number
+        digest = self.membership.roster.digest_at(number)
+        assert digest is not None, "the roster only grows"
+        return number, digest, self.membership.member
+
+    def sign(self, body: CommitBody, key: SchemaKey) -> Commit:
+        """The commit, authenticated under the key that it names, and signed."""
+        encoded = wire.encode_commit_body(body)
+        commit = Commit(encoded, key.log.compute(encoded), b"")
+        if self.membership is None:
+            return commit
+        identity, digest = self.membership.identity, wire.commit_digest(commit)
+        signature = identity.sign("commit", digest)
+        self._own = digest, signature, identity.keys
+        return msgspec.structs.replace(commit, signature=signature)
+
+    def check(self, commit: Commit, body: CommitBody, version: int, digest: bytes) -> None:
+        """Check who made a commit, under which epoch, and whether this still counted.
+
+        Args:
+            version, digest: of the log with this commit.
+
+        Raises:
+            LogBroken: its maker might not write here, or did not sign it; or it is of another
+                epoch, or another definition, than the roster had there.
+            Closed: ``roster_missing``; it names a roster, and the organization shows none.
+        """
+        if self.membership is None:
+            if body.roster or commit.signature:
+                raise Closed(
+                    "the API shows no roster of the organization, and commits name one",
+                    code="roster_missing",
+                    hint="somebody hides it, or it was lost: restore the API's newest backup",
+                )
+            return
+        roster = self.membership.roster
+        if body.roster < self.roster:
+            raise LogBroken("a commit names an older roster than the commit before it")
+        if roster.digest_at(body.roster) != body.roster_digest:
+            raise LogBroken("a commit names a roster that is not the organization's")
+        placed = roster.schema(self.schema, body.roster)
+        if placed is None or not roster.may_write(body.member, self.schema, body.roster):
+            raise LogBroken("a commit is by somebody who could not write here")
+        maker = roster.member(body.member, body.roster)
+        assert maker is not None, "who writes is in the roster"
+        if not self._is_by(maker.keys, commit):
+            raise LogBroken("the signature of a commit is not right")
+        epoch = roster.epoch(placed.dataset, body.roster)
+        if epoch is None or body.key_version != epoch.epoch:
+            raise LogBroken("a commit is not of the epoch that its roster has")
+        if version == 1 and body.definition != placed.definition:
+            raise LogBroken("the first commit brings another definition than was signed")
+        self.check_end(version, digest, body.key_version)
+
+    def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
+        # What these keys signed here a moment ago, they signed: most commits come back like this.
+        if self._own == (wire.commit_digest(commit), commit.signature, keys.raw):
+            return True
+        return keys.verifier.verify(commit.signature, wire.commit_message(commit))
+
+    def check_end(self, version: int, digest: bytes, epoch: int) -> None:
+        """Check a version of the log against what epochs say of where it stood.
+
+        Raises:
+            LogBroken: it stood elsewhere, or the version is of an epoch that had ended, or had not
+                begun.
+        """
+        if self.membership is None:
+            return
+        for began in self.membership.roster.ends(self.schema):
+            end = began.ends[self.schema]
+            if version == end.version and digest != end.digest:
+                raise LogBroken("the log is not the one that an epoch of its keys ended")
+            if version <= end.version and epoch >= began.epoch:
+                raise LogBroken("a commit is of an epoch that had not begun")
+            if version > end.version and epoch < began.epoch:
+                raise LogBroken("a commit is of an epoch that had ended")
+
+    def add(self, body: CommitBody, version: int) -> None:
+        """A commit was taken in."""
+        self.roster = body.roster
+        if not self.epochs or self.epochs[-1][1] != body.key_version:
+            self.epochs.append((version, body.key_version))
+
+    def check_ends(
+        self, digest_at: Callable[[int], bytes | None], head: int, number: int | None = None
+    ) -> None:
+        """Check the whole log against what epochs say that began since it was verified.
+
+        Args:
+            digest_at: the log's running digest at a version.
+            head: its newest version.
+            number: an entry of the roster that was read before the log was asked for, which has
+                to reach what the epochs up to there say.
+
+        Raises:
+            LogBroken: as :meth:`check_end`; or the log ends too early.
+        """
+        if self.membership is None:
+            return
+        for began in self.membership.roster.ends(self.schema):
+            end = began.ends[self.schema]
+            if end.version > head:
+                if number is not None and began.number <= number:
+                    raise LogBroken("the log ends before an epoch of its keys says it did")
+                continue
+            digest = digest_at(end.version)
+            if digest is None:
+                raise LogBroken("what was verified does not show where the log stood")
+            if end.version:
+                self.check_end(end.version, digest, self._epoch_at(end.version))
+            if end.version < head:
+                # Unknown where no end names this version, and then not looked at.
+                after = digest_at(end.version + 1) or NO_DIGEST
+                self.check_end(end.version + 1, after, self._epoch_at(end.version + 1))
+
+    def _epoch_at(self, version: int) -> int:
+        return next(epoch for since, epoch in reversed(self.epochs) if since <= version)

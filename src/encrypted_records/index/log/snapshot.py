@@ -1,0 +1,345 @@
+"""A schema's data at one version: its groups in the order of storing, and the segments over them.
+
+A row's *position* is its number among all rows, as they were stored, dead ones too. It survives
+merges, which change local ordinals, and commits that end groups, whose rows keep their places.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import NotFound
+from encrypted_records.index.ordinals import Ordinals, ordinals
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.records import Group, RowRef, Segment, SegmentHeader
+
+Positions = NDArray[np.int64]
+
+#: Up to so many rows are sorted at once; more are sorted group by group, as far as they are used.
+FEW_ROWS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    group: Group
+    #: its number among the groups that live, in the order of the log
+    sequence: int
+
+
+class Groups(Mapping[bytes, GroupState]):
+    """The groups that there are at one version, by uid.
+
+    They are the first ``count`` of a dict to which those of later versions are added: a copy for
+    each version would take longer with every commit.
+    """
+
+    def __init__(self, every: Mapping[bytes, GroupState], count: int) -> None:
+        self._every = every
+        self._count = count
+
+    def __getitem__(self, uid: bytes) -> GroupState:
+        state = self._every[uid]
+        if state.sequence >= self._count:
+            raise KeyError(uid)
+        return state
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(list(islice(self._every, self._count)))
+
+    def __len__(self) -> int:
+        return self._count
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The groups of a segment: where each one's local ordinals begin, how many rows it has, and
+    the position of its first row."""
+
+    bases: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @cached_property
+    def lowest(self) -> int:
+        """The first position of all."""
+        return int(self.starts.min())
+
+    @cached_property
+    def highest(self) -> int:
+        """The last position of all."""
+        return int((self.starts + self.counts).max()) - 1
+
+    def positions(self, rows: Ordinals) -> Positions:
+        at = np.searchsorted(self.bases, rows, "right") - 1
+        return self.starts[at] + (rows - self.bases[at])
+
+    def first(self, rows: BitMap, want: int, *, after: int | None) -> BitMap:
+        """The rows with the lowest positions after ``after``, ``want`` of them or few more."""
+        first = BitMap()
+        for _, own in self._by_group(rows, -1 if after is None else after):
+            first |= own
+            if len(first) >= want:
+                break
+        return first
+
+    def in_order(
+        self, rows: BitMap, *, after: int, few: int = FEW_ROWS
+    ) -> Iterator[tuple[int, int]]:
+        """Position and local ordinal of each of the rows after ``after``, by position.
+
+        Args:
+            few: up to so many rows are sorted at once.
+        """
+        if len(rows) <= few:
+            every = ordinals(rows)
+            positions = self.positions(every)
+            order = np.argsort(positions)[np.count_nonzero(positions <= after) :]
+            yield from zip(positions[order].tolist(), every[order].tolist(), strict=True)
+            return
+        for begin, own in self._by_group(rows, after):
+            for row in own:
+                yield begin + row, row
+
+    def later(self, position: int) -> BitMap:
+        """The rows from ``position`` on."""
+        later = BitMap()
+        for at in np.flatnonzero(self.starts + self.counts > position):
+            base, before = int(self.bases[at]), max(0, position - int(self.starts[at]))
+            later.add_range(base + before, base + int(self.counts[at]))
+        return later
+
+    @cached_property
+    def _order(self) -> list[int]:
+        order: list[int] = np.argsort(self.starts).tolist()
+        return order
+
+    def _by_group(self, rows: BitMap, after: int) -> Iterator[tuple[int, BitMap]]:
+        """Group by group the rows after ``after``, with the offset from ordinal to position."""
+        for at in self._order:
+            base, count = int(self.bases[at]), int(self.counts[at])
+            begin = int(self.starts[at])
+            first = after + 1 - begin
+            if first < count:
+                yield begin - base, rows & BitMap(range(base + max(0, first), base + count))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A schema's data at one version. Immutable: one query works on one snapshot."""
+
+    version: int
+    segments: tuple[Segment, ...]
+    groups: Mapping[bytes, GroupState]
+    dead: Mapping[bytes, BitMap]
+    #: per group, when rows died: milliseconds since 1970 and how many, of each commit in turn
+    deaths: Mapping[bytes, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    #: the groups by sequence, and maybe some of later versions after them
+    in_order: Sequence[Group] = ()
+    #: how many rows were stored before each of these groups, and before the one after them all
+    starts: Sequence[int] = (0,)
+    #: of the segments, by uid
+    headers: Mapping[bytes, SegmentHeader] = field(default_factory=dict)
+    #: the definitions of its groups and segments; None where there is no commit
+    history: DefinitionHistory | None = None
+    #: makes the tails of its segments' index keys (``Ledger.tails``); None where there is no commit
+    tails: SchemaKey | None = None
+    #: of segments that a compaction changed, the groups that they have by now (:mod:`.layout`)
+    laid: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict)
+
+    # The following is computed on first use, and kept: a schema may have ten thousand groups, and
+    # hundreds of queries use one snapshot. Most of it is true of the next snapshot as well.
+
+    @cached_property
+    def _dead_rows(self) -> dict[bytes, BitMap]:
+        return {}
+
+    @cached_property
+    def _places(self) -> dict[bytes, Places]:
+        return {}
+
+    @cached_property
+    def _dying(self) -> dict[bytes, int | None]:
+        return {}
+
+    def inherit(self, before: Snapshot, changed: Collection[bytes]) -> None:
+        """Keep what was computed for an earlier snapshot and is still true.
+
+        Args:
+            changed: uids of segments of which rows have died since.
+        """
+        for segment in self.segments:
+            uid = segment.uid
+            if uid in before._places:
+                self._places[uid] = before._places[uid]
+            if uid in changed:
+                continue
+            if uid in before._dead_rows:
+                self._dead_rows[uid] = before._dead_rows[uid]
+            if uid in before._dying:
+                self._dying[uid] = before._dying[uid]
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether the API has handed out the header of every segment."""
+        return all(segment.uid in self.headers for segment in self.segments)
+
+    def header(self, segment: Segment) -> SegmentHeader:
+        """The sealed header of one of the segments.
+
+        Raises:
+            NotFound: ``segment_gone``; the API handed out none.
+        """
+        header = self.headers.get(segment.uid)
+        if header is None:
+            raise NotFound("the API holds no header of a segment", code="segment_gone")
+        return header
+
+    @property
+    def definition(self) -> SchemaDefinition:
+        """What the records are, where there are any."""
+        assert self.history is not None, "what is stored has a definition"
+        return self.history.present
+
+    def made_under(self, one: Group | Segment) -> SchemaDefinition:
+        """The definition under which a group or a segment was made.
+
+        Raises:
+            DoesNotOpen: the log does not hold it.
+        """
+        assert self.history is not None, "what is stored has a definition"
+        return self.history.of(one.definition)
+
+    def groups_of(self, segment: Segment) -> Sequence[tuple[bytes, int]]:
+        """The groups that a live segment has, each with its base: where a compaction changed them,
+        others than its commit and its header name."""
+        return self.laid.get(segment.uid, segment.groups)
+
+    def dead_rows(self, segment: Segment) -> BitMap:
+        """Local ordinals of the segment's rows that are no longer live; not to be changed."""
+        rows = self._dead_rows.get(segment.uid)
+        if rows is None:
+            own = self.groups_of(segment)
+            dead = (self.dead[uid].shift(base) for uid, base in own if uid in self.dead)
+            rows = self._dead_rows[segment.uid] = BitMap.union(BitMap(), *dead)
+        return rows
+
+    def places(self, segment: Segment) -> Places:
+        places = self._places.get(segment.uid)
+        if places is None:
+            own = self.groups_of(segment)
+            states = [self.groups[uid] for uid, _ in own]
+            places = self._places[segment.uid] = Places(
+                np.array([base for _, base in own], np.int64),
+                np.array([state.group.count for state in states], np.int64),
+                np.array([self.starts[state.sequence] for state in states], np.int64),
+            )
+        return places
+
+    def dying_since(self, segment: Segment) -> int | None:
+        """When the first of those rows died that are dead and still in the segment; in
+        milliseconds since 1970. None where there is none."""
+        if segment.uid not in self._dying:
+            self._dying[segment.uid] = self._first_death(segment)
+        return self._dying[segment.uid]
+
+    def _first_death(self, segment: Segment) -> int | None:
+        left = len(self.dead_rows(segment)) - segment.purged
+        if left <= 0:
+            return None
+        since: int | None = None
+        # A merge leaves out all that is dead by then, so what is left died last.
+        own = self.groups_of(segment)
+        deaths = (death for uid, _ in own for death in self.deaths.get(uid, ()))
+        for moment, rows in sorted(deaths, reverse=True):
+            if left <= 0:
+                break
+            since = moment
+            left -= rows
+        return since
+
+    def is_live(self, group: bytes, ordinal: int) -> bool:
+        state = self.groups.get(group)
+        if state is None or ordinal >= state.group.count:
+            return False
+        return ordinal not in self.dead.get(group, ())
+
+    def ref(self, position: int) -> RowRef:
+        """The row at a position that :meth:`has` one."""
+        sequence = bisect_right(self.starts, position, hi=len(self.groups)) - 1
+        return RowRef(self.in_order[sequence].uid, position - self.starts[sequence])
+
+    def number(self, ref: RowRef) -> int:
+        """The row's position: how many rows were stored before it."""
+        return self.starts[self.groups[ref.group].sequence] + ref.ordinal
+
+    @property
+    def stored(self) -> int:
+        """Rows that were ever stored."""
+        return self.starts[len(self.groups)]
+
+    def live_between(self, first: int, end: int) -> Iterator[RowRef]:
+        """The live ones of the rows with numbers from ``first`` on, up to ``end``."""
+        sequence = bisect_right(self.starts, first, hi=len(self.groups) + 1) - 1
+        end = min(end, self.stored)
+        while first < end:
+            group, start = self.in_order[sequence], self.starts[sequence]
+            dead: BitMap | tuple[()] = self.dead.get(group.uid, ())
+            until = min(end, start + group.count)
+            for ordinal in range(first - start, until - start):
+                if ordinal not in dead:
+                    yield RowRef(group.uid, ordinal)
+            first, sequence = until, sequence + 1
+
+    def live_of(self, groups: Iterable[bytes]) -> Iterator[RowRef]:
+        """The live rows of these groups; groups that there are not have none."""
+        for uid in groups:
+            state = self.groups.get(uid)
+            if state is not None:
+                dead: BitMap | tuple[()] = self.dead.get(uid, ())
+                rows = range(state.group.count)
+                yield from (RowRef(uid, ordinal) for ordinal in rows if ordinal not in dead)
+
+    def count_live(self, groups: Iterable[bytes]) -> int:
+        """How many rows :meth:`live_of` gives."""
+        states = [self.groups[uid] for uid in groups if uid in self.groups]
+        return sum(one.group.count - len(self.dead.get(one.group.uid, ())) for one in states)
+
+    def has(self, position: int) -> bool:
+        return 0 <= position < self.stored
+
+    def by_age(self, *, after: int, rows: int) -> Iterator[list[Segment]]:
+        """Live segments with rows from position ``after`` on, in parts: all rows of a part were
+        stored later than those of the parts before it.
+
+        The first has ``rows`` rows or more, the second as many again, each one after that twice as
+        many: so a caller who needs all of them gets few parts.
+        """
+        every = [(self.places(segment), segment) for segment in self.segments]
+        some = [(own.lowest, own.highest, one) for own, one in every if own.highest >= after]
+        some.sort(key=lambda one: one[:2])
+        part: list[Segment] = []
+        before, held, newest = 0, 0, -1
+        for lowest, highest, segment in some:
+            if held >= max(rows, before) and lowest > newest:
+                yield part
+                part, before, held = [], before + held, 0
+            part.append(segment)
+            held, newest = held + segment.count, max(newest, highest)
+        if part:
+            yield part
+
+    @property
+    def count(self) -> int:
+        """Live records."""
+        indexed = sum(segment.count + segment.purged for segment in self.segments)
+        return indexed - sum(len(rows) for rows in self.dead.values())

@@ -1,0 +1,174 @@
+"""Groups that a commit ends, and those that stand for them (docs/SPEC.md, section 7.7).
+
+A record keeps its place among all rows: those of the new groups are numbered as those of the old
+ones were. So nothing that names a row by its number needs to know of such a commit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TypeVar
+
+from pyroaring import BitMap
+
+from encrypted_records.errors import LogBroken
+from encrypted_records.index.log.ledger_state import Deaths
+from encrypted_records.index.log.snapshot import GroupState
+from encrypted_records.model.records import CommitBody, Group, KilledRows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroups:
+    """The groups of a log at one version: by uid, in order, and how many rows come before each."""
+
+    by_uid: Mapping[bytes, GroupState]
+    in_order: Sequence[Group]
+    starts: Sequence[int]
+    dead: Mapping[bytes, BitMap]
+    deaths: Mapping[bytes, Deaths]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What becomes of a log's groups where a commit ends some; nothing where it ends none.
+
+    ``dead`` and ``deaths`` are of the added groups, ``numbers`` those of the rows that moved.
+    """
+
+    in_order: list[Group] = field(default_factory=list)
+    dead: dict[bytes, BitMap] = field(default_factory=dict)
+    deaths: dict[bytes, Deaths] = field(default_factory=dict)
+    numbers: list[range] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A group that ends, and where its first row lies among all rows of those that end."""
+
+    group: Group
+    base: int
+    #: how many rows of the log come before it
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.group.count
+
+
+def without(every: Mapping[bytes, T], uids: Container[bytes]) -> dict[bytes, T]:
+    """All but these."""
+    return {uid: one for uid, one in every.items() if uid not in uids}
+
+
+def bitmap_of(killed: KilledRows) -> BitMap:
+    rows = BitMap()
+    for first, count in killed.runs:
+        rows.add_range(first, first + count)
+    return rows
+
+
+def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
+    """Check that the groups that a commit adds stand for those that it ends.
+
+    Raises:
+        LogBroken: they do not; or it ends none and states holes.
+    """
+    if not body.ended:
+        if body.holes:
+            raise LogBroken("a commit adds a group with holes, and ends none")
+        return Standing()
+    if body.requests:
+        raise LogBroken("a commit that ends groups stores a request")
+    pieces = list(_pieces(body, live))
+    bases = [0, *accumulate(group.count for group in body.groups)]
+    if pieces[-1].end != bases[-1]:
+        raise LogBroken("a commit adds other rows than those of the groups that it ends")
+    cuts = set(bases)
+    for one, after in pairwise(pieces):
+        if one.start + one.group.count != after.start and after.base not in cuts:
+            raise LogBroken("a group would stand for groups that are no neighbours")
+    every_hole, every_killed = (_gathered(body, rows) for rows in (body.holes, body.killed))
+    ends = [one.end for one in pieces]
+    standing = Standing()
+    starts: dict[bytes, int] = {}
+    for group, base in zip(body.groups, bases, strict=False):
+        own = pieces[bisect_right(ends, base) : bisect_left(ends, base + group.count) + 1]
+        starts[group.uid] = own[0].start + base - own[0].base
+        dead = _dead_rows(group, base, own, live.dead)
+        holes = every_hole.get(group.uid, BitMap())
+        killed = every_killed.get(group.uid, BitMap())
+        if holes | killed != dead or not holes.isdisjoint(killed):
+            raise LogBroken("other rows are dead than in the groups that a commit ends")
+        if not all(_is_no_lower(group, one.group) for one in own):
+            raise LogBroken("a group states a lower class than one that it stands for")
+        if dead:
+            standing.dead[group.uid] = dead
+            standing.deaths[group.uid] = _newest(own, live.deaths, len(dead))
+    ended = set(body.ended)
+    left = [
+        (start, group)
+        for group, start in zip(live.in_order, live.starts, strict=False)
+        if group.uid not in ended
+    ]
+    added = [(starts[group.uid], group) for group in body.groups]
+    standing.in_order.extend(one for _, one in sorted([*left, *added], key=lambda one: one[0]))
+    standing.numbers.extend(range(one.start, one.start + one.group.count) for one in pieces)
+    return standing
+
+
+def _pieces(body: CommitBody, live: LiveGroups) -> Iterator[_Piece]:
+    base, before = 0, -1
+    for uid in body.ended:
+        state = live.by_uid.get(uid)
+        if state is None:
+            raise LogBroken("a commit ends a group that is not live")
+        if state.sequence <= before:
+            raise LogBroken("a commit ends groups out of order")
+        yield _Piece(state.group, base, live.starts[state.sequence])
+        base, before = base + state.group.count, state.sequence
+
+
+def _gathered(body: CommitBody, every: Sequence[KilledRows]) -> dict[bytes, BitMap]:
+    """Rows of the groups that a commit adds, by group."""
+    counts = {group.uid: group.count for group in body.groups}
+    gathered: dict[bytes, BitMap] = {}
+    for one in every:
+        if one.group in gathered or not one.in_order:
+            raise LogBroken("a commit names rows twice or out of order")
+        if one.end > counts.get(one.group, 0):
+            raise LogBroken("a commit that ends groups names rows of others")
+        gathered[one.group] = bitmap_of(one)
+    return gathered
+
+
+def _dead_rows(
+    group: Group, base: int, pieces: Sequence[_Piece], dead: Mapping[bytes, BitMap]
+) -> BitMap:
+    rows = BitMap()
+    for one in pieces:
+        rows |= dead.get(one.group.uid, BitMap()).shift(one.base - base)
+    return rows & BitMap(range(group.count))
+
+
+def _is_no_lower(group: Group, before: Group) -> bool:
+    had = dict(zip(before.fields, before.classes, strict=True))
+    stated = zip(group.fields, group.classes, strict=True)
+    return all(one.length >= had[number].length for number, one in stated if number in had)
+
+
+def _newest(pieces: Sequence[_Piece], deaths: Mapping[bytes, Deaths], count: int) -> Deaths:
+    """The newest deaths of these groups, of so many rows: a group that was cut in two does not know
+    which of its rows died when."""
+    newest: list[tuple[int, int]] = []
+    every = (death for one in pieces for death in deaths.get(one.group.uid, ()))
+    for moment, rows in sorted(every, reverse=True):
+        if count <= 0:
+            break
+        newest.append((moment, min(rows, count)))
+        count -= rows
+    return tuple(reversed(newest))

@@ -1,0 +1,4 @@
+"""Queries on segments: which keys match, which rows, in which order, and what they add up to.
+
+:class:`.plan.Plan` is where a query begins. May import: ``index.segments`` and what it may.
+"""

@@ -1,0 +1,197 @@
+"""One field of the rows that match, over all segments: different keys, and which row has which.
+
+Aggregates count, sum and group these small numbers; each key is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.index.columns.column import Keys, run_starts
+from encrypted_records.index.columns.dictionary import Codes
+from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import Texts, classes, find_mixed, inner_ranks
+
+
+class GlobalDictionary:
+    """``keys`` are sorted and all different. ``codes`` has one number per row: 0 where the field
+    is absent, else 1 + the index of its key. ``counts`` has the number of
+    rows of each code, ``positions`` the rows' own; ``long`` is as for
+    :class:`encrypted_records.index.columns.dictionary.Dictionary`.
+
+    What has one value per row is computed on first use: most measures need counts alone.
+    """
+
+    def __init__(
+        self,
+        field: str,
+        keys: Keys,
+        *,
+        long: bool,
+        codes: Callable[[], Codes],
+        positions: Callable[[], Positions],
+        counts: Codes | None = None,
+    ) -> None:
+        self.field = field
+        self.keys = keys
+        self.long = long
+        self._codes = codes
+        self._positions = positions
+        if counts is not None:
+            self.counts = counts
+
+    @cached_property
+    def codes(self) -> Codes:
+        return self._codes()
+
+    @cached_property
+    def positions(self) -> Positions:
+        return self._positions()
+
+    @cached_property
+    def counts(self) -> Codes:
+        return np.bincount(self.codes, minlength=len(self.keys) + 1)
+
+    def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> GlobalDictionary:
+        return GlobalDictionary(
+            self.field,
+            self.keys,
+            long=self.long,
+            codes=lambda: self.codes[rows],
+            positions=lambda: self.positions[rows],
+        )
+
+    def one_row_per_key(self) -> GlobalDictionary:
+        """One row of each key; every key must be of some row."""
+        return self.only(self._rows[1:])
+
+    @cached_property
+    def classes(self) -> Codes:
+        """By code a number that is equal where only opened records tell the order."""
+        if not self.long:
+            return np.arange(len(self.keys) + 1)
+        by_class = classes(self.keys)
+        new = np.ones(len(by_class), np.bool_)
+        new[1:] = by_class[1:] != by_class[:-1]
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))
+
+    def ranks(self, codes: Codes, texts: Texts) -> Codes | None:
+        """The order of codes, right for those given; None where ``texts`` now wants some."""
+        ranks: Codes = np.arange(len(self.keys) + 1)
+        if not self.long:
+            return ranks
+        used = np.unique(codes[codes > 0])
+        distinct: NDArray[Any] = self.keys[used - 1]
+        for members in find_mixed(distinct):
+            for at in members:
+                self.text(int(used[at]), texts)
+        if texts.wanted:
+            return None
+        order = np.lexsort((inner_ranks(self.field, distinct, texts), self.classes[used]))
+        ranks[used[order]] = used
+        return ranks
+
+    def text(self, code: int, texts: Texts) -> str:
+        """The text of a code; an empty one stands for one that is now wanted."""
+        key = bytes(self.keys[code - 1])
+        return texts.text(self.field, key, lambda: int(self.positions[self._rows[code]]))
+
+    @cached_property
+    def _rows(self) -> Codes:
+        """A row of each code."""
+        rows: Codes = np.zeros(len(self.keys) + 1, np.int64)
+        rows[self.codes] = np.arange(len(self.codes))
+        return rows
+
+
+def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDictionary:
+    """The field of all candidates, in their order, with the keys of these rows and no others.
+
+    Raises:
+        DoesNotOpen: a column that is needed does not open.
+    """
+    fields = [_SegmentField(field, part) for part in parts]
+    every, indexes = _unite([one.keys for one in fields])
+    counts: Codes = np.zeros(len(every) + 1, np.int64)
+    for part, own in zip(fields, indexes, strict=True):
+        counts[0] += part.absent
+        counts[1:][own] += part.counts
+
+    def codes() -> Codes:
+        mapped = (part.map_codes(own) for part, own in zip(fields, indexes, strict=True))
+        return np.concatenate([np.zeros(0, np.int64), *mapped])
+
+    def positions() -> Positions:
+        return np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)])
+
+    long = any(part.dictionary(field).long for part in parts)
+    return GlobalDictionary(
+        field, every, long=long, codes=codes, positions=positions, counts=counts
+    )
+
+
+class _SegmentField:
+    """The field of one segment's candidates: the keys of their rows, and how many have each."""
+
+    def __init__(self, field: str, part: Candidates) -> None:
+        self._part = part
+        self._field = field
+        counts = part.counts(field)
+        self.absent = int(counts[0])
+        self.keys: NDArray[Any] = part.dictionary(field).keys
+        self.counts = counts[1:]
+        #: which keys of the segment these are, unless they are all
+        self._used: NDArray[np.intp] | None = None
+        if not self.counts.all():
+            self._used = np.flatnonzero(self.counts)
+            self.keys, self.counts = self.keys[self._used], self.counts[self._used]
+        self._width = len(counts)
+
+    def map_codes(self, indexes: Codes) -> Codes:
+        """The code of each row among all keys.
+
+        Args:
+            indexes: where each of its own keys is among all.
+        """
+        mapped: Codes = np.zeros(self._width, np.int64)
+        mapped[1:][slice(None) if self._used is None else self._used] = indexes + 1
+        codes: Codes = mapped[self._part.codes(self._field)]
+        return codes
+
+
+def _unite(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
+    """All different keys of several columns, sorted, and where those of each column are there.
+
+    Most keys are in one large segment as a rule, and to sort them again takes longest: those of the
+    others are inserted between them.
+    """
+    largest = max(range(len(held)), key=lambda at: len(held[at]), default=-1)
+    if largest < 0:
+        return np.zeros(0, np.uint64), []
+    keys = held[largest]
+    # A column of absent rows only says nothing of the type of keys.
+    others = [some for at, some in enumerate(held) if at != largest and len(some)]
+    if not others:
+        here: Codes = np.arange(len(keys))
+        return keys, [here[: len(some)] for some in held]
+    beside: NDArray[Any] = np.sort(np.concatenate(others), kind="stable")
+    beside = beside[run_starts(beside)]
+    before = np.searchsorted(keys, beside)
+    new = np.ones(len(beside), np.bool_)
+    within = before < len(keys)
+    new[within] = keys[before[within]] != beside[within]
+    every: NDArray[Any] = np.insert(keys, before[new], beside[new])
+    shifted = np.cumsum(np.bincount(before[new], minlength=len(keys)))[: len(keys)]
+    indexes: list[Codes] = []
+    for at, some in enumerate(held):
+        if at == largest:
+            indexes.append(np.arange(len(keys)) + shifted)
+        else:
+            indexes.append(np.searchsorted(every, some.astype(every.dtype)))
+    return every, indexes

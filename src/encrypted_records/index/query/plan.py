@@ -1,0 +1,392 @@
+"""A predicate with the index keys that it looks for: computed once, used for every segment.
+
+A match is two sets of local ordinals: those that *certainly* match and those that *possibly* do.
+They differ only where strings longer than an index key are compared by order or prefix; the rows
+between the two are decided on the opened records. ``not`` swaps the two sets.
+
+A paged segment need not be in memory as a whole: :meth:`Plan.missing` names the pages without
+which :meth:`Plan.match` cannot answer, and is asked again once they are there, until it names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns.column import Column, Keys, Lookup
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.ordinals import bitmap
+from encrypted_records.index.query.column_scan import Scan, count_of, needs_whole, rows_of
+from encrypted_records.index.query.key_ranges import KeyRanges, compute_ranges
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.query.word_lookup import WordLookup
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.predicates import (
+    Absent,
+    And,
+    ColumnTest,
+    Everything,
+    InColumn,
+    Leaf,
+    Not,
+    Or,
+    Predicate,
+    leaves_of,
+    only_leaf,
+    values_of,
+)
+from encrypted_records.model.text_tests import TextTest
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """``certain`` is a subset of ``possible``; the truth lies between them."""
+
+    certain: BitMap
+    possible: BitMap
+
+    @classmethod
+    def exactly(cls, rows: BitMap) -> Matches:
+        return cls(rows, rows)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``ranges`` are the key ranges of each comparison, by the identity of its leaf in
+    ``predicate``: two that are equal are computed twice, and none is hashed. ``keys`` are likewise
+    those that a column is compared with; ``words`` are the tests that an index of words answers.
+    ``known`` are long strings that were opened to decide tests of texts."""
+
+    predicate: Predicate
+    ranges: Mapping[int, KeyRanges]
+    keys: Mapping[int, Keys] = field(default_factory=dict)
+    words: Mapping[int, WordLookup] = field(default_factory=dict)
+    known: Texts = field(default_factory=Texts)
+    #: by segment and identity of the test: texts that pass, and their rows
+    _scans: dict[tuple[bytes, int], Scan] = field(default_factory=dict)
+    _found: dict[tuple[bytes, int], Matches] = field(default_factory=dict)
+    #: by segment and identity of some key ranges: where these begin and end in their column
+    _located: dict[tuple[bytes, int], list[tuple[int, int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, predicate: Predicate, tails: SchemaKey, definition: SchemaDefinition) -> Plan:
+        """
+        Args:
+            tails: the key of the hashes in long strings' index keys (``Ledger.tails``).
+        """
+        ranges: dict[int, KeyRanges] = {}
+        keys: dict[int, Keys] = {}
+        words: dict[int, WordLookup] = {}
+        for leaf in leaves_of(predicate):
+            spec = definition.fields[leaf.field]
+            if isinstance(leaf, InColumn):
+                assert isinstance(leaf.members, KeyMembers)
+                keys[id(leaf)] = leaf.members.index_keys(tails.field(spec).tail)
+            elif isinstance(leaf, TextTest) and leaf.of_words and spec.words:
+                words[id(leaf)] = WordLookup.of(leaf, spec, tails)
+            elif not isinstance(leaf, Absent | ColumnTest):
+                ranges[id(leaf)] = compute_ranges(leaf, spec, tails.field(spec))
+        return cls(predicate, ranges, keys, words)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns that the predicate looks at."""
+        return frozenset(
+            self.words[id(leaf)].column if id(leaf) in self.words else leaf.field
+            for leaf in leaves_of(self.predicate)
+        )
+
+    @cached_property
+    def values(self) -> int:
+        """How many values the predicate compares with."""
+        return values_of(self.predicate)
+
+    def missing(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`match` can answer; directories first."""
+        if not isinstance(segment, PagedSegment):
+            return set()  # a mini is in memory as a whole
+        if self._excludes(segment):
+            return set()
+        directories = segment.missing_directories(self.columns)
+        if directories:
+            return directories
+        pages: set[int] = set()
+        for leaf in leaves_of(self.predicate):
+            if id(leaf) in self.words:
+                pages |= self.words[id(leaf)].missing(segment)
+                continue
+            if isinstance(leaf, ColumnTest):
+                pages |= self._missing_to_test(leaf, segment)
+                continue
+            column = segment.lookup(leaf.field)
+            if isinstance(leaf, Absent):
+                pages |= column.missing_absent()
+                continue
+            ranges = self.ranges[id(leaf)]
+            # Where the two differ, what is certain lies within what is possible, in some page.
+            exact = ranges.certain == ranges.possible
+            for key_range in ranges.possible:
+                if not (exact and column.all_within(key_range)):
+                    pages |= column.missing_for(key_range)
+        return pages
+
+    def match(self, segment: OpenedSegment) -> Matches:
+        """The rows of ``segment`` that match, as local ordinals.
+
+        Where a merge left dead rows out, a negation has them all the same, and so has a range that
+        all other rows are in: the caller removes the dead rows.
+
+        Raises:
+            DoesNotOpen: a column that is needed does not open.
+        """
+
+        def leaf(part: Leaf) -> Matches:
+            if id(part) in self.words:
+                return Matches(*self.words[id(part)].find(segment))
+            if isinstance(part, ColumnTest):
+                return self._passing(part, segment)
+            column = segment.lookup(part.field)
+            if isinstance(part, Absent):
+                return Matches.exactly(bitmap(column.absent_rows()))
+            ranges = self.ranges[id(part)]
+            possible = self._rows(segment, column, ranges.possible)
+            if ranges.certain == ranges.possible:
+                return Matches.exactly(possible)
+            return Matches(self._rows(segment, column, ranges.certain), possible)
+
+        if self._excludes(segment):
+            return Matches.exactly(BitMap())
+        return _combine(self.predicate, segment.everything, leaf)
+
+    def count_entries(self, segment: OpenedSegment) -> int:
+        """How many entries of columns :meth:`match` takes, of a plan without tests of columns or
+        words."""
+        count = 0
+        for leaf in () if self._excludes(segment) else leaves_of(self.predicate):
+            column = segment.lookup(leaf.field)
+            if isinstance(leaf, Absent):
+                count += column.absent
+            elif not _has_all(column, possible := self.ranges[id(leaf)].possible):
+                count += sum(last - first for first, last in self._find(segment, column, possible))
+        return count
+
+    def _rows(self, segment: OpenedSegment, column: Lookup, ranges: Sequence[KeyRange]) -> BitMap:
+        if _has_all(column, ranges):
+            return segment.everything
+        pieces = (column.pieces(*bounds) for bounds in self._find(segment, column, ranges))
+        return bitmap(*chain.from_iterable(pieces))
+
+    def _find(
+        self, segment: OpenedSegment, column: Lookup, ranges: Sequence[KeyRange]
+    ) -> list[tuple[int, int]]:
+        at = (segment.segment.uid, id(ranges))
+        found = self._located.get(at)
+        if found is None:
+            found = self._located[at] = _positions(column, ranges)
+        return found
+
+    def _excludes(self, segment: OpenedSegment) -> bool:
+        """Whether the least and greatest keys in the segment's header say that no row matches."""
+        return isinstance(segment, PagedSegment) and self._is_excluded(self.predicate, segment)
+
+    def _is_excluded(self, predicate: Predicate, segment: PagedSegment) -> bool:
+        match predicate:
+            case And(parts):
+                return any(self._is_excluded(part, segment) for part in parts)
+            case Or(parts):
+                return all(self._is_excluded(part, segment) for part in parts)
+            case Everything() | Not() | Absent() | TextTest():
+                return False
+            case InColumn(field):
+                zone = segment.directories.zones.get(field)
+                return zone is not None and not zone.meets(_span(self.keys[id(predicate)]))
+            case _:
+                zone = segment.directories.zones.get(predicate.field)
+                possible = self.ranges[id(predicate)].possible
+                return zone is not None and not any(map(zone.meets, possible))
+
+    @cached_property
+    def tests(self) -> tuple[ColumnTest, ...]:
+        """The tests of a column's keys among the comparisons."""
+        return tuple(
+            leaf
+            for leaf in leaves_of(self.predicate)
+            if isinstance(leaf, ColumnTest) and id(leaf) not in self.words
+        )
+
+    @property
+    def text_tests(self) -> tuple[TextTest, ...]:
+        """Those of texts, which long strings leave open."""
+        return tuple(test for test in self.tests if isinstance(test, TextTest))
+
+    def scan(
+        self, test: ColumnTest, segment: OpenedSegment, go_on: Callable[[], None] = lambda: None
+    ) -> Scan:
+        """The keys of a segment that pass a test: computed once.
+
+        Args:
+            go_on: as for :meth:`ColumnTexts.test`.
+
+        Raises:
+            DoesNotOpen: the column does not open.
+        """
+        at = (segment.segment.uid, id(test))
+        found = self._scans.get(at)
+        if found is None:
+            if isinstance(test, InColumn):
+                found = Scan.of_keys(test.field, segment, self.keys[id(test)])
+            else:
+                found = Scan.of_texts(test, segment, self.known, go_on)
+            self._scans[at] = found
+        return found
+
+    def missing_to_scan(self, segment: OpenedSegment) -> set[int]:
+        """The directories to put into ``segment`` before :meth:`to_scan` helps."""
+        return segment.missing_directories(self.to_scan(segment))
+
+    def to_scan(self, segment: OpenedSegment) -> frozenset[str]:
+        """The fields whose columns are tested in a segment, if it can have any match."""
+        if self._excludes(segment):
+            return frozenset()
+        return frozenset(test.field for test in self.tests)
+
+    def _missing_to_test(self, test: ColumnTest, segment: PagedSegment) -> set[int]:
+        at = (segment.segment.uid, id(test))
+        if at in self._found:
+            return set()
+        if at not in self._scans and needs_whole(segment, test.field):
+            pages = segment.missing_columns([test.field])
+            if pages:
+                return pages
+        return self.scan(test, segment).missing(segment, test.field)
+
+    def _passing(self, test: ColumnTest, segment: OpenedSegment) -> Matches:
+        at = (segment.segment.uid, id(test))
+        found = self._found.get(at)
+        if found is None:
+            scan = self.scan(test, segment)
+            certain = rows_of(segment, test.field, scan.certain)
+            possible = certain if scan.exact else rows_of(segment, test.field, scan.possible)
+            found = self._found[at] = Matches(certain, possible)
+        return found
+
+    def settle(self, segment: OpenedSegment) -> None:
+        """Keep the rows that pass each test, so that whole columns are needed no more."""
+        if not self._excludes(segment):
+            for test in self.tests:
+                self._passing(test, segment)
+
+    def forget(self, segment: OpenedSegment) -> None:
+        """Test a segment's texts again, of which more are known."""
+        for test in self.text_tests:
+            self._scans.pop((segment.segment.uid, id(test)), None)
+            self._found.pop((segment.segment.uid, id(test)), None)
+
+    def missing_to_count(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`count` can answer; directories first."""
+        if not isinstance(segment, PagedSegment):
+            return set()
+        leaf, _ = only_leaf(self.predicate)
+        if leaf is None or id(leaf) in self.words or self._excludes(segment):
+            return set()
+        directories = segment.missing_directories([leaf.field])
+        if directories or isinstance(leaf, Absent):
+            return directories
+        if isinstance(leaf, ColumnTest):
+            whole = needs_whole(segment, leaf.field)
+            return segment.missing_columns([leaf.field]) if whole else set()
+        column = segment.lookup(leaf.field)
+        certain = self.ranges[id(leaf)].certain
+        return set().union(*(column.missing_to_count(key_range) for key_range in certain))
+
+    def count(self, segment: OpenedSegment) -> int | None:
+        """How many rows match, dead ones included, where that needs no set of rows; else None.
+
+        Directories give the count of a single comparison, and of its negation: with at most two
+        pages, and with none for columns that list their values.
+        """
+        if isinstance(self.predicate, Everything):
+            return segment.count
+        leaf, negated = only_leaf(self.predicate)
+        if leaf is None or id(leaf) in self.words:
+            return None
+        if self._excludes(segment):
+            return 0
+        column = segment.lookup(leaf.field)
+        if isinstance(leaf, ColumnTest):
+            scan = self.scan(leaf, segment)
+            if not scan.exact:
+                return None
+            matching = count_of(segment, leaf.field, scan.certain)
+        elif isinstance(leaf, Absent):
+            matching = segment.count - column.present
+        else:
+            ranges = self.ranges[id(leaf)]
+            if ranges.certain != ranges.possible:
+                return None
+            matching = sum(last - first for first, last in _positions(column, ranges.certain))
+        return segment.count - matching if negated else matching
+
+    def sort_range(self, field: str) -> KeyRange | None:
+        """Keys of ``field`` among which those of all rows that match are; None where none is
+        known."""
+        return self._sort_range(self.predicate, field)
+
+    def _sort_range(self, predicate: Predicate, field: str) -> KeyRange | None:
+        match predicate:
+            case And(parts):
+                ranges = (self._sort_range(part, field) for part in parts)
+                return next((key_range for key_range in ranges if key_range is not None), None)
+            case Everything() | Or() | Not() | Absent() | TextTest() | InColumn():
+                return None
+            case _:
+                if predicate.field != field:
+                    return None
+                possible = self.ranges[id(predicate)].possible
+                return possible[0] if len(possible) == 1 else None
+
+
+def _span(keys: Keys) -> KeyRange:
+    """From the first to the last of some keys, of which there is at least one."""
+    first, last = keys[[0, -1]].tolist()
+    return KeyRange(Edge(first, "left"), Edge(last, "right"))
+
+
+def _positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int, int]]:
+    """Where each range's entries begin and end among the column's present ones, if it has some."""
+    if not column.present or not ranges:
+        return []
+    firsts = column.at_all([key_range.first for key_range in ranges])
+    lasts = column.at_all([key_range.last for key_range in ranges])
+    return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
+
+
+def _has_all(column: Lookup, ranges: Sequence[KeyRange]) -> bool:
+    """Whether every row is in one of these, where that is known without any page."""
+    # Dates and running numbers grow with the order of storing: most segments are in or out. Of a
+    # column in memory, its entries show that as quickly.
+    return not isinstance(column, Column) and any(map(column.all_within, ranges))
+
+
+def _combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:
+    match predicate:
+        case Everything():
+            return Matches.exactly(rows)
+        case And(parts) | Or(parts):
+            answers = [_combine(part, rows, leaf) for part in parts]
+            join = BitMap.intersection if isinstance(predicate, And) else BitMap.union
+            return Matches(
+                join(*(one.certain for one in answers)), join(*(one.possible for one in answers))
+            )
+        case Not(part):
+            inner = _combine(part, rows, leaf)
+            return Matches(rows - inner.possible, rows - inner.certain)
+        case _:
+            return leaf(predicate)

@@ -1,0 +1,305 @@
+"""The first rows of an answer in the order of a field, read from one end of its sorted column.
+
+Of a million rows the first ten are in a page or two. A scan reads entries until it has enough rows
+of the answer, and then to the last entry that the index cannot tell from the one before: other
+fields, the order of storing, or opened records decide among those. Where that takes long, the scan
+gives up: the whole column by row is quicker then.
+
+Like :meth:`.plan.Plan.missing`, a scan names the pages that it lacks, and starts again with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import EntryBlock, Keys, Lookup
+from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
+from encrypted_records.index.columns.key_range import KeyRange, alike
+from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.ordinals import Ordinals, bitmap, ordinals
+from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.model.queries import SortKey
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimits:
+    """How far a scan may go.
+
+    ``step`` entries are read first, and twice as many each time after. No more than ``share`` of a
+    column is read; a scan starts only where it can be expected to end ``spare`` entries earlier.
+    Up to ``equal_rows`` equal rows are left for the caller to sort.
+    """
+
+    step: int = 2048
+    share: float = 0.25
+    spare: int = 4096
+    equal_rows: int = 1024
+
+
+STANDARD = ScanLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """After the row at ``position``, whose index key is ``key``; None where the field is absent."""
+
+    key: int | bytes | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What to scan for: ``want`` rows of ``among``, by the field of ``order``.
+
+    ``key_range`` holds the keys of all rows that match, where the condition bounds them. Rows with
+    one key are cut down to the first ones in the order of storing if ``alone``: no other field
+    follows.
+    """
+
+    order: SortKey
+    among: BitMap
+    want: int
+    start: Start | None
+    key_range: KeyRange | None
+    alone: bool
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All rows that can be among the first, and the field of each."""
+
+    rows: BitMap
+    dictionary: PartialDictionary
+
+
+@dataclass(frozen=True, slots=True)
+class NeedPages:
+    """The scan cannot go further without these pages."""
+
+    numbers: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The scan would take longer than to read the whole column by row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ScannedPart:
+    """What one part of a column gives: the rows after the start, the rows that the index cannot
+    tell from the start, and the entries that were read for them."""
+
+    later: BitMap = field(default_factory=BitMap)
+    at_start: BitMap = field(default_factory=BitMap)
+    blocks: Sequence[EntryBlock] = ()
+
+    @property
+    def rows(self) -> BitMap:
+        return self.later | self.at_start
+
+
+class SortedScan:
+    """A scan of one segment: put :meth:`missing_pages` in until there are none, then take
+    :meth:`result`."""
+
+    def __init__(
+        self, segment: OpenedSegment, request: ScanRequest, limits: ScanLimits = STANDARD
+    ) -> None:
+        self._segment = segment
+        self._request = request
+        self._limits = limits
+        self._outcome: Result | GaveUp | None = None
+
+    def missing_pages(self) -> set[int]:
+        """The pages to put into the segment before the scan can continue; directories first.
+
+        Raises:
+            DoesNotOpen: a column that is needed does not open.
+        """
+        if self._outcome is None:
+            outcome = self._run()
+            if isinstance(outcome, NeedPages):
+                return outcome.numbers
+            self._outcome = outcome
+        return set()
+
+    def result(self) -> Result | None:
+        """What the scan found; None where it gave up. Nothing may be missing."""
+        assert self._outcome is not None
+        return self._outcome if isinstance(self._outcome, Result) else None
+
+    def _run(self) -> Result | NeedPages | GaveUp:
+        order, want = self._request.order, self._request.want
+        missing = self._segment.missing_directories([order.field])
+        if missing:
+            return NeedPages(missing)
+        column = self._segment.lookup(order.field)
+        if not self._is_worth_it(column.present):
+            return GaveUp()
+        absent = present = _ScannedPart()
+        passes = (False, True) if order.descending else (True, False)
+        for of_absent in passes:
+            left = want - len(absent.later) - len(present.later)
+            if left <= 0:
+                break
+            part = self._scan_absent(column) if of_absent else self._scan_present(column, left)
+            if not isinstance(part, _ScannedPart):
+                return part
+            absent, present = (part, present) if of_absent else (absent, part)
+        rows = absent.rows | present.rows
+        return Result(rows, _dictionary_of(rows, absent.rows, present.blocks))
+
+    def _is_worth_it(self, present: int) -> bool:
+        """Whether the scan is likely to be short."""
+        expected = self._request.want * present / max(1, len(self._request.among))
+        return expected + self._limits.spare < self._limits.share * present
+
+    def _scan_absent(self, column: Lookup) -> _ScannedPart | NeedPages:
+        """The rows that lack the field: all of them are equal."""
+        request, start = self._request, self._request.start
+        if start is not None and start.key is not None and not request.order.descending:
+            return _ScannedPart()
+        if request.key_range is not None or not column.absent:
+            return _ScannedPart()
+        missing = column.missing_absent()
+        if missing:
+            return NeedPages(missing)
+        rows = bitmap(column.absent_rows()) & request.among
+        if start is not None and start.key is None:
+            return _ScannedPart(at_start=self._cut(rows, after=start.position))
+        return _ScannedPart(later=self._cut(rows, after=None))
+
+    def _scan_present(self, column: Lookup, want: int) -> _ScannedPart | NeedPages | GaveUp:
+        """``want`` or more of the rows that have the field."""
+        request, start = self._request, self._request.start
+        entries = _DirectedEntries(column, descending=request.order.descending)
+        if not entries.count or (
+            start is not None and start.key is None and request.order.descending
+        ):
+            return _ScannedPart()
+        low, high = 0, entries.count
+        if request.key_range is not None:
+            bounds = entries.find(request.key_range)
+            if isinstance(bounds, NeedPages):
+                return bounds
+            low, high = bounds
+        part = _ScannedPart()
+        if start is not None and start.key is not None:
+            bounds = entries.find(alike(start.key))
+            if isinstance(bounds, NeedPages):
+                return bounds
+            equal = entries.read(max(low, bounds[0]), min(high, bounds[1]))
+            if isinstance(equal, NeedPages):
+                return equal
+            part = _ScannedPart(
+                at_start=self._pick_equal(equal, after=start.position), blocks=equal
+            )
+            low = max(low, bounds[1])
+        return self._scan_entries(entries, low, high, want, part)
+
+    def _scan_entries(
+        self, entries: _DirectedEntries, low: int, high: int, want: int, part: _ScannedPart
+    ) -> _ScannedPart | NeedPages | GaveUp:
+        """``part`` with the rows of the entries from ``low`` on, until there are enough."""
+        blocks = list(part.blocks)
+        rows = BitMap()
+        step, scanned = self._limits.step, 0
+        while low < high and len(rows) < want:
+            if scanned > self._limits.share * entries.count:
+                return GaveUp()
+            some = entries.read(low, min(high, low + step))
+            if isinstance(some, NeedPages):
+                return some
+            # All that is equal to the last entry is taken apart from the others.
+            bounds = entries.find(alike(entries.last_key(some)))
+            if isinstance(bounds, NeedPages):
+                return bounds
+            first, last = max(low, bounds[0]), min(high, bounds[1])
+            before, equal = entries.read(low, first), entries.read(first, last)
+            if isinstance(before, NeedPages):
+                return before
+            if isinstance(equal, NeedPages):
+                return equal
+            rows |= self._pick(before) | self._pick_equal(equal, after=None)
+            blocks += before + equal
+            low = last
+            scanned += max(step, last - first)
+            step *= 2
+        return _ScannedPart(rows, part.at_start, blocks)
+
+    def _pick(self, blocks: Sequence[EntryBlock]) -> BitMap:
+        """The rows of the answer in these entries."""
+        return bitmap(*(block.ordinals for block in blocks)) & self._request.among
+
+    def _pick_equal(self, blocks: Sequence[EntryBlock], *, after: int | None) -> BitMap:
+        """The same for entries that the index cannot tell apart; as :meth:`_cut`."""
+        rows = self._pick(blocks)
+        keys = {key for block in blocks for key in block.keys.tolist()}
+        # Of long strings that begin alike, only the opened records tell the order.
+        return rows if len(keys) > 1 else self._cut(rows, after=after)
+
+    def _cut(self, rows: BitMap, *, after: int | None) -> BitMap:
+        """Of many equal rows the first ones in the order of storing, after a position."""
+        want = self._request.want
+        if not self._request.alone or len(rows) <= max(self._limits.equal_rows, want):
+            return rows
+        return self._request.places.first(rows, want, after=after)
+
+
+class _DirectedEntries:
+    """The present entries of a column in the order of a scan, numbered from where it starts.
+
+    A descending scan sees the column mirrored, so that nothing else needs to know the direction.
+    """
+
+    def __init__(self, column: Lookup, *, descending: bool) -> None:
+        self._column = column
+        self._descending = descending
+        self.count = column.present
+
+    def find(self, key_range: KeyRange) -> tuple[int, int] | NeedPages:
+        """Where the entries of a key range begin and end."""
+        missing = self._column.missing_to_count(key_range)
+        if missing:
+            return NeedPages(missing)
+        return self._mirror(self._column.at(key_range.first), self._column.at(key_range.last))
+
+    def read(self, first: int, last: int) -> list[EntryBlock] | NeedPages:
+        """The entries first..last-1, in no particular order; none where that is empty."""
+        if first >= last:
+            return []
+        begin, end = self._mirror(first, last)
+        missing = self._column.missing_entries(begin, end)
+        return NeedPages(missing) if missing else self._column.entries(begin, end)
+
+    def last_key(self, blocks: Sequence[EntryBlock]) -> int | bytes:
+        """The key that comes last in the scan, of entries that :meth:`read` gave."""
+        key = blocks[0].keys[0] if self._descending else blocks[-1].keys[-1]
+        plain: int | bytes = key.item()
+        return plain
+
+    def _mirror(self, first: int, last: int) -> tuple[int, int]:
+        return (self.count - last, self.count - first) if self._descending else (first, last)
+
+
+def _dictionary_of(rows: BitMap, absent: BitMap, blocks: Sequence[EntryBlock]) -> PartialDictionary:
+    """The field of ``rows``: ``absent`` lack it, ``blocks`` have the keys of the others."""
+    wanted = ordinals(rows)
+    kept: list[Ordinals] = [np.zeros(0, np.uint32)]
+    keys: list[Keys] = []
+    # A mask: to look each row up among the others takes ten times as long.
+    listed = [wanted, *(block.ordinals for block in blocks)]
+    size = max((int(some.max()) + 1 for some in listed if len(some)), default=0)
+    is_wanted = np.zeros(size, np.bool_)
+    is_wanted[wanted] = True
+    for block in blocks:
+        at = np.flatnonzero(is_wanted.take(block.ordinals))
+        kept.append(block.ordinals[at])
+        keys.append(block.keys[np.searchsorted(block.starts, at, "right") - 1])
+    held = np.concatenate(keys) if keys else np.zeros(0, np.uint64)
+    return build_partial_dictionary(np.concatenate(kept), held, ordinals(absent))

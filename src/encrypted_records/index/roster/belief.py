@@ -1,0 +1,168 @@
+"""Which roster a proxy takes for its user's own (docs/SPEC.md, section 15.9). Without I/O.
+
+On first use the roster has to show keys that the user's keyring derives, at the place where only
+the user could have put them: in its first entry, or beside an anchor that only the user's root key
+makes. Afterwards it has to contain what was seen. So an organization that an API made up is refused
+by a fresh proxy with nothing but a recovery phrase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from encrypted_records.crypto import words
+from encrypted_records.crypto.identity import Identity
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, RosterUnknown
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Member
+
+#: Words of the head by which two people notice that they are shown two rosters.
+HEAD_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a proxy keeps of an organization, for each of its users: the digest of entry 1, and
+    number and digest of the newest entry that it has seen."""
+
+    found: bytes
+    number: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """A roster that is the user's own, and who the user is in it.
+
+    ``version`` is the version of the keyring whose keys the roster has; ``first_use`` says that
+    nothing was remembered, so that the user has to be told what was shown.
+    """
+
+    standing: Member
+    version: int
+    identity: Identity
+    first_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a user is told of a roster on first use: people and services, its newest entry, and its
+    day (seconds since 1970, as its actor says)."""
+
+    members: int
+    number: int
+    time: int
+    words: str
+
+
+def remember(roster: Roster) -> Remembered:
+    return Remembered(roster.found, roster.number, roster.head.digest)
+
+
+def describe(roster: Roster) -> Shown:
+    return Shown(len(roster.members()), roster.number, roster.head.time, head_words(roster))
+
+
+def head_words(roster: Roster) -> str:
+    """Eight words that are the same for everybody who is shown the same roster."""
+    return words.spelled(roster.head.digest, HEAD_WORDS)
+
+
+def check_memory(roster: Roster, remembered: Remembered) -> None:
+    """Make sure that a roster contains what was seen of it.
+
+    Raises:
+        RosterOlder: it ends before, or continues otherwise.
+    """
+    if roster.found != remembered.found:
+        raise RosterOlder("the API shows another organization under this one's id")
+    if roster.digest_at(remembered.number) != remembered.digest:
+        raise RosterOlder(
+            "the organization's roster lacks what this proxy has seen of it: entry"
+            f" {remembered.number}"
+        )
+
+
+def believe(
+    roster: Roster,
+    member: bytes,
+    keyring: Keyring,
+    remembered: Remembered | None,
+    *,
+    older_keys: bool = False,
+) -> Believed:
+    """Who a user is in a roster, once it is known to be the user's own.
+
+    Args:
+        remembered: what the proxy keeps; None on first use.
+        older_keys: the user says that a standing under an older version of the keyring is right.
+            The older root key may have leaked, and who has it can make up a whole organization.
+
+    Raises:
+        RosterOlder: it lacks what is remembered.
+        NotAllowed: ``not_admitted``: the user is not in it.
+        IdentityReplaced: it was the user's, and has other keys of the user now.
+        RosterUnknown: on first use, nothing shows that it is the user's own.
+    """
+    if remembered is not None:
+        check_memory(roster, remembered)
+    standing = roster.member(member)
+    if standing is None or not standing.present:
+        raise not_admitted()
+    identities = _identities(roster, member, keyring)
+    version = _version_of(identities, standing.keys.raw)
+    if version is None and remembered is not None:
+        raise IdentityReplaced(
+            f"the organization's roster has other keys of yours since entry {standing.number}"
+        )
+    if version is None:
+        raise RosterUnknown(
+            "the organization's roster has keys of yours that are not this keyring's"
+        )
+    if remembered is None:
+        _require_own(roster, standing, keyring, identities, version)
+        if version != keyring.newest and not older_keys:
+            raise RosterUnknown(
+                f"the organization knows you by version {version} of your keyring, and the newest"
+                f" is {keyring.newest}: who has the older key could have made this up",
+                hint="if you trust what is shown, say so once; your newest keys take their place"
+                " then",
+            )
+    return Believed(standing, version, identities[version], remembered is None)
+
+
+def not_admitted() -> NotAllowed:
+    return NotAllowed(
+        "you are not in this organization's roster",
+        code="not_admitted",
+        hint="enter the words of your invitation: ers share accept; an owner's proxy lets you in"
+        " then",
+    )
+
+
+def _identities(roster: Roster, member: bytes, keyring: Keyring) -> dict[int, Identity]:
+    return {
+        version: root.identity(roster.organization, member, version)
+        for version, root in sorted(keyring.roots.items(), reverse=True)
+    }
+
+
+def _version_of(identities: dict[int, Identity], keys: bytes) -> int | None:
+    return next((one for one, identity in identities.items() if identity.keys == keys), None)
+
+
+def _require_own(
+    roster: Roster,
+    standing: Member,
+    keyring: Keyring,
+    identities: dict[int, Identity],
+    version: int,
+) -> None:
+    founder = roster.member(roster.founder, 1)
+    assert founder is not None, "a roster begins with its founder"
+    if roster.founder == standing.member and _version_of(identities, founder.keys.raw) is not None:
+        return
+    key = keyring.root(version).anchor(roster.organization, standing.member, version)
+    if not standing.anchor or not key.holds(standing.anchor, roster.found):
+        raise RosterUnknown("nothing in the organization's roster shows that you have joined it")

@@ -1,0 +1,56 @@
+"""What owners still have to do, as far as the roster says it.
+
+It is no state of its own but follows from the entries, so that a crash anywhere leaves only work
+(docs/SPEC.md, section 15.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Loss, Member, Scope
+from encrypted_records.model import roster as form
+
+
+@dataclass(frozen=True, slots=True)
+class DueDataset:
+    """A dataset that needs a new epoch, and who lost what since the newest one began."""
+
+    dataset: bytes
+    epoch: int
+    losses: tuple[Loss, ...]
+
+
+def due_datasets(roster: Roster) -> list[DueDataset]:
+    """Datasets of which somebody lost a right, or was given other keys, since their newest epoch
+    began. One whose name was freed needs no key for what comes."""
+    found = []
+    for dataset in roster.datasets():
+        losses = roster.losses(dataset.dataset)
+        epoch = roster.epoch(dataset.dataset)
+        if losses and epoch is not None and dataset.slug:
+            found.append(DueDataset(dataset.dataset, epoch.epoch, tuple(losses)))
+    return found
+
+
+def due_services(roster: Roster, now: int) -> list[Member]:
+    """Services to be removed: they have expired, or who made them is no owner any more and has
+    seen their strings.
+
+    Args:
+        now: in seconds since 1970.
+    """
+    owners = {one.member for one in roster.owners()}
+    return [
+        one
+        for one in roster.members()
+        if one.type == form.SERVICE
+        and (one.keyed_by not in owners or (one.expires and now >= one.expires))
+    ]
+
+
+def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
+    """Everybody who has to have a grant of a dataset's newest epoch, and for which schemas."""
+    scopes = ((one, one.reads(dataset)) for one in roster.members())
+    return [(one, scope) for one, scope in scopes if scope]

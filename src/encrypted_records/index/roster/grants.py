@@ -1,0 +1,233 @@
+"""The keys of a dataset, sealed by an owner to one member, and opened again.
+
+There is one grant per dataset and member, and it holds every epoch so far. What is in it follows
+from the roster that it names, so a machine that was cloned while sealing repeats a message and
+seals no second one (docs/SPEC.md, section 15.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.identity import Identity
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import (
+    DoesNotOpen,
+    GrantBroken,
+    KeyMissing,
+    Malformed,
+    TooLarge,
+    Unsupported,
+)
+from encrypted_records.index.roster.access import require_member, require_owner
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Epoch
+from encrypted_records.model import roster as form
+from encrypted_records.model.records import Digest, Uid
+from encrypted_records.model.roster import WHOLE_DATASET, Grant, GrantBody
+from encrypted_records.model.roster import Epoch as EpochNumber
+
+
+class _Secrets(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Keys of one schema, or of the whole dataset, of the epochs from ``first`` on. ``fields`` is
+    room for grants of single fields, of which there are none."""
+
+    schema: Uid
+    fields: list[msgspec.Raw]
+    first: EpochNumber
+    keys: Annotated[list[Digest], Meta(min_length=1, max_length=form.MAX_EPOCHS)]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[_Secrets])
+
+
+@dataclass(frozen=True, repr=False)
+class OpenedGrant:
+    """What a grant holds: keys of the whole dataset by epoch, or of single schemas."""
+
+    dataset: bytes
+    epoch: int
+    number: int
+    actor: bytes
+    whole: Mapping[int, DatasetKey]
+    single: Mapping[tuple[bytes, int], SchemaKey]
+
+    def __repr__(self) -> str:
+        return f"<OpenedGrant of epoch {self.epoch}>"
+
+    def schema(self, schema: bytes, epoch: int) -> SchemaKey:
+        """A schema's key in an epoch.
+
+        Raises:
+            KeyMissing: the grant does not have it.
+        """
+        if epoch in self.whole:
+            return self.whole[epoch].schema(schema)
+        key = self.single.get((schema, epoch))
+        if key is None:
+            raise KeyMissing(
+                f"the dataset's keys that you were granted lack this schema in epoch {epoch}",
+                hint="ask an owner of the organization whether the schema is shared with you",
+            )
+        return key
+
+
+def seal_grant(
+    roster: Roster,
+    identity: Identity,
+    actor: bytes,
+    *,
+    member: bytes,
+    dataset: bytes,
+    keys: Mapping[int, DatasetKey],
+    first: int = 1,
+) -> Grant:
+    """A dataset's keys for what the roster lets a member read of it, up to the newest epoch.
+
+    Args:
+        identity: that of ``actor``, an owner.
+        keys: the dataset's keys by epoch.
+        first: the oldest epoch of which anything is left.
+
+    Raises:
+        NotAllowed: ``owners_only``: the actor is no owner; ``not_admitted``, or ``not_shared``: the
+            roster lets the member read nothing.
+        KeyMissing: one of the epochs is not in ``keys``, or the dataset has none.
+        TooLarge: over a mebibyte.
+    """
+    require_owner(roster, actor)
+    standing = require_member(roster, member, dataset)
+    epoch = roster.epoch(dataset)
+    if epoch is None:
+        raise KeyMissing(
+            "the dataset has no keys yet",
+            hint="make it, or store into it, through an owner's proxy",
+        )
+    wanted = range(first, epoch.epoch + 1)
+    missing = [one for one in wanted if one not in keys]
+    if missing:
+        raise KeyMissing(f"the dataset's key of epoch {missing[0]} is not here")
+    scope = standing.reads(dataset)
+    if scope.whole:
+        held = [keys[one].export() for one in wanted]
+        secrets = [_Secrets(WHOLE_DATASET, [], first, held)]
+    else:
+        secrets = [
+            _Secrets(schema, [], first, [keys[one].schema(schema).hand_over() for one in wanted])
+            for schema in sorted(scope.schemas)
+        ]
+    plain = _encoder.encode(secrets)
+    if len(plain) > form.MAX_GRANT_BYTES - 4096:
+        raise TooLarge("a grant of so many schemas and epochs is over the limit of a mebibyte")
+    body = GrantBody(
+        form.FORMAT,
+        roster.organization,
+        dataset,
+        epoch.epoch,
+        member,
+        roster.number,
+        roster.head.digest,
+        actor,
+        b"",
+    )
+    sealed = standing.keys.seal(plain, _info(body, standing.keys.digest))
+    encoded = form.encode_grant_body(msgspec.structs.replace(body, sealed=sealed))
+    return Grant(encoded, identity.sign("grant", encoded))
+
+
+def open_grant(
+    roster: Roster, identity: Identity, member: bytes, dataset: bytes, grant: Grant
+) -> OpenedGrant:
+    """The keys in a member's own grant of one dataset.
+
+    Args:
+        identity: that of ``member``.
+
+    Raises:
+        GrantBroken: altered, of another place, not by an owner, or of other keys than those that
+            the roster commits to; or of a roster that this one does not reach.
+        Unsupported: it holds what this version does not know.
+    """
+    try:
+        body = form.read_grant(grant)
+    except Malformed:
+        raise GrantBroken("a grant breaks the form") from None
+    if (body.organization, body.dataset, body.member) != (roster.organization, dataset, member):
+        raise GrantBroken("a grant is of another organization, dataset or member")
+    if roster.digest_at(body.number) != body.digest:
+        raise GrantBroken("a grant names a roster that is not this one")
+    owner = roster.member(body.actor, body.number)
+    if owner is None or not owner.owns:
+        raise GrantBroken("a grant is by somebody who was no owner")
+    if not owner.keys.verifier.verify(grant.signature, form.grant_message(grant.body)):
+        raise GrantBroken("the signature of a grant is not right")
+    epochs = roster.epochs(dataset)
+    if body.epoch > len(epochs) or body.number < epochs[body.epoch - 1].number:
+        raise GrantBroken("a grant is of an epoch that its roster does not have")
+    try:
+        plain = identity.open(body.sealed, _info(body, identity.keys_digest))
+    except DoesNotOpen:
+        raise GrantBroken("a grant does not open with this member's keys") from None
+    return _read(roster.organization, body, _decode(plain), epochs)
+
+
+def _info(body: GrantBody, keys: bytes) -> bytes:
+    return fmt.info(
+        fmt.GRANT,
+        body.organization,
+        body.dataset,
+        body.epoch.to_bytes(4, "big"),
+        body.member,
+        keys,
+        body.number.to_bytes(8, "big"),
+        body.digest,
+        body.actor,
+    )
+
+
+def _decode(plain: bytes) -> list[_Secrets]:
+    try:
+        secrets = _decoder.decode(plain)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise GrantBroken("what a grant holds breaks the form") from None
+    if any(one.fields for one in secrets):
+        raise Unsupported(
+            "a grant is of single fields, which this version does not know",
+            hint="use the newest version of encrypted-records",
+        )
+    if _encoder.encode(secrets) != plain or not secrets:
+        raise GrantBroken("what a grant holds breaks the form")
+    return secrets
+
+
+def _read(
+    organization: bytes, body: GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
+) -> OpenedGrant:
+    whole: dict[int, DatasetKey] = {}
+    single: dict[tuple[bytes, int], SchemaKey] = {}
+    if len({one.schema for one in secrets}) < len(secrets):
+        raise GrantBroken("a grant names a schema twice")
+    for one in secrets:
+        if one.first + len(one.keys) - 1 != body.epoch:
+            raise GrantBroken("a grant does not hold the epochs that it states")
+        for epoch, secret in enumerate(one.keys, one.first):
+            if one.schema == WHOLE_DATASET:
+                key = DatasetKey(
+                    secret, organization=organization, dataset=body.dataset, epoch=epoch
+                )
+                if not key.fits(epochs[epoch - 1].commitment):
+                    raise GrantBroken("a grant holds a key that the roster does not commit to")
+                whole[epoch] = key
+            else:
+                single[one.schema, epoch] = SchemaKey(
+                    secret, organization=organization, schema=one.schema, version=epoch
+                )
+    return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, whole, single)

@@ -1,0 +1,328 @@
+"""The signed list of an organization, verified entry by entry (docs/SPEC.md, section 15.4).
+
+The API's word does not count: every entry names the digest of the one before it, and counts only
+if somebody signed it who could at that place. What was so at an earlier entry stays known, since
+commits and grants name the entry that their makers had read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from encrypted_records.crypto.identity import MemberKeys
+from encrypted_records.errors import (
+    Malformed,
+    RosterBroken,
+    Unsupported,
+)
+from encrypted_records.index.roster import rules, state
+from encrypted_records.index.roster.rules import Void
+from encrypted_records.index.roster.state import (
+    Dataset,
+    Epoch,
+    Invitation,
+    Loss,
+    Member,
+    Schema,
+    Scope,
+    State,
+)
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, Found, Invite, Remove, RosterEntry, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest entry of a roster: what a proxy remembers. ``time`` is what its actor says."""
+
+    number: int
+    digest: bytes
+    time: int
+
+
+class Roster:
+    """The roster of one organization as far as it has been verified. It only grows."""
+
+    def __init__(self, organization: bytes, entries: Iterable[RosterEntry] = ()) -> None:
+        """
+        Args:
+            organization: 16-byte identifier.
+
+        Raises:
+            RosterBroken, Unsupported: as :meth:`append`.
+        """
+        self.organization = organization
+        #: why entries did not count, by number
+        self.voids: dict[int, Void] = {}
+        self._state = State()
+        self._digests = [form.NO_DIGEST]
+        self._times = [0]
+        self._founder = b""
+        self.extend(entries)
+
+    def extend(self, entries: Iterable[RosterEntry]) -> None:
+        """Take in one entry after another; those before a bad one stay.
+
+        Raises:
+            RosterBroken, Unsupported: as :meth:`append`.
+        """
+        for entry in entries:
+            self.append(entry)
+
+    def copy(self) -> Roster:
+        """One that can go on by itself, such as with entries that were drafted and not sent."""
+        other = Roster(self.organization)
+        other.voids = dict(self.voids)
+        other._state = self._state.copy()
+        other._digests = list(self._digests)
+        other._times = list(self._times)
+        other._founder = self._founder
+        return other
+
+    def append(self, entry: RosterEntry) -> Void | None:
+        """Take in the next entry: why it does not count, or None where it does.
+
+        Raises:
+            RosterBroken: it breaks the form or the chain, or is no foundation where there has to
+                be one. Nothing has changed.
+            Unsupported: of a format or kind that this version does not know, or one more than it
+                reads. Nothing has changed.
+        """
+        try:
+            body = form.read_entry(entry)
+        except Malformed:
+            raise RosterBroken("an entry of the organization's roster breaks the form") from None
+        if body.organization != self.organization:
+            raise RosterBroken("an entry in the roster is of another organization")
+        if body.number != self.number + 1 or body.previous != self._digests[-1]:
+            raise RosterBroken("an entry of the organization's roster does not follow the others")
+        if body.number > form.MAX_ENTRIES:
+            raise Unsupported(
+                f"the organization's roster has more than {form.MAX_ENTRIES} entries",
+                hint="use the newest version of encrypted-records",
+            )
+        digest = form.entry_digest(entry)
+        if body.number == 1:
+            self._found(entry, body)
+            void = None
+        else:
+            void = self._take(entry, body, digest)
+        if void is not None:
+            self.voids[body.number] = void
+        self._digests.append(digest)
+        self._times.append(body.time)
+        return void
+
+    def judge(self, entry: RosterEntry, body: EntryBody) -> Void | None:
+        """What :meth:`append` would give for the next entry, but for form and chain."""
+        return self._judge(entry, body, self._loaded(body))
+
+    def _found(self, entry: RosterEntry, body: EntryBody) -> None:
+        content = body.content
+        keys = rules.load_keys(content.keys) if isinstance(content, Found) else None
+        if not isinstance(content, Found) or keys is None or not _is_by(keys, entry):
+            raise RosterBroken("the first entry of the roster founds no organization")
+        founder = Member(
+            number=1,
+            member=body.actor,
+            type=form.PERSON,
+            role=form.OWNER,
+            name=content.name,
+            keys=keys,
+            anchor=b"",
+            shares=(),
+            expires=0,
+            joined=1,
+            admitted_by=body.actor,
+            keyed_by=body.actor,
+            invitation=b"",
+        )
+        self._founder = body.actor
+        self._state.stand(founder)
+
+    def _take(self, entry: RosterEntry, body: EntryBody, digest: bytes) -> Void | None:
+        keys = self._loaded(body)
+        void = self._judge(entry, body, keys)
+        if void is None:
+            self._apply(body, digest, keys)
+        return void
+
+    def _loaded(self, body: EntryBody) -> MemberKeys | None:
+        named = isinstance(body.content, Standing) and body.content.keys
+        return rules.load_keys(named) if named else None
+
+    def _judge(self, entry: RosterEntry, body: EntryBody, keys: MemberKeys | None) -> Void | None:
+        actor = self.member(body.actor)
+        if actor is None or not actor.present or not _is_by(actor.keys, entry):
+            return Void.SIGNATURE
+        return rules.judge(self._state, self.found, body, actor, keys)
+
+    def _apply(self, body: EntryBody, digest: bytes, keys: MemberKeys | None) -> None:
+        content, number, kept = body.content, body.number, self._state
+        if isinstance(content, Invite):
+            kept.invitations[content.id] = Invitation(
+                number, digest, body.previous, body.time, body.actor, content
+            )
+        elif isinstance(content, Standing):
+            kept.stand(self._standing(body, content, keys))
+            if content.invitation:
+                invitation = kept.invitations[content.invitation]
+                kept.invitations[content.invitation] = replace(invitation, admitted=number)
+        elif isinstance(content, Remove):
+            self._remove(number, content)
+        elif isinstance(content, list):
+            for one in content:
+                kept.place_schema(
+                    Schema(number, one.schema, one.dataset, one.slug, one.name, one.definition)
+                )
+        else:
+            assert isinstance(content, form.Dataset), "a second foundation is void"
+            kept.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
+            if content.epoch > len(kept.epochs.get(content.dataset, ())):
+                ends = {end.schema: end for end in content.ends}
+                epoch = Epoch(number, content.epoch, content.commitment, ends)
+                kept.begin(content.dataset, epoch)
+
+    def _standing(self, body: EntryBody, content: Standing, keys: MemberKeys | None) -> Member:
+        before = self.member(content.member)
+        stands = before is not None and before.present
+        if keys is None:
+            assert before is not None, "who never stood has to show keys"
+            keyed, keyed_by, anchor = before.keys, before.keyed_by, before.anchor
+        else:
+            keyed, keyed_by, anchor = keys, body.actor, content.anchor
+        return Member(
+            number=body.number,
+            member=content.member,
+            type=content.type,
+            role=content.role,
+            name=content.name,
+            keys=keyed,
+            anchor=anchor,
+            shares=tuple(content.shares),
+            expires=content.expires,
+            joined=before.joined if before is not None and stands else body.number,
+            admitted_by=before.admitted_by if before is not None and stands else body.actor,
+            keyed_by=keyed_by,
+            invitation=content.invitation or (before.invitation if before and stands else b""),
+        )
+
+    def _remove(self, number: int, content: Remove) -> None:
+        before = self.member(content.id)
+        if before is not None:
+            self._state.stand(replace(before, number=number, present=False))
+        else:
+            invitation = self._state.invitations[content.id]
+            self._state.invitations[content.id] = replace(invitation, withdrawn=number)
+
+    @property
+    def number(self) -> int:
+        """Of the newest entry; 0 where there is none."""
+        return len(self._digests) - 1
+
+    @property
+    def head(self) -> Head:
+        return Head(self.number, self._digests[-1], self._times[-1])
+
+    @property
+    def found(self) -> bytes:
+        """The digest of entry 1, which names the organization; zero bytes where there is none."""
+        return self._digests[1] if self.number else form.NO_DIGEST
+
+    @property
+    def founder(self) -> bytes:
+        """The actor of entry 1."""
+        return self._founder
+
+    def digest_at(self, number: int) -> bytes | None:
+        """The digest of an entry; None where the roster does not reach it."""
+        return self._digests[number] if 0 <= number <= self.number else None
+
+    def time_at(self, number: int) -> int:
+        """What the actor of an entry says of its time, in seconds since 1970: to be shown, never
+        to be trusted. 0 where the roster does not reach it."""
+        return self._times[number] if 0 <= number <= self.number else 0
+
+    def member(self, member: bytes, number: int | None = None) -> Member | None:
+        """Somebody's standing at an entry, or now. None: was never there. Who was removed is not
+        ``present``."""
+        return state.at(self._state.members.get(member, ()), number)
+
+    def histories(self) -> Iterator[list[Member]]:
+        """Each member that there ever was, with all standings, the newest last."""
+        yield from self._state.members.values()
+
+    def members(self, number: int | None = None) -> list[Member]:
+        """Who was in the organization at an entry, or is now, in the order of their coming."""
+        found = (state.at(one, number) for one in self._state.members.values())
+        return [one for one in found if one is not None and one.present]
+
+    def owners(self, number: int | None = None) -> list[Member]:
+        return [one for one in self.members(number) if one.owns]
+
+    def dataset(self, dataset: bytes, number: int | None = None) -> Dataset | None:
+        return state.at(self._state.datasets.get(dataset, ()), number)
+
+    def datasets(self) -> list[Dataset]:
+        """As they are now, in the order of their coming."""
+        return [one[-1] for one in self._state.datasets.values()]
+
+    def epoch(self, dataset: bytes, number: int | None = None) -> Epoch | None:
+        """The epoch of a dataset's keys at an entry, or now."""
+        return state.at(self._state.epochs.get(dataset, ()), number)
+
+    def epochs(self, dataset: bytes) -> list[Epoch]:
+        """All of them, epoch 1 first."""
+        return list(self._state.epochs.get(dataset, ()))
+
+    def schema(self, schema: bytes, number: int | None = None) -> Schema | None:
+        return state.at(self._state.schemas.get(schema, ()), number)
+
+    def schemas(self, dataset: bytes) -> list[Schema]:
+        """Those of a dataset that were ever placed, as they are now."""
+        return [one[-1] for one in self._state.schemas.values() if one[-1].dataset == dataset]
+
+    def ends(self, schema: bytes) -> list[Epoch]:
+        """The epochs that say where this schema's log stood when they began, oldest first."""
+        placed = self.schema(schema)
+        if placed is None:
+            return []
+        return [one for one in self._state.epochs[placed.dataset] if schema in one.ends]
+
+    def invitation(self, invitation: bytes) -> Invitation | None:
+        return self._state.invitations.get(invitation)
+
+    def invitations(self) -> list[Invitation]:
+        return list(self._state.invitations.values())
+
+    def losses(self, dataset: bytes) -> list[Loss]:
+        """Who lost a right to a dataset, or was given other keys, since its newest epoch began."""
+        return list(self._state.losses.get(dataset, ()))
+
+    def is_of_another(self, member: bytes, keys: MemberKeys) -> bool:
+        """Whether one of these keys belongs, or belonged, to another member."""
+        return rules.is_of_another(self._state, member, keys)
+
+    def reads(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
+        """The schemas of a dataset that somebody might read at an entry, or may now."""
+        standing = self.member(member, number)
+        return state.NOTHING if standing is None else standing.reads(dataset)
+
+    def writes(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
+        """The schemas of a dataset that somebody might write at an entry, or may now."""
+        standing = self.member(member, number)
+        return state.NOTHING if standing is None else standing.writes(dataset)
+
+    def may_write(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
+        """Whether somebody might commit to a schema at an entry, or may now."""
+        placed = self.schema(schema, number)
+        return placed is not None and self.writes(member, placed.dataset, number).has(schema)
+
+    def may_read(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
+        placed = self.schema(schema, number)
+        return placed is not None and self.reads(member, placed.dataset, number).has(schema)
+
+
+def _is_by(keys: MemberKeys, entry: RosterEntry) -> bool:
+    return keys.verifier.verify(entry.signature, form.entry_message(entry.body))

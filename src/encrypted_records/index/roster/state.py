@@ -1,0 +1,278 @@
+"""What a roster adds up to, and the history by which it is known for every entry.
+
+Nothing here judges: :mod:`.rules` says which entries count, :class:`.roster.Roster` takes them in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from encrypted_records.crypto.identity import MemberKeys
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import End, Invite, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Some schemas of one dataset: all, also later ones, or these."""
+
+    whole: bool = False
+    schemas: frozenset[bytes] = frozenset()
+
+    def __bool__(self) -> bool:
+        return self.whole or bool(self.schemas)
+
+    def has(self, schema: bytes) -> bool:
+        return self.whole or schema in self.schemas
+
+    def contains(self, other: Scope) -> bool:
+        return self.whole or (not other.whole and other.schemas <= self.schemas)
+
+
+EVERYTHING = Scope(whole=True)
+NOTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody's standing from entry ``number`` on.
+
+    ``present`` is false from a removal on: the keys stay known, and nothing else counts.
+    ``joined`` is the entry by which the member came in, the last time, and ``admitted_by`` its
+    actor; ``keyed_by`` is the actor of the entry that named the keys.
+    """
+
+    number: int
+    member: bytes
+    type: int
+    role: int
+    name: str
+    keys: MemberKeys
+    anchor: bytes
+    shares: tuple[Share, ...]
+    expires: int
+    joined: int
+    admitted_by: bytes
+    keyed_by: bytes
+    invitation: bytes
+    present: bool = True
+
+    @property
+    def owns(self) -> bool:
+        return self.present and self.role == form.OWNER
+
+    def reads(self, dataset: bytes) -> Scope:
+        """The schemas of a dataset that the member may read."""
+        return self._scope(dataset, (form.WRITER, form.READER))
+
+    def writes(self, dataset: bytes) -> Scope:
+        """The schemas of a dataset that the member may write."""
+        return self._scope(dataset, (form.WRITER,))
+
+    def _scope(self, dataset: bytes, rights: tuple[int, ...]) -> Scope:
+        if not self.present:
+            return NOTHING
+        if self.role == form.OWNER:
+            return EVERYTHING
+        found = [one for one in self.shares if one.dataset == dataset and one.right in rights]
+        if any(not one.schemas for one in found):
+            return EVERYTHING
+        return Scope(schemas=frozenset(schema for one in found for schema in one.schemas))
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset's name from entry ``number`` on; empty where it has none any more."""
+
+    number: int
+    dataset: bytes
+    slug: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch of a dataset's keys, which began with entry ``number``. ``ends`` are where the logs
+    stood that it names, by schema."""
+
+    number: int
+    epoch: int
+    commitment: bytes
+    ends: dict[bytes, End]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema's dataset, name and definition from entry ``number`` on."""
+
+    number: int
+    schema: bytes
+    dataset: bytes
+    slug: str
+    name: str
+    definition: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """An invitation, and the entry that ended it, if one did."""
+
+    number: int
+    digest: bytes
+    previous: bytes
+    time: int
+    inviter: bytes
+    content: Invite
+    admitted: int | None = None
+    withdrawn: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether no entry has ended it. It may have expired."""
+        return self.admitted is None and self.withdrawn is None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """``member`` lost a right to a dataset, or was given other keys, by entry ``number``."""
+
+    number: int
+    member: bytes
+
+
+class _Numbered(Protocol):
+    @property
+    def number(self) -> int: ...
+
+
+_One = TypeVar("_One", bound=_Numbered)
+
+
+def at(history: Sequence[_One], number: int | None) -> _One | None:
+    """The last of ``history`` that entry ``number``, or one before it, has made; without a
+    number, the last."""
+    if number is None:
+        return history[-1] if history else None
+    place = bisect_right(history, number, key=lambda one: one.number)
+    return history[place - 1] if place else None
+
+
+@dataclass
+class State:
+    """Everything that entries have changed so far; histories have their newest last."""
+
+    members: dict[bytes, list[Member]] = field(default_factory=dict)
+    datasets: dict[bytes, list[Dataset]] = field(default_factory=dict)
+    #: by number less one
+    epochs: dict[bytes, list[Epoch]] = field(default_factory=dict)
+    schemas: dict[bytes, list[Schema]] = field(default_factory=dict)
+    invitations: dict[bytes, Invitation] = field(default_factory=dict)
+    #: since the newest epoch of each dataset began
+    losses: dict[bytes, list[Loss]] = field(default_factory=dict)
+    #: whose each of the keys is, or was
+    holders: dict[bytes, bytes] = field(default_factory=dict)
+    #: where each schema's log was last said to stand when an epoch began
+    ended: dict[bytes, End] = field(default_factory=dict)
+    #: who is in the organization, and who of them owns it
+    members_now: set[bytes] = field(default_factory=set)
+    owners_now: set[bytes] = field(default_factory=set)
+    #: which dataset, or schema of a dataset, has a slug
+    _slugs: dict[tuple[bytes, str], bytes] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        return State(
+            {key: list(one) for key, one in self.members.items()},
+            {key: list(one) for key, one in self.datasets.items()},
+            {key: list(one) for key, one in self.epochs.items()},
+            {key: list(one) for key, one in self.schemas.items()},
+            dict(self.invitations),
+            {key: list(one) for key, one in self.losses.items()},
+            dict(self.holders),
+            dict(self.ended),
+            set(self.members_now),
+            set(self.owners_now),
+            dict(self._slugs),
+        )
+
+    def member(self, member: bytes) -> Member | None:
+        """The newest standing; of somebody who was removed, the last with ``present`` false."""
+        return at(self.members.get(member, ()), None)
+
+    def epoch(self, dataset: bytes) -> Epoch | None:
+        """The newest one."""
+        return at(self.epochs.get(dataset, ()), None)
+
+    def stand(self, standing: Member) -> None:
+        """Take in a new standing, with what follows from it for datasets and invitations."""
+        before = self.member(standing.member)
+        self.members.setdefault(standing.member, []).append(standing)
+        for key in standing.keys.parts:
+            self.holders[key] = standing.member
+        for which, so in ((self.members_now, standing.present), (self.owners_now, standing.owns)):
+            (which.add if so else which.discard)(standing.member)
+        if before is None:
+            return
+        lost = Loss(standing.number, standing.member)
+        shared = dict.fromkeys(one.dataset for one in before.shares)
+        for dataset in self.epochs if before.owns else shared:
+            if takes_away(before, standing, dataset):
+                self.losses.setdefault(dataset, []).append(lost)
+        if before.owns and not standing.owns:
+            self._withdraw(standing)
+
+    def _withdraw(self, standing: Member) -> None:
+        for one in [one for one in self.invitations.values() if one.inviter == standing.member]:
+            if one.open:
+                self.invitations[one.content.id] = replace(one, withdrawn=standing.number)
+
+    def begin(self, dataset: bytes, epoch: Epoch) -> None:
+        """A new epoch of a dataset's keys: what was lost before it is dealt with."""
+        self.epochs.setdefault(dataset, []).append(epoch)
+        self.ended.update(epoch.ends)
+        self.losses.pop(dataset, None)
+
+    def name_dataset(self, dataset: Dataset) -> None:
+        """Name a dataset, or free its name; another one that has its slug counts as unplaced."""
+        history = self.datasets.setdefault(dataset.dataset, [])
+        loser = self._give(b"", dataset.dataset, history[-1].slug if history else "", dataset.slug)
+        history.append(dataset)
+        if loser is not None:
+            others = self.datasets[loser]
+            others.append(replace(others[-1], number=dataset.number, slug="", name=""))
+
+    def place_schema(self, schema: Schema) -> None:
+        """Place a schema, or free its name; another one in the dataset that has its slug counts as
+        unplaced."""
+        history = self.schemas.setdefault(schema.schema, [])
+        loser = self._give(
+            schema.dataset, schema.schema, history[-1].slug if history else "", schema.slug
+        )
+        history.append(schema)
+        if loser is not None:
+            others = self.schemas[loser]
+            others.append(replace(others[-1], number=schema.number, slug="", name=""))
+
+    def _give(self, room: bytes, thing: bytes, before: str, slug: str) -> bytes | None:
+        """Make ``slug`` this thing's; who had it, if another did."""
+        if before:
+            del self._slugs[room, before]
+        if not slug:
+            return None
+        loser = self._slugs.get((room, slug))
+        self._slugs[room, slug] = thing
+        return loser
+
+
+def takes_away(before: Member, after: Member, dataset: bytes) -> bool:
+    """Whether a member has less of a dataset after a change, or other keys for what it had."""
+    reads, writes = before.reads(dataset), before.writes(dataset)
+    if not reads:
+        return False
+    return (
+        before.keys.raw != after.keys.raw
+        or not after.reads(dataset).contains(reads)
+        or not after.writes(dataset).contains(writes)
+    )

@@ -1,0 +1,317 @@
+"""Build a segment of any size, column by column (docs/SPEC.md, section 6).
+
+Columns are added one at a time and only their pages are kept: a segment of a million rows
+never has two of its columns in memory. Nothing can be sealed before the last column is in, since
+the segment's uid, from which its keys come, covers everything that they will seal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.crypto import sealing
+from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY, PAGE_DUMMY
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns import directory, pages, words
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.columns.packing import MAX_ENTRIES
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments.headers import (
+    PLAIN,
+    WORDS,
+    ColumnKind,
+    PagedHeader,
+    encode_numbers,
+    groups_digest,
+    rows_digest,
+    seal_header,
+)
+from encrypted_records.index.segments.mini import Built, build_mini
+from encrypted_records.index.segments.zones import encode_zone
+from encrypted_records.model.ciphertext_lengths import class_step, padded_length
+from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.digests import page_digest, segment_digest
+from encrypted_records.model.records import (
+    MAX_MINI_RECORDS,
+    MAX_MINI_WORDS,
+    Page,
+    Segment,
+    SegmentHeader,
+)
+from encrypted_records.model.word_columns import column_spec
+
+#: Up to this many rows nothing is compressed, and sizes depend on their number and types alone.
+MAX_PLAIN_RECORDS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Up to how many rows a segment is a mini, and is not packed; entries in one page; for how many
+    entries the columns of words of a mini have room.
+
+    Readers take segments built with any limits up to these.
+    """
+
+    mini: int = MAX_MINI_RECORDS
+    plain: int = MAX_PLAIN_RECORDS
+    entries: int = MAX_ENTRIES
+    words: int = MAX_MINI_WORDS
+
+
+STANDARD = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """All of a segment but its columns.
+
+    Args:
+        groups: (uid, base) of each group covered.
+        rows: the local ordinals indexed, ascending.
+        purged: how many dead rows of the groups are left out.
+        inputs: uids of the segments this one replaces.
+        origin: names what is sealed where it replaces none, also when it is built again.
+    """
+
+    groups: Sequence[tuple[bytes, int]]
+    rows: Ordinals
+    purged: int = 0
+    inputs: Sequence[bytes] = ()
+    origin: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A column as contents of pages; ``slots`` is how many pages it accounts for."""
+
+    name: str
+    contents: list[bytes]
+    directory: Directory
+    directory_pages: int
+    slots: int
+    zone: bytes
+    made: ColumnKind
+
+
+class SealedSegment(NamedTuple):
+    """A new segment, whose pages are taken one after the other."""
+
+    segment: Segment
+    header: SegmentHeader
+    pages: Iterator[Page]
+
+
+class _Plain(NamedTuple):
+    """A page before it is sealed: its field, its kind, its content."""
+
+    name: str
+    kind: int
+    content: bytes
+
+
+def _cut(name: str, column: Column, kind: KeyKind, *, packed: bool, most: int) -> _Cut:
+    made: ColumnKind = PLAIN
+    rows = len(column.ordinals)
+    if kind == "words":
+        # What follows from lengths alone, not how many words there are.
+        rows = words.count_entries(column)
+        made = (WORDS, rows)
+    cuts = list(pages.cut(column, kind, packed=packed, most=most))
+    built = directory.build(column, [one.end for one in cuts], rows)
+    if packed:
+        size = len(directory.encode(built, kind, packed=True))
+        own = -(-size // pages.CAPACITY)
+        slots = own + len(cuts)
+    else:
+        planned = directory.count_pages(kind, rows, most)
+        own, slots = planned.directory, planned.directory + planned.data
+    zone = encode_zone(column.keys, column.keys, kind)
+    return _Cut(name, [one.content for one in cuts], built, own, slots, zone, made)
+
+
+class Builder:
+    """Takes each column of the definition (:mod:`~encrypted_records.model.word_columns`), in its
+    order, then gives the segment.
+
+    Its form is the one that its number of rows and the room of its columns of words ask for.
+    """
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        shell: Shell,
+        limits: Limits = STANDARD,
+    ) -> None:
+        self._key = key
+        self._definition = definition
+        self._shell = shell
+        self._limits = limits
+        self._packed = len(shell.rows) > limits.plain
+        self._small: dict[str, Column] = {}
+        #: for how many entries the columns of words in ``_small`` have room
+        self._room = 0
+        self._cuts: list[_Cut] = []
+
+    def add(self, name: str, column: Column) -> None:
+        """A column, over exactly the shell's rows."""
+        kind = column_spec(self._definition, name).kind
+        if len(self._shell.rows) <= self._limits.mini:
+            self._small[name] = column
+            self._room += words.count_entries(column) if kind == "words" else 0
+        else:
+            self._cut(name, column, kind)
+
+    def _cut(self, name: str, column: Column, kind: KeyKind) -> None:
+        cut = _cut(name, column, kind, packed=self._packed, most=self._limits.entries)
+        self._cuts.append(cut)
+
+    def finish(self) -> Built:
+        """The segment, sealed. The builder is spent."""
+        sealed = self.seal()
+        return Built(sealed.segment, sealed.header, tuple(sealed.pages))
+
+    def seal(self) -> SealedSegment:
+        """As :meth:`finish`; each page is freed once it was taken."""
+        if len(self._shell.rows) > self._limits.mini:
+            return self._seal_paged()
+        if self._room > self._limits.words:
+            # A page of this size could not be sent, and each question would fetch it.
+            for name, column in self._small.items():
+                self._cut(name, column, column_spec(self._definition, name).kind)
+            return self._seal_paged()
+        mini = build_mini(
+            self._key,
+            self._definition,
+            groups=self._shell.groups,
+            column_of=self._small,
+            rows=self._shell.rows,
+            purged=self._shell.purged,
+            inputs=self._shell.inputs,
+        )
+        return SealedSegment(mini.segment, mini.header, iter(mini.pages))
+
+    def _seal_paged(self) -> SealedSegment:
+        key, shell = self._key, self._shell
+        total = padded_length(self._count_slots())
+        plain, directories = self._assign_pages(total)
+        header = msgspec.msgpack.encode(
+            PagedHeader(
+                format=1,
+                form="paged",
+                groups=groups_digest(shell.groups),
+                fields=[column_spec(self._definition, one.name).id for one in self._cuts],
+                rows=rows_digest(shell.rows, len(shell.rows) + shell.purged),
+                packed=1 if self._packed else 0,
+                directories=directories,
+                inputs=list(shell.inputs),
+                kinds=[one.made for one in self._cuts],
+                zones=[one.zone for one in self._cuts],
+            )
+        )
+        uid = key.uids.uid(_digest(header, plain))
+        sealed = seal_header(key, uid, header)
+        sealed_pages = self._seal_pages(uid, plain)
+        digests = b"".join(map(page_digest, sealed_pages))
+        segment = Segment(
+            uid=uid,
+            form="paged",
+            key_version=key.version,
+            count=len(shell.rows),
+            purged=shell.purged,
+            groups=list(shell.groups),
+            pages=total,
+            digest=segment_digest(sealed.salt, sealed.data, digests),
+            definition=self._definition.digest,
+        )
+        return SealedSegment(segment, sealed, _hand_out(uid, sealed_pages))
+
+    def _count_slots(self) -> int:
+        """The pages of all columns; of a packed segment with a number of dummies that its key
+        draws, so that nobody who adds a row beside a secret reads from the total what it took.
+
+        An API that makes us build it again must not get another draw (docs/SPEC.md, 6.2.1).
+        """
+        slots = sum(one.slots for one in self._cuts)
+        if not self._packed:
+            return slots
+        origin = b"".join(sorted(self._shell.inputs)) or self._shell.origin
+        return slots + self._key.uids.draw(origin, class_step(slots))
+
+    def _assign_pages(self, total: int) -> tuple[list[_Plain], list[bytes]]:
+        """Every page by its number, and the numbers of each field's directory."""
+        numbers = iter(_permutation(total))
+        plain = [_Plain(self._cuts[0].name, PAGE_DUMMY, b"")] * total
+        directories: list[bytes] = []
+        for cut in self._cuts:
+            own = _take(numbers, cut.directory_pages)
+            cut.directory.numbers[:] = _take(numbers, len(cut.contents))
+            kind = column_spec(self._definition, cut.name).kind
+            encoded = directory.encode(cut.directory, kind, packed=self._packed)
+            for number, at in zip(own, count(0, pages.CAPACITY)):
+                part = encoded[at : at + pages.CAPACITY]
+                plain[number] = _Plain(cut.name, PAGE_DIRECTORY, part)
+            for number, content in zip(cut.directory.numbers, cut.contents, strict=True):
+                plain[number] = _Plain(cut.name, PAGE_DATA, content)
+            cut.contents.clear()
+            directories.append(encode_numbers(own))
+        return plain, directories
+
+    def _seal_pages(self, uid: bytes, plain: list[_Plain]) -> list[bytes]:
+        """Every page, sealed; each content is freed once its page is."""
+        where = sealing.context_of(self._key)
+        specs = {one.name: column_spec(self._definition, one.name) for one in self._cuts}
+        keys = {name: self._key.field(spec).index(uid) for name, spec in specs.items()}
+        sealed: list[bytes] = []
+        for number, (name, kind, content) in enumerate(plain):
+            plain[number] = _Plain(name, kind, b"")
+            data = sealing.seal_page(
+                keys[name],
+                kind,
+                number,
+                pages.frame(content),
+                schema_context=where,
+                segment=uid,
+                field=specs[name].id_bytes,
+            )
+            sealed.append(data)
+        return sealed
+
+
+def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[Page]:
+    """Every page, each held by the caller alone once it was taken."""
+    for number, data in enumerate(sealed):
+        sealed[number] = b""
+        yield Page(uid, number, data)
+
+
+def _permutation(total: int) -> NDArray[np.intp]:
+    """All page numbers in a random order that only this process knows."""
+    drawn = np.frombuffer(os.urandom(8 * total), np.uint64)
+    return np.argsort(drawn, kind="stable")
+
+
+def _take(numbers: Iterator[np.intp], count: int) -> Ordinals:
+    return np.fromiter((next(numbers) for _ in range(count)), np.uint32, count)
+
+
+def _digest(header: bytes, plain: Sequence[_Plain]) -> bytes:
+    """Over all that the segment's keys will seal.
+
+    Each page enters in the order of numbers; header and directories say of which field it is.
+    """
+    state = hashlib.sha256()
+    for part in chain((header,), (pages.frame(one.content) for one in plain)):
+        state.update(len(part).to_bytes(4, "big"))
+        state.update(part)
+    return state.digest()

@@ -1,0 +1,157 @@
+"""The sealed headers of segments (docs/SPEC.md, section 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from typing import Literal, TypeVar
+
+import msgspec
+import numpy as np
+
+from encrypted_records.crypto import sealing
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen, Unsupported
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.digests import DIGEST
+from encrypted_records.model.records import Segment, SegmentHeader
+from encrypted_records.model.word_columns import words_spec
+
+_NUMBER = np.dtype(">u4")
+#: A column that has each of its rows once, and one of words. Numbers are never reused.
+PLAIN, WORDS = 1, 2
+#: How a column is made: a number from above, of words with how many entries it has room for.
+ColumnKind = int | tuple[int, int]
+
+
+class MiniHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a mini's header says; the visible Segment must say the same.
+
+    ``fields`` are the ids of the indexed fields. ``rows`` are the local ordinals that are indexed,
+    as (first, count) runs. ``inputs`` are the segments that a merge replaced by this one. ``kinds``
+    says of each field how its column is made.
+    """
+
+    format: int
+    form: str
+    groups: list[tuple[bytes, int]]
+    fields: list[int]
+    rows: list[tuple[int, int]]
+    inputs: list[bytes]
+    kinds: list[ColumnKind]
+
+
+class PagedHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a paged segment's header says; its length depends on sizes alone.
+
+    ``groups`` and ``rows`` are digests (:func:`groups_digest`, :func:`rows_digest`), since a large
+    segment has many of both. ``directories`` holds the page numbers of each field's directory,
+    ``kinds`` says how its column is made, ``zones`` holds its least and greatest key
+    (:mod:`.zones`).
+    """
+
+    format: int
+    form: str
+    groups: bytes
+    fields: list[int]
+    rows: bytes
+    packed: Literal[0, 1]
+    directories: list[bytes]
+    inputs: list[bytes]
+    kinds: list[ColumnKind]
+    zones: list[bytes]
+
+
+H = TypeVar("H", MiniHeader, PagedHeader)
+
+
+def seal_header(key: SchemaKey, uid: bytes, plain: bytes) -> SegmentHeader:
+    """A new segment's header, and a salt for its digest."""
+    where = sealing.context_of(key)
+    data = sealing.seal_header(key.meta(uid), plain, schema_context=where, segment=uid)
+    return SegmentHeader(uid, os.urandom(DIGEST), data)
+
+
+def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: type[H]) -> H:
+    """The header of a segment. Only its format, its form and the kinds of its columns are checked.
+
+    Raises:
+        DoesNotOpen: altered, or of another segment, schema, key or form.
+        Unsupported: a column is of a kind that this version does not know.
+    """
+    plain = sealing.open_header(
+        key.meta(segment.uid),
+        header.data,
+        schema_context=sealing.context_of(key),
+        segment=segment.uid,
+    )
+    try:
+        opened = msgspec.msgpack.decode(plain, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise DoesNotOpen("a segment's header is of an unknown format") from None
+    if opened.format != 1 or opened.form != segment.form:
+        raise DoesNotOpen("a segment's header states another form than its commit")
+    if len(opened.kinds) != len(opened.fields):
+        raise DoesNotOpen("a segment's header has not one kind of column per field")
+    if any(one != PLAIN and room_in(one) is None for one in opened.kinds):
+        raise Unsupported(
+            "a segment has a column of a kind that this version does not know",
+            hint="use the newest version of the proxy",
+        )
+    return opened
+
+
+def room_in(kind: ColumnKind) -> int | None:
+    """For how many entries a column of words has room; None of another column."""
+    return kind[1] if isinstance(kind, tuple) and kind[0] == WORDS else None
+
+
+def named_column(
+    definition: SchemaDefinition, made: SchemaDefinition, number: int, kind: ColumnKind
+) -> tuple[FieldSpec, int | None]:
+    """A column that a header names, and :func:`room_in` it.
+
+    Args:
+        definition: whose names count.
+        made: under which the segment was made.
+
+    Raises:
+        DoesNotOpen: a definition lacks the field, or it has no words.
+    """
+    spec, own, room = definition.by_id.get(number), made.by_id.get(number), room_in(kind)
+    if spec is None or own is None or (room is not None and not own.words):
+        raise DoesNotOpen("a segment indexes a field that the definition lacks")
+    return (spec, None) if room is None else (words_spec(spec), room)
+
+
+def groups_digest(groups: Iterable[tuple[bytes, int]]) -> bytes:
+    """SHA-256 over uid and base of each group."""
+    state = hashlib.sha256()
+    for uid, base in groups:
+        state.update(uid + base.to_bytes(4, "big"))
+    return state.digest()
+
+
+def rows_digest(rows: Ordinals, covered: int) -> bytes:
+    """SHA-256 over one bit per local ordinal below ``covered``, set for those in ``rows``."""
+    mask = np.zeros(covered, np.bool_)
+    mask[rows] = True
+    return hashlib.sha256(np.packbits(mask).tobytes()).digest()
+
+
+def encode_numbers(numbers: Ordinals) -> bytes:
+    """Page numbers as they are in :attr:`PagedHeader.directories`."""
+    return numbers.astype(_NUMBER).tobytes()
+
+
+def decode_numbers(encoded: bytes) -> Ordinals:
+    """Undo :func:`encode_numbers`.
+
+    Raises:
+        DoesNotOpen: there are none, or one is cut short.
+    """
+    if not encoded or len(encoded) % _NUMBER.itemsize:
+        raise DoesNotOpen("a segment's header has page numbers cut short")
+    return np.frombuffer(encoded, _NUMBER).astype(np.uint32)

@@ -1,0 +1,253 @@
+"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6.4).
+
+A merge rewrites the index only. Rows stay where they are; each group keeps its order, and its
+rows keep their ordinals, so that a local ordinal is always base + ordinal.
+
+Columns are taken one after another, so that a caller need not hold all pages of all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index import ordinals as bitmaps
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import words
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns.rebase import Rebase
+from encrypted_records.index.log.layout import Laid
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.segments.builder import (
+    STANDARD,
+    Builder,
+    Limits,
+    SealedSegment,
+    Shell,
+)
+from encrypted_records.index.segments.mini import Built
+from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
+from encrypted_records.model.word_columns import column_spec, columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
+
+    ``few`` of them may be live; one more, and the oldest that fit into one are merged.
+    """
+
+    capacity: int
+    few: int
+
+
+#: The first is for the small segments that direct ingests leave, and is merged at once.
+TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
+
+#: The part of a segment's rows that may be dead before it is merged by itself, and for how long
+#: a single one may be, in milliseconds.
+MOST_DEAD = 0.05
+LONGEST_DEAD = 30 * 24 * 3600 * 1000
+
+
+def worth_merging(
+    snapshot: Snapshot,
+    tiers: Sequence[Tier] = TIERS,
+    *,
+    now: int,
+    taken: Collection[bytes] = (),
+    most_dead: float = MOST_DEAD,
+) -> tuple[Segment, ...]:
+    """The segments to merge next; none where all is well.
+
+    A segment that fills more than half of its tier counts as one of the next, so that no row is
+    rewritten more often than it takes to fill half a segment. Such segments of the last tier are
+    not merged. Dead rows are dropped when one segment has many, or some that died long ago: deleted
+    records must not stay.
+
+    Args:
+        now: milliseconds since 1970.
+        taken: uids of segments that are left alone, since they are being merged.
+        most_dead: the part of a segment's rows that may be dead before it is merged by itself.
+    """
+    segments = _by_age(snapshot, snapshot.segments, taken)
+    below = -1
+    for tier in tiers:
+        own = [one for one in segments if below < one.count <= tier.capacity // 2]
+        below = tier.capacity // 2
+        if len(own) <= tier.few:
+            continue
+        chosen = _oldest(own, tier.capacity)
+        if len(chosen) > 1:
+            return chosen
+    decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
+    return _oldest(decayed, tiers[-1].capacity)
+
+
+def listing_dead(
+    snapshot: Snapshot, tiers: Sequence[Tier] = TIERS, *, taken: Collection[bytes] = ()
+) -> tuple[Segment, ...]:
+    """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
+    return _oldest(_by_age(snapshot, dying(snapshot), taken), tiers[-1].capacity)
+
+
+def dying(snapshot: Snapshot) -> list[Segment]:
+    """The segments that have keys of rows that died."""
+    return [one for one in snapshot.segments if len(snapshot.dead_rows(one)) > one.purged]
+
+
+def _by_age(
+    snapshot: Snapshot, segments: Sequence[Segment], taken: Collection[bytes]
+) -> list[Segment]:
+    """Those that are not taken, in the order of storing: so groups that were stored one after the
+    other lie so in a merged segment, too, and a compaction can make one of them."""
+    free = [one for one in segments if one.uid not in taken]
+    return sorted(free, key=lambda one: snapshot.places(one).lowest)
+
+
+def _oldest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
+    """As many of the first as have at most ``capacity`` rows together."""
+    chosen: list[Segment] = []
+    for segment in segments:
+        if chosen and segment.count > capacity:
+            break
+        chosen.append(segment)
+        capacity -= segment.count
+    return tuple(chosen)
+
+
+def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float) -> bool:
+    dead = len(snapshot.dead_rows(segment)) - segment.purged
+    if dead > most_dead * segment.count:
+        return True
+    since = snapshot.dying_since(segment)
+    return since is not None and now - since > LONGEST_DEAD
+
+
+@dataclass(frozen=True, slots=True)
+class _LivingRows:
+    """An input, where its local ordinals begin in the new segment, and which of them live."""
+
+    segment: OpenedSegment
+    base: int
+    living: NDArray[np.bool_]
+
+
+class SegmentMerger:
+    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`finish`."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        inputs: Sequence[OpenedSegment],
+        groups: Sequence[Laid],
+        dead: Sequence[BitMap],
+        limits: Limits = STANDARD,
+        compared: SchemaDefinition | None = None,
+    ) -> None:
+        """
+        Args:
+            groups: those that each input has by now (:meth:`Snapshot.groups_of`).
+            dead: local ordinals of each input's rows that are left out.
+            compared: whose names and grids the inputs have, if that is another definition.
+        """
+        self._definition = definition
+        self._compared = compared or definition
+        self._parts: list[_LivingRows] = []
+        every: list[tuple[bytes, int]] = []
+        base = purged = 0
+        for segment, own, gone in zip(inputs, groups, dead, strict=True):
+            covered = segment.segment.count + segment.segment.purged
+            self._parts.append(_LivingRows(segment, base, _living(covered, gone)))
+            every += [(uid, base + at) for uid, at in own]
+            purged += len(gone)
+            base += covered
+        rows = [np.flatnonzero(part.living) + part.base for part in self._parts]
+        shell = Shell(
+            groups=every,
+            rows=np.concatenate(rows).astype(np.uint32),
+            purged=purged,
+            inputs=[segment.segment.uid for segment in inputs],
+        )
+        self._builder = Builder(key, definition, shell, limits)
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns of the new segment."""
+        return [spec.name for spec in columns_of(self._definition)]
+
+    def take(self, name: str) -> None:
+        """Merge a column, all pages of which the inputs must have by now.
+
+        Raises:
+            DoesNotOpen: a column of an input does not open, or lacks a living row, or has one whose
+            value the definition does not allow.
+        """
+        spec = column_spec(self._definition, name)
+        parts = [_renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
+        joined = columns.join(parts, spec.kind)
+        if spec.kind == "words":
+            self._builder.add(name, words.limit(joined))
+            return
+        rebase = Rebase.between(self._compared.fields[name], spec)
+        self._builder.add(name, rebase.column(joined) if rebase else joined)
+
+    def finish(self) -> Built:
+        return self._builder.finish()
+
+    def seal(self) -> SealedSegment:
+        """As :meth:`finish`; each page is freed once it was taken."""
+        return self._builder.seal()
+
+
+def merge(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    inputs: Sequence[OpenedSegment],
+    snapshot: Snapshot,
+    limits: Limits = STANDARD,
+) -> Built:
+    """One segment for the live rows of ``inputs``, all of which are here as a whole.
+
+    Args:
+        key: seals the mini; the inputs may be of older versions.
+        inputs: with the names and grids that the snapshot's history compares by.
+
+    Raises:
+        DoesNotOpen: a column of an input does not open.
+    """
+    groups = [snapshot.groups_of(one.segment) for one in inputs]
+    dead = [snapshot.dead_rows(one.segment) for one in inputs]
+    history = snapshot.history
+    compared = history.compared if history else None
+    merging = SegmentMerger(key, definition, inputs, groups, dead, limits, compared)
+    for name in merging.fields:
+        merging.take(name)
+    return merging.finish()
+
+
+def _living(covered: int, dead: BitMap) -> NDArray[np.bool_]:
+    living = np.ones(covered, np.bool_)
+    living[bitmaps.ordinals(dead)] = False
+    return living
+
+
+def _renumber(part: _LivingRows, column: Column, kind: KeyKind) -> Column:
+    """The column without dead rows, its ordinals as they are in the new segment."""
+    alive = part.living[column.ordinals]
+    listed = part.living[words.rows_of(column)] if kind == "words" else alive
+    if np.count_nonzero(listed) != np.count_nonzero(part.living):
+        raise DoesNotOpen("a column lacks rows that are alive")
+    moved = column.ordinals + np.uint32(part.base)
+    if alive.all():
+        return Column(moved, column.keys)
+    return Column(moved[alive], column.keys[alive[column.absent :]])

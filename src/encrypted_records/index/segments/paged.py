@@ -1,0 +1,250 @@
+"""Open a paged segment page by page, as far as a query needs it (docs/SPEC.md, section 6.2).
+
+Nothing here fetches. A reader gets the numbers of the missing pages, fetches them from wherever
+they are, puts them in, and asks again: directories come in a first round, data pages in a second.
+
+Each page is checked when it is put in: it is authentic for its number; its entries are in order, as
+many as its directory says, of keys that the directory says. A whole column is checked as well to
+list exactly the segment's rows, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+from pyroaring import BitMap
+
+from encrypted_records.crypto import sealing
+from encrypted_records.crypto.format import PAGE_DATA
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import pages, words
+from encrypted_records.index.columns.column import Column, EntryBlock, Lookup
+from encrypted_records.index.columns.dictionary import ColumnDictionary, build_column_dictionary
+from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments.directories import PageRole, SegmentDirectories
+from encrypted_records.index.segments.headers import rows_digest
+from encrypted_records.index.segments.mini import MiniSegment
+from encrypted_records.index.segments.paged_column import PagedColumn
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.records import Segment, SegmentHeader
+from encrypted_records.model.word_columns import column_spec
+
+
+class PagedSegment:
+    """A paged segment with its header opened, and as many of its pages as were put in."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        segment: Segment,
+        sealed: SegmentHeader,
+        directories: SegmentDirectories | None = None,
+        made: SchemaDefinition | None = None,
+    ) -> None:
+        """Check that the header belongs to ``segment``.
+
+        Args:
+            definition: gives fields their names, and keys their grids.
+            made: under which the segment was made, if that is another.
+            directories: those of this segment, where it is open already.
+
+        Raises:
+            DoesNotOpen: header altered, or of another segment, schema or key.
+            Unsupported: as :class:`SegmentDirectories`.
+        """
+        self.segment = segment
+        self._key = key
+        self._definition = definition
+        self._sealed = sealed
+        self._made = made
+        self.directories = directories or SegmentDirectories(key, definition, segment, sealed, made)
+        #: opened data pages by number
+        self.blocks: dict[int, EntryBlock] = {}
+        #: whole columns by field; where one is, its pages are not needed for it
+        self.columns: dict[str, ColumnDictionary] = {}
+
+    def share(self) -> PagedSegment:
+        """The same segment with the same directories, for a reader with its own data pages and
+        columns."""
+        return PagedSegment(
+            self._key,
+            self._definition,
+            self.segment,
+            self._sealed,
+            self.directories,
+            self._made,
+        )
+
+    @property
+    def view(self) -> bytes:
+        """Names the segment as it is open here: with the names and grids of one definition."""
+        return self.segment.uid + self._definition.digest
+
+    @property
+    def count(self) -> int:
+        return self.segment.count
+
+    @property
+    def covered(self) -> int:
+        """How many local ordinals its groups have."""
+        return self.segment.count + self.segment.purged
+
+    @property
+    def size(self) -> int:
+        """Bytes of directories in memory."""
+        return self.directories.size
+
+    @cached_property
+    def rows(self) -> Ordinals:
+        """Every local ordinal of its groups.
+
+        More than are indexed, where a merge left dead rows out; a reader removes all dead rows from
+        every answer.
+        """
+        return np.arange(self.covered, dtype=np.uint32)
+
+    @cached_property
+    def everything(self) -> BitMap:
+        """:attr:`rows` as a set."""
+        return BitMap(range(self.covered))
+
+    # --- what is missing ---------------------------------------------------------------------
+
+    def missing_directories(self, names: Iterable[str]) -> set[int]:
+        """The pages of these fields' directories that are not here."""
+        return self.directories.missing(names)
+
+    def missing_columns(self, names: Iterable[str]) -> set[int]:
+        """The pages without which :meth:`column` and :meth:`dictionary` cannot open these;
+        directories come first."""
+        names = [
+            name for name in names if self.directories.has_field(name) and name not in self.columns
+        ]
+        missing = self.missing_directories(names)
+        if missing:
+            return missing
+        paged = (self._paged(name) for name in names)
+        return set().union(*(one.missing(range(len(one.directory.ends))) for one in paged))
+
+    # --- putting pages in --------------------------------------------------------------------
+
+    def put(self, number: int, sealed: bytes) -> None:
+        """Open a page that was missing, and keep it.
+
+        Raises:
+            DoesNotOpen: altered, of another number or segment, or in contradiction to its
+                directory.
+        """
+        role = self.directories.roles.get(number)
+        if role is None:
+            raise DoesNotOpen("a page is not one that its segment names")
+        plain = sealing.open_page(
+            self.directories.page_key(role.field),
+            role.kind,
+            number,
+            sealed,
+            schema_context=sealing.context_of(self._key),
+            segment=self.segment.uid,
+            field=column_spec(self._definition, role.field).id_bytes,
+        )
+        content = pages.unframe(plain)
+        if role.kind == PAGE_DATA:
+            self.blocks[number] = self._open_block(role, content)
+        else:
+            self.directories.put(number, content)
+
+    def _open_block(self, role: PageRole, content: bytes) -> EntryBlock:
+        kind = column_spec(self._definition, role.field).kind
+        directory, page = self.directories[role.field], role.index
+        first, last = directory.start(page), directory.start(page + 1)
+        present = page >= directory.leading
+        block = pages.open_block(
+            content, kind, last - first, present=present, packed=self.directories.packed
+        )
+        if np.any(block.ordinals >= self.covered):
+            raise DoesNotOpen("a page lists rows that its segment lacks")
+        rebase = self.directories.rebases.get(role.field)
+        if present and rebase:
+            block = rebase.block(block)
+        if present:
+            _check_edges(directory, page - directory.leading, block)
+            if directory.listed:
+                _check_listing(directory, first - directory.absent, last - directory.absent, block)
+        return block
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def lookup(self, name: str) -> Lookup:
+        """The column of a field, as far as it is here; its directory must be."""
+        return self._paged(name) if self.has_column(name) else self._missing(name)
+
+    def has_column(self, name: str) -> bool:
+        """Whether the segment has such a column; not if it is younger."""
+        return self.directories.has_field(name)
+
+    def _missing(self, name: str) -> Column:
+        is_words = column_spec(self._definition, name).kind == "words"
+        return words.undecided(self.rows) if is_words else columns.absent(self.rows)
+
+    def _paged(self, name: str) -> PagedColumn:
+        return PagedColumn(self.directories[name], self.blocks)
+
+    def column(self, name: str) -> Column:
+        """The whole column of a field; of one that is younger than the segment, all absent.
+
+        Raises:
+            DoesNotOpen: it lists other rows than the segment has, or one twice.
+        """
+        if not self.has_column(name):
+            return self._missing(name)
+        column = self._paged(name).whole(column_spec(self._definition, name).kind)
+        rows, room = column.ordinals, self.directories.rooms.get(name)
+        if room is not None:
+            words.check(column, room)
+            rows = words.rows_of(column)
+        # The directory states as many as the segment has, so equal sets list each row once.
+        if len(rows) != self.count or rows_digest(rows, self.covered) != self._stated_rows:
+            raise DoesNotOpen("a column lists other rows than its segment has")
+        return column
+
+    @property
+    def _stated_rows(self) -> bytes:
+        return self.directories.header.rows
+
+    def dictionary(self, name: str) -> ColumnDictionary:
+        """The whole column of a field by row; it is kept in :attr:`columns`.
+
+        Raises:
+            DoesNotOpen: as :meth:`column`.
+        """
+        whole = self.columns.get(name)
+        if whole is None:
+            whole = self.columns[name] = build_column_dictionary(self.column(name), self.covered)
+        return whole
+
+
+#: A segment of either form, opened as far as it is here.
+OpenedSegment = MiniSegment | PagedSegment
+
+
+def _check_edges(directory: Directory, page: int, block: EntryBlock) -> None:
+    if block.keys[0] != directory.firsts[page] or block.keys[-1] != directory.lasts[page]:
+        raise DoesNotOpen("a page has other keys than its directory says")
+
+
+def _check_listing(directory: Directory, first: int, last: int, block: EntryBlock) -> None:
+    """The page has the values that the directory lists there, and they begin there."""
+    start = int(np.searchsorted(directory.starts, first, "right")) - 1
+    end = int(np.searchsorted(directory.starts, last, "left"))
+    begins = np.maximum(directory.starts[start:end].astype(np.int64) - first, 0)
+    if not (
+        np.array_equal(directory.runs[start:end], block.keys)
+        and np.array_equal(begins, block.starts)
+    ):
+        raise DoesNotOpen("a page has other values than its directory lists")

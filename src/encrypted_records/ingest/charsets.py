@@ -1,0 +1,165 @@
+"""CSV in another charset than UTF-8: decoded as it is read, in any place, with little memory.
+
+The parsers take UTF-8 alone. A :class:`Transcoder` makes it of what was sent, and says of its text
+how many bytes that was as sent, so that a worker finds a chunk's rows in the file without those
+before them. A byte that the charset does not have becomes one that UTF-8 does not have: the parser
+then names the row, and the job may skip it. So nothing is stored that was not sent.
+
+In ISO-8859-1, bytes 80 to 9F are control characters that nobody writes. They are in files that
+are Windows-1252 in truth, and are taken for bytes that the charset does not have.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from encrypted_records.errors import BadInput
+from encrypted_records.ingest.blocks import Parser, RecordBlock, RecordStart, Table
+from encrypted_records.model.charsets import Charset
+
+#: How many bytes of UTF-8 one byte becomes, at most.
+GROWTH = 3
+#: What is decoded at once of a whole file, since others wait meanwhile.
+_PIECE = 1 << 20
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = {b"\xff\xfe": Charset.UTF_16LE, b"\xfe\xff": Charset.UTF_16BE}
+_CODECS = {
+    Charset.ASCII: "ascii",
+    Charset.LATIN_1: "iso8859-1",
+    Charset.LATIN_9: "iso8859-15",
+    Charset.WINDOWS_1252: "cp1252",
+    Charset.UTF_16LE: "utf-16-le",
+    Charset.UTF_16BE: "utf-16-be",
+}
+_WIDE = frozenset({Charset.UTF_16LE, Charset.UTF_16BE})
+_CONTROLS = re.compile("[\x80-\x9f]")
+
+
+def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | None:
+    """The charset that the first bytes of an upload are in, as far as they tell.
+
+    Args:
+        charset: what the sender says; None is UTF-8.
+        start: the first bytes; all of them when ``final``.
+
+    Returns:
+        The same, and of UTF-16 which of its two forms it is. UTF-16 itself while ``start`` is too
+        short.
+
+    Raises:
+        BadInput: ``file_type``; the file begins as one of another charset.
+    """
+    mark = start[:2]
+    if charset is Charset.UTF_16:
+        if len(mark) < 2 and not final:
+            return charset
+        if mark not in _UTF16_MARKS:
+            raise BadInput(
+                "the file is said to be UTF-16 and does not begin with a byte order mark",
+                code="file_type",
+                hint="send charset=utf-16le or charset=utf-16be, which say the order",
+            )
+        return _UTF16_MARKS[mark]
+    if charset not in _WIDE and mark in _UTF16_MARKS:
+        raise _begins_as("UTF-16")
+    if charset is not None and start.startswith(_UTF8_MARK):
+        raise _begins_as("UTF-8")
+    return charset
+
+
+def _begins_as(name: str) -> BadInput:
+    return BadInput(
+        f"the file begins as text in {name}, and is said to be in another charset",
+        code="file_type",
+        hint="send the charset that it has: Content-Type: text/csv; charset=...",
+    )
+
+
+class Transcoder:
+    """Bytes in ``charset`` in, UTF-8 out; begins anywhere between two characters."""
+
+    def __init__(self, charset: Charset) -> None:
+        self._charset = charset
+        errors = "surrogatepass" if charset in _WIDE else "surrogateescape"
+        self._decoder = codecs.getincrementaldecoder(_CODECS[charset])(errors)
+
+    def feed(self, data: bytes) -> bytes:
+        text = self._decoder.decode(data)
+        if self._charset is Charset.LATIN_1 and _CONTROLS.search(text):
+            text = _CONTROLS.sub(lambda found: chr(0xDC00 + ord(found[0])), text)
+        return text.encode("utf-8", "surrogatepass")
+
+    def finish(self) -> bytes:
+        """What the last bytes are; half of a character is no text."""
+        try:
+            return self._decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return b"\xff"
+
+    def size_as_sent(self, text: bytes) -> int:
+        """How many bytes became ``text``, which is whole characters."""
+        characters = text.decode("utf-8", "surrogatepass")
+        if self._charset not in _WIDE:
+            return len(characters)
+        return len(characters.encode("utf-16-le", "surrogatepass"))
+
+
+class TranscodedParser:
+    """A parser of bytes in another charset; the offsets of its blocks are of the bytes as sent.
+
+    Args:
+        parser: takes UTF-8, from ``start`` on.
+    """
+
+    def __init__(self, parser: Parser, charset: Charset, start: RecordStart) -> None:
+        self._parser = parser
+        self._transcoder = Transcoder(charset)
+        self._sent = self._seen = start.offset
+        #: what the parser was given, from ``_seen`` on
+        self._text = bytearray()
+
+    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+        """
+        Raises:
+            BadInput: as the parser.
+        """
+        text = self._transcoder.feed(data)
+        self._text += text
+        return self._placed(self._parser.feed(text))
+
+    def finish(self) -> Sequence[RecordBlock | Table]:
+        """
+        Raises:
+            BadInput: as the parser.
+        """
+        text = self._transcoder.finish()
+        self._text += text
+        blocks = self._parser.feed(text) if text else []
+        return self._placed([*blocks, *self._parser.finish()])
+
+    def _placed(self, blocks: Sequence[RecordBlock | Table]) -> Sequence[RecordBlock | Table]:
+        placed: list[RecordBlock | Table] = []
+        for block in blocks:
+            behind = block.start.offset - self._seen
+            self._sent += self._transcoder.size_as_sent(bytes(self._text[:behind]))
+            self._seen += behind
+            del self._text[:behind]
+            placed.append(replace(block, start=RecordStart(self._sent, block.start.row)))
+        return placed
+
+
+def to_utf8(data: bytes, charset: Charset | None) -> bytes:
+    """A whole file as UTF-8. What is no text of its charset is no UTF-8 either.
+
+    Raises:
+        BadInput: as :func:`settle`.
+    """
+    settled = settle(charset, data, final=True)
+    if settled is None:
+        return data
+    transcoder = Transcoder(settled)
+    pieces = [transcoder.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)]
+    return b"".join([*pieces, transcoder.finish()])

@@ -1,0 +1,130 @@
+"""The rows of a sample, as its text gives them: definitions and estimates are made from them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from itertools import zip_longest
+from typing import Any
+
+from encrypted_records.errors import Flaw, InvalidRecords
+from encrypted_records.model import strict_json
+from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
+from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.media_types import Format
+from encrypted_records.model.rules import as_decimal
+
+#: Rows of the sample that are read; later rows are not.
+MAX_SAMPLED = 10_000
+#: Characters of a header's line: of as many names as there may be, each of them quoted.
+MAX_HEADER = (MAX_FIELDS + 1) * (2 * MAX_FIELD_NAME + len('"",'))
+
+#: By name. A cell of CSV is text whatever it holds, and None where it is empty.
+Row = Mapping[str, Decimal | str | None]
+
+
+def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
+    """Of CSV text with a header row; or of an array of records or of bare objects, or one of them
+    per line.
+
+    Raises:
+        Malformed: not JSON.
+        InvalidRecords: no header, too many names or one twice, a row that has more cells than the
+            header; or not objects, or values that no field can hold.
+    """
+    return _csv_rows(_text(sample)) if kind is Format.CSV else _json_rows(sample)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRecords(f"not UTF-8 at byte {error.start}") from None
+
+
+def _csv_rows(text: str) -> Iterator[Row]:
+    # Before a reader makes millions of names of it.
+    if text.find("\n", 0, MAX_HEADER) < 0 and len(text) > MAX_HEADER:
+        raise too_wide()
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if header and header[-1].startswith(SCHEMA_ENTRY):
+            header.pop()
+        if len(header) > MAX_FIELDS:
+            raise too_wide()
+        if not any(name.strip() for name in header):
+            raise InvalidRecords("the sample has no header row", code="csv_header")
+        read = [name for name in header if not name.startswith(LEFT_OUT)]
+        twice = {name for name in read if read.count(name) > 1}
+        if twice:
+            raise InvalidRecords("a name stands twice in the header", code="csv_header")
+        for number, cells in enumerate(reader, 1):
+            if not cells:
+                continue
+            if len(cells) > len(header):
+                raise InvalidRecords(
+                    "a row has more cells than the header",
+                    flaws=(Flaw("csv_row", "more cells than the header has names", row=number),),
+                )
+            yield {
+                name: cell or None
+                for name, cell in zip_longest(header, cells, fillvalue="")
+                if not name.startswith(LEFT_OUT)
+            }
+    except csv.Error:
+        raise InvalidRecords(
+            f"not CSV near line {reader.line_num}",
+            hint="quote cells that hold quotes, commas or line breaks, and double quotes in them",
+        ) from None
+
+
+def too_wide() -> InvalidRecords:
+    return InvalidRecords(
+        f"the sample has more than {MAX_FIELDS} columns",
+        code="too_many_columns",
+        hint=f"a schema has at most {MAX_FIELDS} fields; leave some columns out",
+    )
+
+
+def _json_rows(body: bytes) -> Iterator[Row]:
+    for number, item in enumerate(_json_items(body), 1):
+        record = item
+        if isinstance(item, dict) and "data" in item and set(item) <= {"schema", "data"}:
+            record = item["data"]
+        if not isinstance(record, dict):
+            raise InvalidRecords(
+                "every row of the sample must be an object",
+                flaws=(Flaw("type", "expected an object", row=number),),
+            )
+        yield {name: _value(value, name, number) for name, value in record.items()}
+
+
+def _json_items(body: bytes) -> Iterator[Any]:
+    stripped = body.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if stripped.startswith(b"["):
+        items = strict_json.loads(stripped)
+        assert isinstance(items, list)
+        yield from items
+        return
+    for line in io.BytesIO(stripped):
+        if line.strip():
+            yield strict_json.loads(line)
+
+
+def _value(value: Any, name: str, row: int) -> Decimal | str | None:
+    if value is None or isinstance(value, str):
+        return value
+    number = as_decimal(value)
+    if number is None:
+        detail = "only strings and numbers can be stored"
+        pointer = f"/{row - 1}/{escape_pointer(name)}"
+        raise InvalidRecords(
+            "a value of the sample fits no field",
+            flaws=(Flaw("type", detail, pointer, row, name),),
+            hint="leave the field out, or turn its values into strings or numbers",
+        )
+    return number

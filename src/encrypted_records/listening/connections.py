@@ -1,0 +1,216 @@
+"""Connections as uvicorn has them, with an end to those that are slow, silent or too talkative.
+
+uvicorn understands what is read and runs the application. It has no bounds of its own for how
+long a request may take to come, and none for the size of its head; they are here. What is read
+comes into one buffer, over and over: an object for every read, a quarter of a MiB of fresh memory
+that is copied from once, was a tenth of all processor time of uploads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from encrypted_records.errors import TooSlow
+from encrypted_records.http import problem
+from encrypted_records.listening import pace
+from encrypted_records.listening.pace import Pace
+from encrypted_records.listening.watch import Watch
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+#: Until a connection is closed whose other end does not take the last word that it was sent.
+_LAST_WORD_SECONDS = 2.0
+
+
+def _answer(status: str, document: dict[str, Any]) -> bytes:
+    body = msgspec.json.encode(document)
+    head = [
+        f"HTTP/1.1 {status}",
+        f"Content-Type: {problem.MEDIA_TYPE}",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+        "\r\n",
+    ]
+    return "\r\n".join(head).encode() + body
+
+
+_TOO_SLOW = _answer(
+    "408 Request Timeout", problem.of_error(TooSlow("the request took too long to come"))
+)
+_TOO_LARGE = _answer(
+    "431 Request Header Fields Too Large",
+    problem.document(431, "too_large", "the head of the request is too large"),
+)
+_NO_HANDSHAKE = _answer(
+    "400 Bad Request",
+    problem.document(400, "invalid", "the request is no handshake of a WebSocket"),
+)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol that the event loop calls, until the connection becomes a WebSocket."""
+
+    def __init__(self, watch: Watch, **given: Any) -> None:
+        self._http = _Http(watch, **given)
+        self._buffer = watch.buffer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._http.connection_made(cast("asyncio.Transport", transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        # Filled and read in one step of the loop, with nothing in between: the parser takes any
+        # buffer, and copies out of it before it returns.
+        self._http.take(self._buffer[:nbytes])
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+
+class _Http(HttpToolsProtocol):
+    def __init__(self, watch: Watch, **given: Any) -> None:
+        super().__init__(**given)
+        self._watch = watch
+        self._pace: Pace | None = None  # of the body that is on its way
+        self._in_head = False
+        self._head_bytes = 0
+        self._heads = 0
+
+    # --- what the event loop tells ---------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch.owes_head(self)
+        self._watch.make_room(self, len(self.connections))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch.forget(self)
+        super().connection_lost(exc)
+
+    def take(self, data: memoryview) -> None:
+        if self.transport.is_closing():
+            return
+        begins = self._is_between_requests
+        if begins:
+            self._watch.owes_head(self)
+        # What comes with the end of another request, or before another head, is not counted.
+        head = self._heads + (begins and not self._in_head)
+        self.data_received(data)  # type: ignore[arg-type]  # any buffer will do
+        if self._in_head and self._heads == head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._watch.limits.head_bytes:
+                self._watch.forget(self)
+                self._leave_with(_TOO_LARGE if self._is_between_requests else b"")
+        if self._pace is not None:
+            self._watch.owes_body(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch.takes_nothing(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._watch.takes_again(self)
+
+    # --- what the parser finds -------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+        self._heads += 1
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._watch.has_head(self)
+        self._pace = Pace(self._watch.limits)
+        pace.put(cast("dict[str, Any]", self.scope), self._pace)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._pace is not None:
+            self._pace.came(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._pace is not None:
+            self._pace.is_over = True
+        self._pace = None
+        self._watch.has_body(self)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_between_requests and not self.transport.is_closing():
+            self._watch.is_idle(self)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._pace = None
+        self._watch.forget(self)
+        if not self._is_between_requests:
+            # Its answer would go on, with nobody to say when the other end takes it.
+            self._leave_with(b"")
+            return
+        super().handle_websocket_upgrade()
+        sockets = cast("WebSocketsSansIOProtocol", self.transport.get_protocol())
+        if not sockets.handshake_initiated:
+            # A head that it cannot read, as one with a body, it leaves lying: the connection
+            # would stay for ever, and keep the server from its end.
+            sockets.close_sent = True
+            self._leave_with(_NO_HANDSHAKE)
+
+    # --- what the watch asks ---------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        return self._pace is not None and self._pace.is_known
+
+    def has_lapsed(self, seconds: float) -> bool:
+        # Where we do not read, or have not said yet that we will, nobody else is to blame.
+        ours = self.flow.read_paused or (
+            self.cycle is not None and self.cycle.waiting_for_100_continue
+        )
+        return self._pace is not None and not ours and self._pace.has_lapsed(seconds)
+
+    def count_unsent(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def let_go(self) -> None:
+        if self.transport.is_closing():
+            asked = False
+        elif self._is_between_requests:
+            asked = self._in_head
+        else:
+            asked = not (self.cycle.response_started or self.pipeline)
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._leave_with(_TOO_SLOW if asked else b"")
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _leave_with(self, last_word: bytes) -> None:
+        """Close the connection; nothing is said in the middle of an answer, or to the deaf."""
+        if not last_word or self.flow.write_paused:
+            self.transport.abort()
+            return
+        self.transport.write(last_word)
+        self.transport.close()
+        self.loop.call_later(_LAST_WORD_SECONDS, self.transport.abort)

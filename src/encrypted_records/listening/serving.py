@@ -1,0 +1,135 @@
+"""A server of either side: from a bound port until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from encrypted_records.errors import Startup
+from encrypted_records.listening.connections import Connection
+from encrypted_records.listening.header_names import Spelling
+from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.watch import LOOK_SECONDS, Watch
+
+#: Connections that the system keeps until we take them.
+_BACKLOG = 2048
+#: Descriptors that are asked for, and how many of them are for other things than connections.
+_DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512
+#: uvicorn counts so many ticks a second.
+_TICKS = 10
+_EVERY = int(LOOK_SECONDS * _TICKS)
+
+
+_log = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, with limits for its connections; it exits with 0 when it is told to end.
+
+    Args:
+        stop_seconds: how long requests under way may take when it is.
+        closed: told of each connection that is ended for its slowness, see :class:`Watch`.
+        more: further settings of uvicorn's. What front servers say of a peer is not believed
+            unless one says so.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        *,
+        stop_seconds: int,
+        closed: Callable[[str], None] = lambda _reason: None,
+        **more: Any,
+    ) -> None:
+        self.watch = Watch(limits, closed)
+        super().__init__(
+            uvicorn.Config(
+                Spelling(app),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=limits.idle_seconds,
+                timeout_graceful_shutdown=stop_seconds,
+                http=partial(Connection, self.watch),  # type: ignore[arg-type]  # called like one
+                # Not "auto", under which an application that cannot start is served all the same.
+                **{"proxy_headers": False, "lifespan": "on", **more},
+            )
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _EVERY == 0:
+            try:
+                self.watch.look()
+            except Exception as error:  # what is wrong with one connection ends no server
+                _log.error("unexpected %s", type(error).__name__, exc_info=error)
+        return await super().on_tick(counter)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until SIGTERM or SIGINT, which only a process's main thread hears of."""
+        # uvicorn logs exceptions with their text, which may quote what was sent.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        with self._told_to_end():
+            super().run(sockets)
+
+    @contextmanager
+    def _told_to_end(self) -> Iterator[None]:
+        """uvicorn raises a signal again when it has ended; here it then means nothing more."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are not for this one
+            return
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            self.should_exit = True
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def listen(host: str, port: int, flag: str) -> socket.socket:
+    """A socket that is bound, and takes connections.
+
+    Raises:
+        Startup: it cannot be had; the hint names the flag that chooses another port.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise Startup(
+            f"cannot listen on {host} port {port}: {(error.strerror or 'it fails').lower()}",
+            hint=f"stop what uses the port, or choose another with {flag}",
+        ) from None
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many connections this process can hold, at most ``wanted``.
+
+    Its limit of descriptors is raised as far as that goes.
+    """
+    import resource  # noqa: PLC0415 - not on every system
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        # macOS names limits that it then does not grant.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(min(wanted, soft - _OTHER_DESCRIPTORS), 64)

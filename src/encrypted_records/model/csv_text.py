@@ -1,0 +1,69 @@
+"""Values as lines of CSV (RFC 4180), in the form that batch uploads read.
+
+An absent value is an empty cell, an empty text is ``""``; the standard library's writer cannot tell
+them apart. If spreadsheets will open the file, texts that one would run as a formula get an
+apostrophe before them, by the rules of OWASP ("CSV Injection"); such a file differs from the
+records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+from encrypted_records.model.definition import Value
+
+#: How the last entry of a header names the schema.
+SCHEMA_ENTRY = "schema_id:"
+#: How the header names a column that is not read, whatever follows.
+LEFT_OUT = "leave_out:"
+#: What begins a formula, also in the full width of East Asian writing.
+_SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+#: Some programs drop these first and see a formula after them.
+_BLANKS = "\\t\\r\\n\\0"
+#: The start of a text, or the text after a character that ends a cell for another program, or for
+#: the same one in another country. There, quotes can begin a cell as well.
+_FORMULA = re.compile(rf'\A(?=[{_SIGNS}{_BLANKS}])|(?<=[,;|\t\r\n])("*)(?=[{_SIGNS}])')
+
+
+def header(names: Sequence[str], schema: str, *, safe: bool = False) -> bytes:
+    """The first line of a file for batch uploads: its last entry names the schema by its id,
+    and has no column below it."""
+    return line([*names, f"{SCHEMA_ENTRY}{schema}"], safe=safe)
+
+
+def record(names: Sequence[str], data: Mapping[str, Value], *, safe: bool = False) -> bytes:
+    """A record's line below such a header; absent fields are left out of ``data``."""
+    cells = [data.get(name) for name in names]
+    # Readers skip an empty line; with an empty cell at its end it is a row.
+    return line([*cells, None] if cells == [None] else cells, safe=safe)
+
+
+def line(cells: Iterable[Value], *, safe: bool = False) -> bytes:
+    """One line, with its end.
+
+    Args:
+        safe: whether texts are changed so that no spreadsheet runs one.
+    """
+    return (",".join(cell(value, safe=safe) for value in cells) + "\r\n").encode()
+
+
+def cell(value: Value, *, safe: bool = False) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        # A number has no sign that could be anything else, and stays one.
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+    if safe:
+        return _quoted(_FORMULA.sub(r"\1'", value))
+    if value and not any(mark in value for mark in '",\r\n'):
+        return value
+    return _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'

@@ -1,0 +1,282 @@
+"""What is different between two definitions of a schema that has records, and what each takes.
+
+Every stored record keeps the rules of the definition under which it was sealed, and its keys those
+of their grid. So a rule may be loosened and a bound widened at once; a rule that demands more
+needs a proof that what is stored keeps it; a field of another type needs all of its records sealed
+again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from encrypted_records.errors import Conflict, Flaw, InvalidDefinition
+from encrypted_records.model.ciphertext_lengths import least_class
+from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.retention import Retention
+
+#: What names that begin so mean in the header of a CSV file.
+_RESERVED = {SCHEMA_ENTRY: "names the schema", LEFT_OUT: "is of a column that is not read"}
+
+
+class Cost(enum.Enum):
+    """What a change takes. The values are those of answers."""
+
+    #: a commit, and nothing else
+    COMMIT = "commit"
+    #: a look at what is stored, and then a commit
+    PROOF = "proof"
+    #: every record sealed again
+    RESEAL = "reseal"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is different: a code, a sentence, and the place in the new definition.
+
+    ``field`` is the field's name in the new definition; in the old one of a field that is gone.
+    """
+
+    cost: Cost
+    code: str
+    detail: str
+    field: str
+    pointer: str
+
+    @property
+    def flaw(self) -> Flaw:
+        return Flaw(self.code, self.detail, pointer=self.pointer)
+
+
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Let no new field have a name that a CSV header would mean something else by.
+
+    Raises:
+        InvalidDefinition: ``reserved_name``, with the place of each.
+    """
+    flaws = tuple(
+        Flaw(
+            "reserved_name",
+            f"a name that begins with {begin} {meaning} in the header of a CSV file",
+            pointer=f"/schema/properties/{escape_pointer(name)}",
+        )
+        for name in sorted(names)
+        for begin, meaning in _RESERVED.items()
+        if name.startswith(begin)
+    )
+    if flaws:
+        raise InvalidDefinition("the definition has names that are taken", flaws=flaws)
+
+
+def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
+    """Let pass what needs no record sealed again.
+
+    Args:
+        proven: whether what is stored was compared with rules that demand more.
+
+    Raises:
+        Conflict: ``needs_reencryption``, with every place that stands in the way.
+    """
+    refused = {Cost.RESEAL} if proven else {Cost.RESEAL, Cost.PROOF}
+    flaws = tuple(one.flaw for one in changes if one.cost in refused)
+    if flaws:
+        raise Conflict(
+            "records were sealed under the present definition, and it changes what seals them",
+            code="needs_reencryption",
+            hint="all records must be re-encrypted for this: ers schema change --apply does it, and"
+            " POST /api/schemas/<id>/change/ at a proxy",
+            flaws=flaws,
+        )
+
+
+def list_changes(old: SchemaDefinition, new: SchemaDefinition) -> list[Change]:
+    """What is different in ``new``, whose ids follow ``old``; titles and the like are not."""
+    return list(_changes(old, new))
+
+
+def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
+    for number, before in old.by_id.items():
+        after = new.by_id.get(number)
+        if after is None:
+            pointer = f"/schema/properties/{escape_pointer(before.name)}"
+            detail = "stored records hold this field"
+            yield Change(Cost.RESEAL, "field_removed", detail, before.name, pointer)
+            continue
+        yield from _changes_of_field(before, after)
+    for spec in new.fields.values():
+        if spec.id not in old.by_id:
+            yield _at(spec, Cost.COMMIT, "field_added", "stored records lack it")
+    yield from _changes_of_root(old, new)
+    required = {old.fields[name].id for name in old.required}
+    for spec in new.fields.values():
+        pointer = f"/schema/required/{escape_pointer(spec.name)}"
+        if spec.name in new.required and spec.id not in required:
+            detail = "stored records may lack this field"
+            yield Change(Cost.PROOF, "required_added", detail, spec.name, pointer)
+        elif spec.id in required and spec.name not in new.required:
+            detail = "records may lack this field from now on"
+            yield Change(Cost.COMMIT, "required_removed", detail, spec.name, pointer)
+
+
+def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
+    if new.formats != old.formats:
+        # A field whose values change their meaning by this has another format, and is a change.
+        detail = f"formats are {'enforced' if new.formats else 'words'} from now on"
+        yield Change(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
+    for names in find_added_sets(old, new):
+        detail = f"stored records may have equal values of {', '.join(names)}"
+        yield Change(Cost.PROOF, "unique_added", detail, names[-1], "/schema/unique")
+    for names in find_added_sets(new, old):
+        detail = f"records may have equal values of {', '.join(names)} from now on"
+        yield Change(Cost.COMMIT, "unique_removed", detail, names[-1], "/schema/unique")
+    if _retention_of(new) != _retention_of(old):
+        detail, field = _told_of_retention(new.retention)
+        yield Change(Cost.COMMIT, "retention_changed", detail, field, "/schema/retention")
+
+
+def _retention_of(definition: SchemaDefinition) -> tuple[int, int | None] | None:
+    """Days, and the id of the field, whatever its name."""
+    rule = definition.retention
+    if rule is None:
+        return None
+    return rule.days, None if rule.field is None else definition.fields[rule.field].id
+
+
+def _told_of_retention(rule: Retention | None) -> tuple[str, str]:
+    if rule is None:
+        return "no record goes by itself from now on", ""
+    if rule.field is None:
+        return f"records go {rule.days} days after they were first stored", ""
+    return f"records go {rule.days} days after their {rule.field}", rule.field
+
+
+def find_added_sets(old: SchemaDefinition, new: SchemaDefinition) -> list[tuple[str, ...]]:
+    """The unique sets of ``new``, by its names, that ``old`` does not have, whatever its names."""
+    had = {frozenset(old.fields[name].id for name in names) for names in old.unique}
+    return [
+        names for names in new.unique if frozenset(new.fields[name].id for name in names) not in had
+    ]
+
+
+def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
+    if after.name != before.name:
+        yield _at(after, Cost.COMMIT, "field_renamed", f"it was named {before.name!r}")
+    if after.type != before.type:
+        detail = f"its values are sealed as of type {before.type}"
+        yield _at(after, Cost.RESEAL, "binding_changed", detail, "type")
+        return
+    if after.format != before.format:
+        detail = f"its values are sealed as of {before.format or 'no'} format"
+        yield _at(after, Cost.RESEAL, "binding_changed", detail, "format")
+        return
+    if after.words != before.words:
+        detail = "stored records are opened for it until they are sealed again"
+        if before.words:
+            detail = "questions for words test every value from now on"
+        yield _at(after, Cost.COMMIT, "index_changed", detail, "x-index")
+    yield from _changes_of_grid(before, after)
+    tightened = set(_find_tightened(before, after))
+    for keyword in sorted(tightened):
+        yield _at(
+            after, Cost.PROOF, "rule_tightened", "stored records may break the new rule", keyword
+        )
+    for keyword in sorted(set(_find_changed(before, after)) - tightened):
+        yield _at(after, Cost.COMMIT, "rule_loosened", _told_by_lengths(before, after), keyword)
+
+
+def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
+    """Bounds and decimals: the grid on which a numeric field's values lie."""
+    was, is_now = before.number, after.number
+    if was is None or is_now is None:
+        return
+    if is_now.precision < was.precision:
+        detail = f"its values are sealed with {was.precision} decimals"
+        yield _at(after, Cost.RESEAL, "binding_changed", detail, "precision")
+    elif is_now.precision > was.precision:
+        yield _at(after, Cost.COMMIT, "bounds_widened", "values keep more decimals", "precision")
+    for keyword, wider, narrower in (
+        ("minimum", is_now.minimum < was.minimum, is_now.minimum > was.minimum),
+        ("maximum", is_now.maximum > was.maximum, is_now.maximum < was.maximum),
+    ):
+        if wider:
+            yield _at(after, Cost.COMMIT, "bounds_widened", "more values fit", keyword)
+        elif narrower:
+            detail = "stored records may lie outside of the new bound"
+            yield _at(after, Cost.PROOF, "rule_tightened", detail, keyword)
+
+
+def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") -> Change:
+    pointer = f"/schema/properties/{escape_pointer(spec.name)}"
+    if keyword:
+        pointer = f"{pointer}/{keyword}"
+    return Change(cost, code, detail, spec.name, pointer)
+
+
+def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
+    """What a looser rule makes of the lengths of new rows."""
+    if after.type != "string":
+        return "more values fit"
+    was, is_now = least_class(before), least_class(after)
+    if was == is_now:
+        return "more values fit; the lengths of new rows tell what those of old ones do"
+    told = "values of new rows are sealed at one length"
+    if not is_now.only:
+        told = f"values of new rows longer than {is_now.length - 1} bytes show by their length"
+    return f"{told}; rows that are stored keep their lengths"
+
+
+def _find_tightened(before: FieldSpec, after: FieldSpec) -> Iterator[str]:
+    was, is_now = before.string, after.string
+    if not _at_most(is_now.min_length, was.min_length):
+        yield "minLength"
+    if not _at_least(is_now.max_length, was.max_length):
+        yield "maxLength"
+    if is_now.pattern is not None and is_now.pattern != was.pattern:
+        yield "pattern"
+    if before.number is not None and after.number is not None:
+        low, high = after.number.exclusive_minimum, after.number.exclusive_maximum
+        if not _at_most(low, before.number.exclusive_minimum):
+            yield "exclusiveMinimum"
+        if not _at_least(high, before.number.exclusive_maximum):
+            yield "exclusiveMaximum"
+        step = after.number.multiple_of
+        if step is not None and step != before.number.multiple_of:
+            yield "multipleOf"
+    if after.allowed is not None and (
+        before.allowed is None or not before.allowed <= after.allowed
+    ):
+        yield "enum"
+
+
+def _find_changed(before: FieldSpec, after: FieldSpec) -> Iterator[str]:
+    was, is_now = before.string, after.string
+    for keyword, old, new in (
+        ("minLength", was.min_length, is_now.min_length),
+        ("maxLength", was.max_length, is_now.max_length),
+        ("pattern", was.pattern, is_now.pattern),
+        ("padTo", before.pad_to, after.pad_to),
+        ("enum", before.allowed, after.allowed),
+    ):
+        if old != new:
+            yield keyword
+    if before.number is not None and after.number is not None:
+        for keyword, low, high in (
+            ("exclusiveMinimum", before.number.exclusive_minimum, after.number.exclusive_minimum),
+            ("exclusiveMaximum", before.number.exclusive_maximum, after.number.exclusive_maximum),
+            ("multipleOf", before.number.multiple_of, after.number.multiple_of),
+        ):
+            if low != high:
+                yield keyword
+
+
+def _at_most(new: int | Decimal | None, old: int | Decimal | None) -> bool:
+    return new is None or (old is not None and new <= old)
+
+
+def _at_least(new: int | Decimal | None, old: int | Decimal | None) -> bool:
+    return new is None or (old is not None and new >= old)

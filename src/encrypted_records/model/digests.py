@@ -1,0 +1,210 @@
+"""Salted digests that bind what is stored to the commit that named it (docs/SPEC.md, 7.2.1).
+
+A commit stays permanently, and sealing is deterministic under its key: a digest without a salt
+would let a holder of the key try values of a record that was deleted. The salt lies beside the
+bytes and goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from encrypted_records.errors import Altered
+from encrypted_records.model.records import (
+    Group,
+    RowDigests,
+    RowRef,
+    SealedRow,
+    Segment,
+    SegmentHeader,
+)
+
+DIGEST = 32
+#: Rows whose digests are hashed together.
+RUN = 64
+#: In place of the digest of a row that has no bytes.
+HOLE = bytes(DIGEST)
+
+_NOT_AS_STORED = "the record is not as it was stored"
+_RUN_BYTES = RUN * DIGEST
+_sha256 = hashlib.sha256
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack_fields(fields: Sequence[bytes]) -> bytes:
+    """A row's ciphertexts in one piece: as they are digested, and as the API stores them."""
+    return _encoder.encode(fields)
+
+
+def row_digest(salt: bytes, record_id: bytes, version: int, packed: bytes) -> bytes:
+    """
+    Args:
+        salt: of the row's group.
+        packed: what :func:`pack_fields` gave.
+    """
+    return _sha256(salt + record_id + version.to_bytes(4, "big") + packed).digest()
+
+
+def row_digests(salt: bytes, rows: Iterable[SealedRow | None]) -> bytes:
+    """The digests of consecutive rows of a group, one after the other; None is a hole."""
+    pack, sha256 = _encoder.encode, _sha256
+    return b"".join(
+        [
+            HOLE
+            if row is None
+            else sha256(
+                salt + row.record_id + row.version.to_bytes(4, "big") + pack(row.fields)
+            ).digest()
+            for row in rows
+        ]
+    )
+
+
+def packed_digests(salt: bytes, rows: Iterable[tuple[bytes, int, bytes] | None]) -> bytes:
+    """:func:`row_digests` of rows (record id, version, packed fields)."""
+    sha256 = _sha256
+    return b"".join(
+        [
+            HOLE
+            if row is None
+            else sha256(salt + row[0] + row[1].to_bytes(4, "big") + row[2]).digest()
+            for row in rows
+        ]
+    )
+
+
+def run_digests(rows: bytes) -> bytes:
+    """The digests of runs of 64 rows, of which the last may be shorter.
+
+    Args:
+        rows: the rows' digests, one after the other, from the beginning of a run on.
+    """
+    return b"".join(
+        _sha256(rows[at : at + _RUN_BYTES]).digest() for at in range(0, len(rows), _RUN_BYTES)
+    )
+
+
+def group_digest(runs: bytes) -> bytes:
+    """A group's ``rows``, from the digests of all its runs."""
+    return _sha256(runs).digest()
+
+
+def digest_rows(salt: bytes, rows: Iterable[SealedRow | None]) -> bytes:
+    """A group's ``rows``, from all of its rows."""
+    return group_digest(run_digests(row_digests(salt, rows)))
+
+
+def page_digest(data: bytes) -> bytes:
+    return _sha256(data).digest()
+
+
+def segment_digest(salt: bytes, header: bytes, pages: bytes) -> bytes:
+    """A segment's ``digest``.
+
+    Args:
+        pages: the pages' digests, one after the other in the order of their numbers.
+    """
+    return _sha256(salt + _sha256(header).digest() + pages).digest()
+
+
+def check_pages(segment: Segment, header: SegmentHeader, pages: bytes) -> None:
+    """Check that these are the digests of all pages of a segment.
+
+    Raises:
+        Altered: they, or the header, are not those that the segment's commit names.
+    """
+    named = segment_digest(header.salt, header.data, pages)
+    if len(pages) != DIGEST * segment.pages or named != segment.digest:
+        raise Altered(f"the index is not the one that was stored: segment {segment.uid.hex()}")
+
+
+def check_mini(segment: Segment, header: SegmentHeader, page: bytes) -> None:
+    """Check the only page of a mini.
+
+    Raises:
+        Altered: it, or the header, is not the one that the segment's commit names.
+    """
+    check_pages(segment, header, page_digest(page))
+
+
+def check_page(segment: bytes, number: int, data: bytes, pages: bytes) -> None:
+    """Check one page against what :func:`check_pages` has checked.
+
+    Raises:
+        Altered: it is not the one that was stored.
+    """
+    if page_digest(data) != pages[number * DIGEST : (number + 1) * DIGEST]:
+        raise Altered(
+            f"the index is not the one that was stored: segment {segment.hex()}, page {number}"
+        )
+
+
+def check_rows(group: Group, rows: Mapping[int, SealedRow], told: Sequence[RowDigests]) -> None:
+    """Check rows of a group against its digest.
+
+    Args:
+        rows: by ordinal.
+        told: what the API shows of the group: one at least, and one of each run of which not all
+            rows are here.
+
+    Raises:
+        Altered: a row is not the one that was stored, or what is shown does not prove that it is.
+    """
+    if not told or any(one.group != group.uid for one in told):
+        raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
+    salt, runs = told[0].salt, told[0].runs
+    if group_digest(runs) != group.rows:
+        raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
+    shown = {one.first: one.rows for one in told}
+    for first in sorted({ordinal - ordinal % RUN for ordinal in rows}):
+        places = range(first, min(first + RUN, group.count))
+        own = [rows.get(at) for at in places]
+        named = runs[first // RUN * DIGEST : (first // RUN + 1) * DIGEST]
+        digests = row_digests(salt, own)
+        if None in own:
+            proven = shown.get(first, b"")
+            held = [at for at, row in enumerate(own) if row is not None]
+            same = all(_at(digests, at) == _at(proven, at) for at in held)
+            digests = proven if same and len(proven) == DIGEST * len(own) else b""
+        if _sha256(digests).digest() != named:
+            last = places.stop - 1
+            raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}, rows {first} to {last}")
+
+
+def _at(digests: bytes, place: int) -> bytes:
+    return digests[place * DIGEST : (place + 1) * DIGEST]
+
+
+def check_row(ref: RowRef, row: SealedRow, rows: bytes, told: RowDigests) -> None:
+    """Check one row against its group's digest.
+
+    Args:
+        rows: the ``rows`` of its group.
+        told: what the API shows of the group.
+
+    Raises:
+        Altered: the row is not the one that was stored, or what is shown does not prove that it is:
+            where a row of its run was altered, none of the run can be proven.
+    """
+    place = max(0, ref.ordinal - told.first)
+    number = told.first // RUN
+    proven = (
+        told.group == ref.group
+        and told.first % RUN == 0
+        and told.first + place == ref.ordinal
+        and place < len(told.rows) // DIGEST <= RUN
+        and group_digest(told.runs) == rows
+        and _sha256(told.rows).digest() == told.runs[number * DIGEST : (number + 1) * DIGEST]
+    )
+    own = row_digest(told.salt, row.record_id, row.version, pack_fields(row.fields))
+    if own != told.rows[place * DIGEST : (place + 1) * DIGEST]:
+        raise Altered(f"{_NOT_AS_STORED}: group {ref.group.hex()}, row {ref.ordinal}")
+    if not proven:
+        first = ref.ordinal - ref.ordinal % RUN
+        raise Altered(
+            f"{_NOT_AS_STORED}, or another one beside it:"
+            f" group {ref.group.hex()}, rows {first} to {first + RUN - 1}"
+        )

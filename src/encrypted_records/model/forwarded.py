@@ -1,0 +1,229 @@
+"""Which of the API's endpoints a proxy hands on, and which it never does.
+
+Every other request to a proxy may be plaintext on a misspelled path, so it goes
+nowhere. :data:`FORWARDED` names what may leave: methods, paths, query parameters, media types.
+:data:`NEVER` has the rest of the API's endpoints with the reasons. A test holds both against the
+API's OpenAPI document, so that no endpoint is in neither.
+
+A path is written with ``{...}`` for each identifier, which has 22 letters and digits; ``{user}``
+may be ``self`` too, and ``{slug}`` is a slug. So no path in the list has a character beyond
+``[A-Za-z0-9/_.-]``, an empty part, ``.`` or ``..``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from encrypted_records.model import ids
+
+JSON = "application/json"
+#: The cookies of a session.
+SESSION, CSRF = "sessionid", "csrftoken"
+#: Bytes that the API accepts of a body with a definition or a long description.
+MAX_BODY_BYTES = 2 << 20
+#: A regular expression: a slug, as those are made and taken.
+SLUG = "[A-Za-z0-9_-]{1,120}"
+#: More than the longest passwords, names and addresses take, all of their letters escaped.
+SMALL_BODY_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """One endpoint.
+
+    ``query`` has the names of its parameters, ``takes`` the media types of its body (none where
+    it has no body), ``most`` its body's largest size in bytes, ``sets`` the names of the cookies
+    that its answer may set. ``ends_logins``: if it succeeds, the login of a user has ended.
+    ``defines``: it may bring another definition, which the proxy commits before. ``signed``: it may
+    change what a roster has, which the proxy signs before.
+    """
+
+    method: str
+    template: str
+    query: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+    most: int = SMALL_BODY_BYTES
+    sets: frozenset[str] = frozenset()
+    ends_logins: bool = False
+    defines: bool = False
+    signed: bool = False
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The members of its body, and its parameters, that name something: of what."""
+        return _REFERENCES.get(self.template, {})
+
+
+_DATASET, _ORGANIZATION = {"dataset": "datasets"}, {"organization": "organizations"}
+_REFERENCES: Mapping[str, Mapping[str, str]] = {
+    "/api/datasets/": _ORGANIZATION,
+    "/api/datasets/{dataset}/": _ORGANIZATION,
+    "/api/schemas/": _DATASET | _ORGANIZATION,
+    "/api/schemas/{schema}/": _DATASET,
+    "/api/records/": {"schema": "schemas"},
+}
+
+
+def _get(template: str, *query: str) -> Forwarded:
+    return Forwarded("GET", template, frozenset(query))
+
+
+def _list(template: str, *query: str) -> Forwarded:
+    return _get(template, "limit", "offset", *query)
+
+
+def _send(method: str, template: str, most: int = SMALL_BODY_BYTES) -> Forwarded:
+    return Forwarded(method, template, takes=frozenset({JSON}), most=most)
+
+
+def _change(method: str, template: str, *, defines: bool = False) -> Forwarded:
+    takes = frozenset({JSON})
+    return Forwarded(
+        method, template, takes=takes, most=MAX_BODY_BYTES, defines=defines, signed=True
+    )
+
+
+def _account(
+    name: str, *, sets: frozenset[str] = frozenset(), ends_logins: bool = False
+) -> Forwarded:
+    path = f"/api/accounts/{name}/"
+    takes = frozenset({JSON})
+    return Forwarded("POST", path, takes=takes, sets=sets, ends_logins=ends_logins)
+
+
+_BOTH = frozenset({SESSION, CSRF})
+_ONE = "/api/organizations/{organization}/"
+
+FORWARDED: tuple[Forwarded, ...] = (
+    Forwarded("GET", "/api/csrf/", sets=frozenset({CSRF})),
+    _get("/api/users/self/"),
+    _get("/api/users/{user}/"),
+    _account("login", sets=_BOTH),
+    Forwarded("POST", "/api/accounts/logout/", sets=_BOTH, ends_logins=True),
+    # The session of the request continues, under another cookie.
+    _account("change-password", sets=_BOTH, ends_logins=True),
+    _account("register"),
+    _account("verify-registration"),
+    _account("send-reset-password-link"),
+    _account("reset-password", ends_logins=True),
+    _send("POST", "/api/token/"),
+    _send("POST", "/api/token/refresh/"),
+    _send("POST", "/api/token/verify/"),
+    _list("/api/tokens/"),
+    _send("POST", "/api/tokens/"),
+    Forwarded("DELETE", "/api/tokens/{token}/"),
+    _list("/api/organizations/"),
+    _get("/api/organizations/by-slug/{slug}/"),
+    _get(_ONE),
+    _get(f"{_ONE}dataset/{{slug}}/"),
+    _send("PUT", _ONE),
+    _send("PATCH", _ONE),
+    _list(f"{_ONE}members/"),
+    _send("PATCH", f"{_ONE}members/{{member}}/"),
+    Forwarded("DELETE", f"{_ONE}members/{{member}}/"),
+    _list(f"{_ONE}invitations/"),
+    _send("POST", f"{_ONE}invitations/"),
+    Forwarded("DELETE", f"{_ONE}invitations/{{invitation}}/"),
+    _list(f"{_ONE}audit-log/", "action"),
+    _list("/api/invitations/"),
+    Forwarded("DELETE", "/api/invitations/{invitation}/"),
+    Forwarded("POST", "/api/invitations/{invitation}/accept/"),
+    _list("/api/datasets/", "organization", "slug", "name"),
+    _send("POST", "/api/datasets/", MAX_BODY_BYTES),
+    _get("/api/datasets/{dataset}/"),
+    _get("/api/datasets/{dataset}/schema/{slug}/"),
+    _change("PUT", "/api/datasets/{dataset}/"),
+    _change("PATCH", "/api/datasets/{dataset}/"),
+    Forwarded("DELETE", "/api/datasets/{dataset}/", frozenset({"cascade"})),
+    _list("/api/schemas/", "organization", "dataset", "slug", "name"),
+    _send("POST", "/api/schemas/", MAX_BODY_BYTES),
+    _get("/api/schemas/{schema}/"),
+    _change("PUT", "/api/schemas/{schema}/", defines=True),
+    _change("PATCH", "/api/schemas/{schema}/", defines=True),
+    Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"})),
+    # Only where ?sealed=true asks for what the API has. It does not know that parameter, and
+    # names it in its links to further pages, which therefore are still sealed.
+    _list("/api/records/", "schema", "id", "sealed", "dead"),
+    _get("/api/records/{record}/", "sealed"),
+)
+
+_LOG = "only proxies follow a log and fetch what it names; a client would have to check it"
+_ROSTER = "only proxies read and sign the roster, and seal grants; a client could check neither"
+_JOB = "only proxies run jobs; at a proxy these paths are its own jobs"
+_ERASURE = "the proxy asks for it, and merges first what lists dead rows"
+
+#: (method, path) -> why a proxy never hands it on
+NEVER: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("GET", "/api/status/"): "the proxy answers it, with the answer of the API",
+        ("POST", "/api/token/session/"): "a page that runs here must not trade its session",
+        ("POST", "/api/commits/"): "only proxies write; a mistaken body here could be plaintext",
+        ("GET", "/api/schemas/{schema}/manifest/"): _LOG,
+        ("GET", "/api/schemas/{schema}/checkpoints/"): _LOG,
+        ("POST", "/api/schemas/{schema}/checkpoints/"): _LOG,
+        ("POST", "/api/schemas/{schema}/pages/"): _LOG,
+        ("POST", "/api/schemas/{schema}/rows/"): _LOG,
+        ("POST", "/api/schemas/{schema}/digests/"): _LOG,
+        ("POST", "/api/schemas/{schema}/names/"): _LOG,
+        ("GET", "/api/schemas/{schema}/erasure/"): _ERASURE,
+        ("POST", "/api/schemas/{schema}/erasure/"): _ERASURE,
+        ("GET", "/api/schemas/{schema}/holds/"): _ERASURE,
+        ("PUT", "/api/schemas/{schema}/holds/"): _ERASURE,
+        ("DELETE", "/api/schemas/{schema}/holds/"): _ERASURE,
+        ("POST", "/api/schemas/{schema}/staging/"): _JOB,
+        ("DELETE", "/api/jobs/{job}/"): _JOB,
+        ("DELETE", "/api/jobs/{job}/parts/"): _JOB,
+        ("POST", "/api/jobs/{job}/publish/"): _JOB,
+        ("POST", "/api/jobs/{job}/token/"): _JOB,
+        ("GET", "/api/organizations/{organization}/roster/"): _ROSTER,
+        ("POST", "/api/organizations/{organization}/roster/"): _ROSTER,
+        ("GET", "/api/organizations/{organization}/grants/"): _ROSTER,
+        ("GET", "/api/organizations/{organization}/answers/"): _ROSTER,
+        ("GET", "/api/organizations/{organization}/services/"): _ROSTER,
+        ("POST", "/api/organizations/{organization}/services/"): _ROSTER,
+        ("GET", "/api/invitations/{invitation}/answer/"): _ROSTER,
+        ("PUT", "/api/invitations/{invitation}/answer/"): _ROSTER,
+    }
+)
+
+
+def _compiled(template: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{\w+\})", template)
+    forms = {"{user}": rf"(?:self|{ids.PATTERN})", "{slug}": SLUG}
+    return re.compile(
+        "".join(
+            forms.get(part, ids.PATTERN) if part.startswith("{") else re.escape(part)
+            for part in parts
+        )
+    )
+
+
+def _by_path() -> tuple[tuple[re.Pattern[str], Mapping[str, Forwarded]], ...]:
+    methods_of: dict[str, dict[str, Forwarded]] = {}
+    for request in FORWARDED:
+        methods_of.setdefault(request.template, {})[request.method] = request
+    return tuple((_compiled(template), methods) for template, methods in methods_of.items())
+
+
+_BY_PATH = _by_path()
+_FORMS = [
+    re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)))
+    for template in {request.template for request in FORWARDED}
+    if "{" in template
+]
+
+
+def has_form(path: str) -> bool:
+    """Whether a path is one of these but for something that is no identifier."""
+    return any(form.fullmatch(path) for form in _FORMS)
+
+
+def methods_of(path: str) -> Mapping[str, Forwarded]:
+    """The forwarded requests of a path of the request, by method; none for other paths."""
+    for form, methods in _BY_PATH:
+        if form.fullmatch(path):
+            return methods
+    return {}

@@ -1,0 +1,392 @@
+"""Roster entries, grants and answers: the structs that both sides put on the wire, and their form.
+
+A *roster* is the signed list of an organization: who is in it, under which keys, with which rights,
+and which keys its datasets have. Here is what can be said without a key: the bytes, their form, and
+the digests that chain them. What an entry changes, and whether it counts, says
+:mod:`encrypted_records.index.roster` (docs/SPEC.md, section 15).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from encrypted_records.errors import Malformed, Unsupported
+from encrypted_records.model.public_keys import PUBLIC_KEYS_BYTES
+from encrypted_records.model.records import U63, Digest, Uid
+from encrypted_records.model.signed import message
+
+FORMAT: Final = 1
+#: Of the fields below.
+MAX_NAME = 254
+MAX_SLUG = 120
+MAX_ENTRY_BYTES = 256 << 10
+MAX_GRANT_BYTES = 1 << 20
+#: Of one organization.
+MAX_ENTRIES = 100_000
+MAX_MEMBERS = 1_000
+MAX_DATASETS = 500
+MAX_SCHEMAS = 10_000
+#: Of one dataset, one share, one entry.
+MAX_EPOCHS = 1_024
+MAX_SINGLE_SCHEMAS = 16
+MAX_PLACES = 256
+#: The digest before the first entry; and, in a grant, what stands for every schema of a dataset.
+NO_DIGEST: Final = bytes(32)
+WHOLE_DATASET: Final = bytes(16)
+
+#: Types, roles and rights.
+PERSON: Final = 1
+SERVICE: Final = 2
+OWNER: Final = 1
+MEMBER: Final = 2
+WRITER: Final = 1
+READER: Final = 2
+
+Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
+PublicKeys = Annotated[bytes, Meta(min_length=PUBLIC_KEYS_BYTES, max_length=PUBLIC_KEYS_BYTES)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+#: Empty where it is freed.
+MaybeName = Annotated[str, Meta(max_length=MAX_NAME)]
+Slug = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{0,{MAX_SLUG}}}\Z")]
+#: Epochs of a dataset's keys count from 1.
+Epoch = Annotated[int, Meta(ge=1, lt=2**32)]
+Number = Annotated[int, Meta(ge=1, lt=2**32)]
+
+
+class _Listed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+def _lengths(value: bytes, *allowed: int) -> None:
+    if len(value) not in allowed:
+        raise ValueError("of another length")
+
+
+class Share(_Listed, frozen=True):
+    """What a member may do in one dataset: ``right`` 1 write and read, 2 read; in all of its
+    schemas where ``schemas`` is empty, else in these alone."""
+
+    dataset: Uid
+    right: Literal[1, 2]
+    schemas: Annotated[list[Uid], Meta(max_length=MAX_SINGLE_SCHEMAS)]
+
+
+Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
+
+
+class Found(_Listed, frozen=True):
+    """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
+
+    keys: PublicKeys
+    name: Name
+    nonce: Digest
+
+
+class Invite(_Listed, frozen=True):
+    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
+    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
+    is the inviter's roster."""
+
+    id: Uid
+    member: Annotated[bytes, Meta(max_length=16)]
+    name: Name
+    expires: U63
+    answer_key: Digest
+    shares: Shares
+    check: Digest
+
+    def __post_init__(self) -> None:
+        _lengths(self.member, 0, 16)
+
+
+class Standing(_Listed, frozen=True):
+    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
+    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
+    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
+
+    member: Uid
+    type: Literal[1, 2]
+    role: Literal[1, 2]
+    name: Name
+    keys: Annotated[bytes, Meta(max_length=PUBLIC_KEYS_BYTES)]
+    anchor: Annotated[bytes, Meta(max_length=32)]
+    proof: Annotated[bytes, Meta(max_length=64)]
+    invitation: Annotated[bytes, Meta(max_length=16)]
+    expires: U63
+    shares: Shares
+
+    def __post_init__(self) -> None:
+        _lengths(self.keys, 0, PUBLIC_KEYS_BYTES)
+        _lengths(self.anchor, 0, 32)
+        _lengths(self.proof, 0, 64)
+        _lengths(self.invitation, 0, 16)
+
+
+class Remove(_Listed, frozen=True):
+    """A member, or an invitation, is out from here on."""
+
+    id: Uid
+
+
+class End(_Listed, frozen=True):
+    """Where a schema's log stands when an epoch begins: what follows is of the new one."""
+
+    schema: Uid
+    version: U63
+    digest: Digest
+
+
+class Dataset(_Listed, frozen=True):
+    """A dataset's name, and the epoch of its keys: the present one, or one that begins here."""
+
+    dataset: Uid
+    slug: Slug
+    name: MaybeName
+    epoch: Epoch
+    commitment: Digest
+    ends: list[End]
+
+
+class Placement(_Listed, frozen=True):
+    """One schema's dataset, name and definition. Empty slug and name free them."""
+
+    schema: Uid
+    dataset: Uid
+    slug: Slug
+    name: MaybeName
+    definition: Digest
+
+
+Places: TypeAlias = Annotated[list[Placement], Meta(min_length=1, max_length=MAX_PLACES)]
+Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement]
+
+FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
+#: Kind 7 is kept for a signed head with a time, which this version does not know.
+_KIND_OF: dict[type, int] = {
+    Found: FOUND,
+    Invite: INVITE,
+    Standing: STANDING,
+    Remove: REMOVE,
+    Dataset: DATASET,
+    list: PLACE,
+}
+
+
+class RosterEntry(_Listed, frozen=True):
+    """Frame kind 10: the encoded :class:`EntryBody`, and the actor's signature over it."""
+
+    body: Annotated[bytes, Meta(max_length=MAX_ENTRY_BYTES)]
+    signature: Signature
+
+
+class Grant(_Listed, frozen=True):
+    """Frame kind 11: the encoded :class:`GrantBody`, and the actor's signature over it."""
+
+    body: Annotated[bytes, Meta(max_length=MAX_GRANT_BYTES)]
+    signature: Signature
+
+
+class Answer(_Listed, frozen=True):
+    """Frame kind 12: the keys of somebody who has the words of invitation ``id``."""
+
+    format: Number
+    organization: Uid
+    id: Uid
+    member: Uid
+    keys: PublicKeys
+    anchor: Digest
+    proof: Signature
+    signature: Signature
+
+
+class GrantBody(_Listed, frozen=True):
+    """The keys of one dataset for one member, up to ``epoch``, sealed by an owner.
+
+    ``number`` and ``digest`` are those of the newest roster entry that the owner had read.
+    """
+
+    format: Number
+    organization: Uid
+    dataset: Uid
+    epoch: Epoch
+    member: Uid
+    number: Number
+    digest: Digest
+    actor: Uid
+    sealed: Annotated[bytes, Meta(min_length=1, max_length=MAX_GRANT_BYTES)]
+
+
+class _RawBody(_Listed, frozen=True):
+    format: Number
+    organization: Uid
+    number: Number
+    previous: Digest
+    time: U63
+    actor: Uid
+    kind: Number
+    content: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBody:
+    """One entry as its actor states it. ``time`` is in seconds since 1970, and shown, never
+    trusted, but where the rules say so."""
+
+    organization: bytes
+    number: int
+    previous: bytes
+    time: int
+    actor: bytes
+    content: Content
+
+    @property
+    def kind(self) -> int:
+        return _KIND_OF[type(self.content)]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_raw_decoder = msgspec.msgpack.Decoder(_RawBody)
+_grant_decoder = msgspec.msgpack.Decoder(GrantBody)
+_content_decoders: dict[int, msgspec.msgpack.Decoder[Content]] = {
+    FOUND: msgspec.msgpack.Decoder(Found),
+    INVITE: msgspec.msgpack.Decoder(Invite),
+    STANDING: msgspec.msgpack.Decoder(Standing),
+    REMOVE: msgspec.msgpack.Decoder(Remove),
+    DATASET: msgspec.msgpack.Decoder(Dataset),
+    PLACE: msgspec.msgpack.Decoder(Places),
+}
+_list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_number_decoder = msgspec.msgpack.Decoder(Number)
+_UNDECODED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+def encode_entry_body(body: EntryBody) -> bytes:
+    """The bytes that the actor signs."""
+    content = msgspec.Raw(_encoder.encode(body.content))
+    return _encoder.encode(
+        _RawBody(
+            FORMAT,
+            body.organization,
+            body.number,
+            body.previous,
+            body.time,
+            body.actor,
+            body.kind,
+            content,
+        )
+    )
+
+
+def read_entry(entry: RosterEntry) -> EntryBody:
+    """What an entry states. Its actor's signature is for the reader to check.
+
+    Raises:
+        Malformed: it breaks the form, also by another spelling of the same content.
+        Unsupported: of a format or kind that this version does not know.
+    """
+    raw = _decode(_raw_decoder, entry.body, "a roster entry")
+    decoder = _content_decoders.get(raw.kind)
+    if decoder is None:
+        raise _unknown("a roster entry")
+    try:
+        content = decoder.decode(raw.content)
+    except _UNDECODED:
+        raise _malformed("a roster entry") from None
+    body = EntryBody(raw.organization, raw.number, raw.previous, raw.time, raw.actor, content)
+    if encode_entry_body(body) != entry.body:
+        raise _malformed("a roster entry")
+    return body
+
+
+def encode_grant_body(body: GrantBody) -> bytes:
+    """The bytes that the actor signs."""
+    return _encoder.encode(body)
+
+
+def read_grant(grant: Grant) -> GrantBody:
+    """What a grant states of itself. Signature and content are for the reader to check.
+
+    Raises:
+        Malformed: it breaks the form, also by another spelling of the same content.
+        Unsupported: of a format that this version does not know.
+    """
+    body = _decode(_grant_decoder, grant.body, "a grant")
+    if _encoder.encode(body) != grant.body:
+        raise _malformed("a grant")
+    return body
+
+
+_Body = TypeVar("_Body", _RawBody, GrantBody)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str) -> _Body:
+    try:
+        body = decoder.decode(data)
+    except _UNDECODED:
+        # The library's message may quote the input, which can be anything.
+        raise _unknown(name) if _is_of_another_format(data) else _malformed(name) from None
+    if body.format != FORMAT:
+        raise _unknown(name)
+    return body
+
+
+def _is_of_another_format(data: bytes) -> bool:
+    try:
+        parts = _list_decoder.decode(data)
+        return bool(parts) and _number_decoder.decode(parts[0]) != FORMAT
+    except _UNDECODED:
+        return False
+
+
+def _malformed(name: str) -> Malformed:
+    return Malformed(f"{name} is not of its form", code="malformed_frame")
+
+
+def _unknown(name: str) -> Unsupported:
+    return Unsupported(
+        f"{name} is of a format or kind that this version does not know",
+        hint="use the newest version of encrypted-records",
+    )
+
+
+def entry_digest(entry: RosterEntry) -> bytes:
+    """32 bytes that name an entry and, by its ``previous``, all before it."""
+    return hashlib.sha256(entry.body + entry.signature).digest()
+
+
+def entry_message(body: bytes) -> bytes:
+    """What the actor of an entry signs."""
+    return message("roster", body)
+
+
+def grant_message(body: bytes) -> bytes:
+    """What the actor of a grant signs."""
+    return message("grant", body)
+
+
+def proof_message(found: bytes, member: bytes, keys: bytes, anchor: bytes) -> bytes:
+    """What a member signs with the keys themselves. ``found`` is the digest of entry 1."""
+    return message("keys", found, member, keys, anchor)
+
+
+def answer_message(invite: bytes, member: bytes, keys: bytes, anchor: bytes, proof: bytes) -> bytes:
+    """What the answer key of an invitation signs. ``invite`` is the digest of its entry."""
+    return message("answer", invite, member, keys, anchor, proof)
+
+
+def checked_by_words(previous: bytes, invite: Invite) -> bytes:
+    """What ``check`` of an invitation is over: all that stands before, and the rest of it."""
+    content = (
+        invite.id,
+        invite.member,
+        invite.name,
+        invite.expires,
+        invite.answer_key,
+        invite.shares,
+    )
+    return previous + _encoder.encode(content)

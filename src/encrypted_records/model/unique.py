@@ -1,0 +1,68 @@
+"""Unique fields: which values of a record no other record may have.
+
+A *key* is the values of the fields of one set, in the form in which they are compared. A record
+that lacks one of them has no key of that set, and collides with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from encrypted_records.model.definition import SchemaDefinition, Value, comparable
+from encrypted_records.model.predicates import And, NumberIn, Or, Predicate, TextIn
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """``fields`` are a set's; ``values`` are points of grids, or texts as they are compared."""
+
+    fields: tuple[str, ...]
+    values: tuple[int | str, ...]
+
+
+def keys_of(
+    definition: SchemaDefinition,
+    data: Mapping[str, Value],
+    sets: Sequence[tuple[str, ...]] | None = None,
+) -> list[UniqueKey]:
+    """The keys of a record, of all sets or of some."""
+    found = []
+    for fields in definition.unique if sets is None else sets:
+        values = [_comparable(definition, name, data.get(name)) for name in fields]
+        if None not in values:
+            found.append(UniqueKey(fields, tuple(one for one in values if one is not None)))
+    return found
+
+
+def _comparable(definition: SchemaDefinition, name: str, value: Value) -> int | str | None:
+    spec = definition.fields[name]
+    if spec.kind in ("string", "uuid"):
+        return comparable(value) if isinstance(value, str) else None
+    return spec.to_point(value)
+
+
+def find(keys: Iterable[UniqueKey]) -> Predicate | None:
+    """What the records that have one of these keys fit; None without keys."""
+    by_set: dict[tuple[str, ...], set[tuple[int | str, ...]]] = {}
+    for key in keys:
+        by_set.setdefault(key.fields, set()).add(key.values)
+    parts = [part for fields, values in by_set.items() for part in _conditions(fields, values)]
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _conditions(fields: tuple[str, ...], keys: set[tuple[int | str, ...]]) -> Iterator[Predicate]:
+    if len(fields) == 1:
+        yield _among(fields[0], [values[0] for values in keys])
+        return
+    for values in keys:
+        yield And(tuple(_among(name, [one]) for name, one in zip(fields, values, strict=True)))
+
+
+def _among(name: str, values: Sequence[int | str]) -> Predicate:
+    texts = frozenset(one for one in values if isinstance(one, str))
+    if texts:
+        return TextIn(name, texts)
+    return NumberIn(name, frozenset(one for one in values if isinstance(one, int)))

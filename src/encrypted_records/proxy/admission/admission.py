@@ -1,0 +1,252 @@
+"""From a request to the ``Holder`` whose keyring it may use.
+
+The only module that makes one. What is decided here follows from the level, from the device that
+the request shows, and from the keyrings of this proxy; the API only names the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import HTTPConnection
+
+from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
+from encrypted_records.model import device_secret
+from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.proxy.admission.codes import Codes
+from encrypted_records.proxy.admission.door import Door
+from encrypted_records.proxy.auth import Access, Caller, credentials_of
+from encrypted_records.proxy.keyrings.enrolment import (
+    Enrolment,
+    another_user,
+    needed_device,
+    unknown_device,
+)
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.keyrings.store import Keyrings
+
+T = TypeVar("T")
+
+#: Where the middleware of the pages puts the device of their cookie.
+SCOPE_DEVICE = "ers.device"
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """Somebody whom the API knows, and what else the request shows.
+
+    Attributes:
+        device: the device of the request, whether it is enrolled or not.
+        enrolled: whether it is a device of this very user's keyring.
+        door: whether the request came through the door.
+    """
+
+    caller: Caller
+    device: DeviceSecret | None
+    enrolled: bool
+    door: bool
+    address: str
+
+    @property
+    def counted(self) -> bytes:
+        """What wrong proofs are counted under: an enrolled device, or all strangers together."""
+        return self.device.id.encode() if self.device is not None and self.enrolled else b""
+
+    @property
+    def holder(self) -> Holder:
+        """For what this request itself makes or takes in."""
+        known = self.device.id if self.device is not None and self.enrolled else None
+        newcomer = None if self.enrolled else self.device
+        caller = self.caller
+        return Holder(caller.user, caller.auth, known, newcomer, self.address, token=caller.token)
+
+
+class Admission:
+    """
+    Attributes:
+        enrolment: the devices of each keyring.
+        codes: with which an enrolled device enrols another one.
+    """
+
+    def __init__(
+        self, access: Access, keyrings: Keyrings, enrolment: Enrolment, door: Door
+    ) -> None:
+        self._access = access
+        self._keyrings = keyrings
+        self._door = door
+        self.enrolment = enrolment
+        self.codes = Codes()
+        #: Answers challenges for devices that are not known, so that none shows whether it is.
+        self._nobody = os.urandom(32)
+
+    async def holder(self, connection: HTTPConnection) -> Holder:
+        """Who may use their keyring for this request.
+
+        Raises:
+            NotAuthenticated: nobody that the API knows; ``device_needed``, ``device_unknown``.
+            NotAllowed: ``another_user``; a change by session without the CSRF token.
+        """
+        credentials = credentials_of(connection)
+        if credentials.service is not None:
+            # Its string is its keyring, so it needs none that is here.
+            caller = await self._access.caller(credentials)
+            return Holder(
+                caller.user, caller.auth, address=address_of(connection), service=caller.service
+            )
+        device = device_of(connection, credentials.device)
+        by_device = self.enrolment.policy.level is Level.DEVICE
+        if by_device:
+            if device is None:
+                raise needed_device()
+            # Refused before the API is asked: it learns nothing from who tries.
+            self.enrolment.owner_of(device)
+        caller = await self._access.caller(credentials)
+        user = caller.user
+        here = self._keyrings.is_open(user) or await asyncio.to_thread(self._keyrings.has, user)
+        if not here and self._keyrings.is_for_another(user):
+            raise another_user()
+        by_device = by_device or (here and await self._is_own(user))
+        if not by_device:
+            return self._at_level_api(connection, caller, device, here=here)
+        if device is None:
+            self.enrolment.note(user, "refused", detail="device_needed")
+            raise needed_device()
+        owner = self.enrolment.owner_of(device)
+        if owner == user:
+            self.enrolment.use(device.id)
+            return _hold(caller, device.id, None, connection)
+        if owner is not None or here:
+            self.enrolment.note(user, "refused", detail="device_unknown")
+            raise unknown_device()
+        return _hold(caller, None, device, connection)
+
+    def _at_level_api(
+        self, connection: HTTPConnection, caller: Caller, device: DeviceSecret | None, *, here: bool
+    ) -> Holder:
+        """The word of the API suffices; a device is still known again, and a keyring that is made
+        takes it in."""
+        owner: bytes | None = b""
+        if device is not None:
+            with suppress(NotAuthenticated):
+                owner = self.enrolment.owner_of(device)
+            if owner == caller.user:
+                self.enrolment.use(device.id)
+                return _hold(caller, device.id, None, connection)
+        newcomer = device if owner is None and not here else None
+        return _hold(caller, None, newcomer, connection)
+
+    async def _is_own(self, user: bytes) -> bool:
+        known = self._keyrings.own_if_known(user)
+        return await asyncio.to_thread(self._keyrings.is_own, user) if known is None else known
+
+    async def applicant(self, connection: HTTPConnection, *, refresh: bool = False) -> Applicant:
+        """Who asks, with whatever the request shows; this alone opens nothing.
+
+        Args:
+            refresh: ask the API now who it is.
+
+        Raises:
+            NotAuthenticated: nobody that the API knows; ``device_unknown``: the device was revoked,
+                or this is not its secret.
+            NotAllowed: ``another_user``; ``token_limited``; a change by session without the CSRF
+                token.
+        """
+        credentials = credentials_of(connection)
+        if credentials.token is not None or credentials.service is not None:
+            raise NotAllowed(
+                "an API token, or a service, gives out and changes no keys and no devices",
+                code="token_limited",
+                hint="log in, and do it as yourself",
+            )
+        device = device_of(connection, credentials.device)
+        owner = None if device is None else self.enrolment.owner_of(device)
+        caller = await self._access.caller(credentials, refresh=refresh)
+        if self._keyrings.is_for_another(caller.user):
+            raise another_user()
+        door = self._door.is_shown_by(
+            device_secret.parse(connection.headers.get(device_secret.DOOR_HEADER, ""))
+        )
+        enrolled = owner is not None and owner == caller.user
+        if owner is not None and not enrolled:
+            raise unknown_device()
+        return Applicant(caller, device, enrolled, door, address_of(connection))
+
+    async def until_revoked(self, holder: Holder, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """``items``, as long as the device that asked for them is not revoked.
+
+        Raises:
+            NotAuthenticated: ``device_unknown``; it was.
+        """
+        with self.enrolment.watch(holder.device) as revoked:
+            async for item in items:
+                if revoked.is_set():
+                    raise unknown_device()
+                yield item
+
+    def answer_to(self, headers: Mapping[str, str]) -> str | None:
+        """The answer to a client that wants to know whether this is its proxy.
+
+        Raises:
+            InvalidQuery: the challenge does not have its form.
+        """
+        challenge = headers.get(device_secret.CHALLENGE_HEADER)
+        if challenge is None:
+            return None
+        name, dot, nonce = challenge.partition(".")
+        if not dot or not device_secret.is_nonce(nonce):
+            raise InvalidQuery(
+                f"{device_secret.CHALLENGE_HEADER} is the id of a device, a dot, and 16 to 64"
+                " letters, digits, hyphens or underscores"
+            )
+        known = self._door.digest if name == device_secret.DOOR else self.enrolment.digest_of(name)
+        return device_secret.challenge_answer(known or self._nobody, nonce, headers.get("host", ""))
+
+
+def device_of(
+    connection: HTTPConnection, after_password: DeviceSecret | None
+) -> DeviceSecret | None:
+    """The device that a request shows: in its header, in the cookie of a page, or in Basic.
+
+    Raises:
+        NotAuthenticated: ``device_unknown``; the header does not hold a device secret.
+    """
+    text = connection.headers.get(device_secret.DEVICE_HEADER)
+    if text is not None:
+        shown = device_secret.parse(text.strip())
+        if shown is None:
+            raise unknown_device()
+        return shown
+    page: DeviceSecret | None = connection.scope.get(SCOPE_DEVICE)
+    return page or after_password
+
+
+def _hold(
+    caller: Caller, device: str | None, newcomer: DeviceSecret | None, connection: HTTPConnection
+) -> Holder:
+    address = address_of(connection)
+    return Holder(caller.user, caller.auth, device, newcomer, address, token=caller.token)
+
+
+def address_of(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client is not None else ""
+
+
+def refuse_stranger(applicant: Applicant) -> None:
+    """
+    Raises:
+        NotAllowed: ``proof_needed``; the request comes neither from an enrolled device nor through
+            the door.
+    """
+    if not (applicant.enrolled or applicant.door):
+        raise NotAllowed(
+            "this comes from no device that was taken in here",
+            code="proof_needed",
+            hint="use ers on the machine of the proxy, a device that was taken in, or the words of"
+            " the keyring's newest version as proof",
+        )

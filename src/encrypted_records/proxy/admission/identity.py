@@ -1,0 +1,80 @@
+"""Who callers are and which keys they may use: the services for that, built from the settings."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from encrypted_records.client.api import Api
+from encrypted_records.proxy.admission.admission import Admission
+from encrypted_records.proxy.admission.door import Door
+from encrypted_records.proxy.admission.proof import Proofs
+from encrypted_records.proxy.auth import Access
+from encrypted_records.proxy.keyrings.enrolment import Enrolment
+from encrypted_records.proxy.keyrings.enrolment_store import AccessStore
+from encrypted_records.proxy.keyrings.policy import Circumstances, decide
+from encrypted_records.proxy.keyrings.secrets import secrets_from
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who callers are, and which keys they may use."""
+
+    access: Access
+    enrolment: Enrolment
+    keyrings: Keyrings
+    door: Door
+    admission: Admission
+    proofs: Proofs
+
+    def close(self) -> None:
+        self.enrolment.close()
+        self.door.close()
+
+
+def build_identity(settings: ProxySettings, folder: Path, api: Api) -> Identity:
+    """
+    Raises:
+        OSError: the folder cannot be used.
+        Startup: its keys or their passphrase cannot.
+    """
+    enrolment = _build_enrolment(settings, folder)
+    keyrings = Keyrings(
+        folder,
+        *secrets_from(os.environ, folder),
+        enrolment=enrolment,
+        unlocked_seconds=60.0 * settings.lock_after,
+    )
+    door = Door(settings.door)
+    access = Access(api)
+    admission = Admission(access, keyrings, enrolment, door)
+    proofs = Proofs(api, admission, keyrings)
+    return Identity(access, enrolment, keyrings, door, admission, proofs)
+
+
+def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
+    """The devices of this proxy; its level goes into the log, and to each user."""
+    policy = decide(
+        Circumstances(
+            access=settings.access,
+            host=settings.host,
+            allowed_hosts=settings.allowed_hosts,
+            own_api=settings.own_api,
+            keyrings=len(list((folder / "keyrings").glob("*.keyring"))),
+        )
+    )
+    enrolment = Enrolment(AccessStore(folder / "access.sqlite3"), policy)
+    enrolment.note(b"", "started", detail=policy.level)
+    if policy.exposed:
+        log.warning(
+            "this proxy can be reached from beyond this machine and works at level api: anyone who"
+            " the API says is a user can use that user's keys. --access device ends that"
+        )
+    log.info("level %s%s", policy.level, ", for one user" if policy.lone else "")
+    return enrolment

@@ -1,0 +1,280 @@
+"""/api/devices/: the devices that the caller's keyring opens for here, and letting others in.
+
+A device is taken in for what it shows: a code from one that is in already, the keyring's own
+passphrase, the words of its newest version, or the door. That the API knows the caller is never
+enough. The secret of a device that is made here is in the answer, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.crypto.recovery import Passphrase
+from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
+from encrypted_records.model import device_secret
+from encrypted_records.model.ids import from_text, to_text
+from encrypted_records.proxy.admission.admission import Applicant
+from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NUMBER,
+    OBJECT,
+    PROOF,
+    TEXT,
+    TEXT_OR_NULL,
+    empty_answer,
+    json_answer,
+    json_body,
+    object_of,
+)
+from encrypted_records.proxy.http.bodies import media_type, read_struct
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.keyrings.enrolment_store import DeviceRecord
+from encrypted_records.proxy.keyrings.files import no_keyring
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.process.offload import deriving
+from encrypted_records.proxy.services import Services, services_of
+
+
+class _DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What takes the device of the request in; or, with ``create``, asks for a further one."""
+
+    name: str = ""
+    code: str | None = None
+    passphrase: str | None = None
+    phrase: str | None = None
+    create: bool = False
+    proof: Proof | None = None
+
+
+class _CodeFor(msgspec.Struct, forbid_unknown_fields=True):
+    user: str | None = None
+    proof: Proof | None = None
+
+
+class _Ending(msgspec.Struct, forbid_unknown_fields=True):
+    proof: Proof | None = None
+
+
+endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-z0-9]{8}$"})
+
+
+@endpoint(
+    "GET",
+    "/api/devices/",
+    summary="the level, the keyring, its devices, and what happened to it.",
+    answers={200: json_answer(OBJECT)},
+)
+async def list_devices(request: Request) -> Response:
+    """A caller whose device is not enrolled sees when the keyring was made, and how many devices it
+    has. A user who was never here is warned by that.
+    """
+    services = services_of(request)
+    applicant = await services.admission.applicant(request)
+    return answer(await asyncio.to_thread(_overview, services, applicant))
+
+
+def _overview(services: Services, applicant: Applicant) -> dict[str, Any]:
+    user, enrolment = applicant.caller.user, services.admission.enrolment
+    level, own = enrolment.policy.level, services.keyrings.is_own(user)
+    devices, known = enrolment.devices(user), enrolment.keyring(user)
+    shown: dict[str, Any] = {
+        "user": to_text(user),
+        "level": Level.DEVICE if own else level,
+        "enrolled": applicant.enrolled,
+        "keyring": None
+        if known is None
+        else {"made": known.made, "fingerprint": known.fingerprint.hex(), "passphrase": own},
+        "count": len(devices),
+    }
+    # What is at level device fits wherever the proxy listens.
+    shown["exposed"] = enrolment.policy.exposed and shown["level"] == Level.API
+    if shown["level"] == Level.API or applicant.enrolled or applicant.door:
+        this = applicant.device.id if applicant.device is not None else ""
+        shown["devices"] = [_device_json(one, this) for one in devices]
+        shown["events"] = [
+            {
+                "at": one.at,
+                "kind": one.kind,
+                "device": one.device or None,
+                "detail": one.detail or None,
+                "count": one.count,
+            }
+            for one in enrolment.events(user)
+        ]
+    return shown
+
+
+def _device_json(device: DeviceRecord, this: str) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "name": device.name,
+        "way": device.way,
+        "created": device.created,
+        "used": device.used,
+        "this": device.id == this,
+    }
+
+
+@endpoint(
+    "POST",
+    "/api/devices/",
+    summary="enrol the device of this request, or make a further one.",
+    body=json_body(
+        object_of(
+            {},
+            name=TEXT,
+            code=TEXT_OR_NULL,
+            passphrase=TEXT_OR_NULL,
+            phrase=TEXT_OR_NULL,
+            create=FLAG,
+            proof=PROOF,
+        )
+    ),
+    answers={201: json_answer(OBJECT)},
+)
+async def add_device(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _DeviceRequest)
+    if asked.create:
+        return await _create(request, services, asked)
+    applicant = await services.admission.applicant(request, refresh=True)
+    user, device = applicant.caller.user, applicant.device
+    if device is None:
+        raise InvalidQuery(
+            f"this takes in the device of the header {device_secret.DEVICE_HEADER}, and there is"
+            " none",
+            hint="ers device add sends one; to have one made, send create",
+        )
+    if not applicant.enrolled:
+        if not await asyncio.to_thread(services.keyrings.has, user):
+            raise no_keyring()
+        way = await _way_in(services, applicant, asked)
+        await asyncio.to_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
+    record = await asyncio.to_thread(_of_id, services, user, device.id)
+    return answer(_device_json(record, device.id), 201)
+
+
+async def _way_in(services: Services, applicant: Applicant, asked: _DeviceRequest) -> str:
+    """What the device is taken in for.
+
+    Raises:
+        NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: nothing was shown.
+        Closed: ``keyring_locked``: not the keyring's passphrase.
+        Throttled: too soon after something wrong.
+    """
+    user = applicant.caller.user
+    if asked.code is not None:
+        try:
+            await asyncio.to_thread(services.admission.codes.use, user, asked.code)
+        except NotAllowed:
+            services.admission.enrolment.note(user, "refused", detail="code")
+            raise
+        return "code"
+    if asked.phrase is not None:
+        await services.proofs.words(applicant, asked.phrase)
+        return "words"
+    if asked.passphrase is not None:
+        if not await asyncio.to_thread(services.keyrings.is_own, user):
+            raise NotAllowed(
+                "the keyring has no passphrase of your own",
+                code="proof_needed",
+                hint="use a code from a device that was taken in, or the words of the keyring",
+            )
+        assert applicant.device is not None
+        await deriving(
+            services.keyrings.unlock,
+            user,
+            Passphrase(asked.passphrase),
+            device=applicant.device.id,
+            counted=applicant.counted,
+        )
+        return "passphrase"
+    if applicant.door:
+        return "door"
+    raise NotAllowed(
+        "nothing was shown for which a device is taken in",
+        code="proof_needed",
+        hint="send a code from a device that was taken in, the keyring's own passphrase, or the"
+        " words of its newest version; ers on the machine of the proxy needs none of them",
+    )
+
+
+async def _create(request: Request, services: Services, asked: _DeviceRequest) -> Response:
+    """A further device, made here; a keyring too, where its user has none yet."""
+    holder = await services.proofs.demand(request, asked.proof)
+    device = device_secret.generate()
+    user = holder.user
+    if not await asyncio.to_thread(services.keyrings.has, user):
+        newcomer = Holder(user, holder.auth, None, holder.newcomer or device, holder.address)
+        await asyncio.to_thread(services.keyrings.of, newcomer)
+    record = await asyncio.to_thread(
+        services.admission.enrolment.take_in, user, device, "device", asked.name
+    )
+    return answer({**_device_json(record, ""), "device": device.text}, 201)
+
+
+@endpoint(
+    "POST",
+    "/api/devices/code/",
+    summary="a code that enrols one further device, once.",
+    body=json_body(object_of({}, user=TEXT_OR_NULL, proof=PROOF), required=False),
+    answers={201: json_answer(object_of({"code": TEXT, "seconds": NUMBER}))},
+)
+async def create_device_code(request: Request) -> Response:
+    """With ``user``, it is for another user who has no other way in. That is possible through the
+    door alone, since the user who runs the proxy can read its files.
+    """
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _CodeFor) if media_type(request) else _CodeFor()
+    if asked.user is None:
+        user = (await services.proofs.demand(request, asked.proof)).user
+    else:
+        applicant = await services.admission.applicant(request, refresh=True)
+        if not applicant.door:
+            raise NotAllowed(
+                "a code for somebody else is made on the machine of the proxy alone",
+                code="proof_needed",
+                hint="run ers device code --user there, as the user who runs the proxy",
+            )
+        user = from_text(asked.user)
+    if not await asyncio.to_thread(services.keyrings.has, user):
+        raise NotFound("that user has no keyring here", code="no_keyring")
+    made = services.admission.codes.make(user)
+    services.admission.enrolment.note(user, "code_made")
+    return answer({"code": made.text, "seconds": made.seconds}, 201)
+
+
+@endpoint(
+    "DELETE",
+    "/api/devices/{id}/",
+    summary="refuse a device from now on. One's own needs no proof.",
+    body=json_body(object_of({}, proof=PROOF), required=False),
+    answers={204: empty_answer("It is refused from now on")},
+)
+async def revoke_device(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Ending) if media_type(request) else _Ending()
+    applicant = await services.admission.applicant(request)
+    named = request.path_params["id"]
+    user = applicant.caller.user
+    is_itself = applicant.enrolled and applicant.device is not None and applicant.device.id == named
+    if not is_itself:
+        user = (await services.proofs.demand(request, asked.proof)).user
+    await asyncio.to_thread(services.admission.enrolment.revoke, user, named)
+    await asyncio.to_thread(services.keyrings.dismiss, user, named)
+    return Response(status_code=204)
+
+
+def _of_id(services: Services, user: bytes, device: str) -> DeviceRecord:
+    return next(one for one in services.admission.enrolment.devices(user) if one.id == device)

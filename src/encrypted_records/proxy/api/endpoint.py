@@ -1,0 +1,214 @@
+"""Declarations of endpoints: one beside each function makes its route and its documentation.
+
+``endpoint = Endpoints("records")`` at the top of a module, ``@endpoint("GET", path, ...)`` above
+each function; :func:`routes_of` makes the routes. A path has one route for all of its methods, so
+that a method it does not have is 405 with ``Allow``, and no other path can match in its stead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from encrypted_records.proxy.api.json_schema import ID, Body, Part, parameter
+from encrypted_records.proxy.api.token_uses import refuse_beyond
+
+Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
+#: Takes everything that no other route does, and forwards some of it.
+LAST = "/api/{path:path}"
+SocketHandler = TypeVar("SocketHandler", bound=Callable[[WebSocket], Awaitable[None]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path, as the OpenAPI document describes it.
+
+    ``answers`` has what is not a problem, by status; ``problems`` the statuses that few other
+    operations have.
+    """
+
+    method: str
+    path: str
+    name: str
+    tag: str
+    summary: str
+    answers: Mapping[int, Part]
+    body: Body | None = None
+    parameters: tuple[Part, ...] = ()
+    problems: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Path:
+    operations: list[Operation] = field(default_factory=list)
+    apps: dict[str, ASGIApp] = field(default_factory=dict)
+    rest: ASGIApp | None = None
+
+
+class PathRoute(Route):
+    """All methods of one path. ``allowed`` is empty where one function takes every method."""
+
+    def __init__(self, path: str, methods: _Path) -> None:
+        self.operations = tuple(methods.operations)
+        # As everywhere in HTTP, what can be read has a HEAD.
+        head = {"HEAD"} if "GET" in methods.apps else set()
+        self.allowed = frozenset() if methods.rest else frozenset({*methods.apps, *head})
+        super().__init__(path, _ByMethod(path, methods, self.allowed))
+
+
+class SocketRoute(WebSocketRoute):
+    def __init__(self, operation: Operation, handler: SocketHandler) -> None:
+        self.operations = (operation,)
+        super().__init__(operation.path, handler)
+
+
+class _ByMethod:
+    """Calls the function that a request's method has; API tokens reach only what is for them."""
+
+    def __init__(self, path: str, methods: _Path, allowed: Iterable[str]) -> None:
+        self._path = path
+        self._apps, self._rest = methods.apps, methods.rest
+        self._allow = ", ".join(sorted(allowed))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        app = self._apps.get(method) or self._rest
+        if app is None and method == "HEAD":
+            app = self._apps.get("GET")
+        if app is None:
+            raise HTTPException(405, headers={"Allow": self._allow})
+        if self._path != LAST:
+            refuse_beyond(scope, self._path)
+        await app(scope, receive, send)
+
+
+class Endpoints:
+    """The endpoints of a module, which share a tag.
+
+    Args:
+        id_schema: of the identifiers in their paths.
+    """
+
+    def __init__(self, tag: str, *, id_schema: Part = ID) -> None:
+        self._tag = tag
+        self._id = id_schema
+        self.paths: dict[str, _Path] = {}
+        self.sockets: list[SocketRoute] = []
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        *,
+        summary: str,
+        answers: Mapping[int, Part],
+        name: str = "",
+        body: Body | None = None,
+        parameters: tuple[Part, ...] = (),
+        problems: tuple[int, ...] = (),
+    ) -> Callable[[Handler], Handler]:
+        """Declare that the decorated function answers ``method`` at ``path``.
+
+        Args:
+            name: the ``operationId``, where it is not the function's name.
+            parameters: in addition to the identifiers in the path.
+            problems: statuses of problems that few other endpoints have.
+        """
+
+        def declare(handler: Handler) -> Handler:
+            at = self._at(path)
+            at.operations.append(
+                Operation(
+                    method=method,
+                    path=path,
+                    name=name or handler.__name__,
+                    tag=self._tag,
+                    summary=summary,
+                    answers=answers,
+                    body=body,
+                    parameters=(*self._in_path(path), *parameters),
+                    problems=problems,
+                )
+            )
+            at.apps[method] = request_response(handler)
+            return handler
+
+        return declare
+
+    def undescribed(self, method: str, path: str) -> Callable[[Handler], Handler]:
+        """The same, of what the document of the API describes already."""
+
+        def declare(handler: Handler) -> Handler:
+            self._at(path).apps[method] = request_response(handler)
+            return handler
+
+        return declare
+
+    def every_method(self, *paths: str) -> Callable[[Handler], Handler]:
+        """The decorated function takes all methods of these paths, and refuses some by itself."""
+
+        def declare(handler: Handler) -> Handler:
+            for path in paths:
+                self._at(path).rest = request_response(handler)
+            return handler
+
+        return declare
+
+    def socket(
+        self, path: str, *, summary: str, answers: Mapping[int, Part]
+    ) -> Callable[[SocketHandler], SocketHandler]:
+        """Declare that the decorated function serves WebSockets at ``path``."""
+
+        def declare(handler: SocketHandler) -> SocketHandler:
+            operation = Operation(
+                method="GET",
+                path=path,
+                name=handler.__name__,
+                tag=self._tag,
+                summary=summary,
+                answers=answers,
+                parameters=self._in_path(path),
+            )
+            self.sockets.append(SocketRoute(operation, handler))
+            return handler
+
+        return declare
+
+    def _in_path(self, path: str) -> tuple[Part, ...]:
+        names = re.findall(r"\{(\w+)\}", path)
+        return tuple(parameter("path", name, self._id, required=True) for name in names)
+
+    def _at(self, path: str) -> _Path:
+        return self.paths.setdefault(path, _Path())
+
+
+def routes_of(*modules: Endpoints) -> list[BaseRoute]:
+    """The routes of all these endpoints; fixed paths come before those with an identifier."""
+    merged: dict[str, _Path] = {}
+    for module in modules:
+        for path, methods in module.paths.items():
+            at = merged.setdefault(path, _Path())
+            at.operations += methods.operations
+            at.apps |= methods.apps
+            at.rest = at.rest or methods.rest
+    routes = [PathRoute(path, merged[path]) for path in sorted(merged, key=_specific_first)]
+    return [*routes, *(socket for module in modules for socket in module.sockets)]
+
+
+def _specific_first(path: str) -> list[tuple[bool, str]]:
+    return [(part.startswith("{"), part) for part in path.split("/")]
+
+
+def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:
+    """What these routes declare."""
+    declared = [route for route in routes if isinstance(route, PathRoute | SocketRoute)]
+    return [operation for route in declared for operation in route.operations]

@@ -1,0 +1,179 @@
+"""Erasure: of a schema /api/schemas/<id>/erasure/, of somebody /api/datasets/<id>/erase/; and the
+JSON of what was erased, for deletions that erase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.client.erasure import ErasureProgress
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.ids import reference
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NUMBER,
+    OBJECT,
+    SCHEMA_REFERENCE,
+    TEXT,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
+from encrypted_records.proxy.http.bodies import read_json
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft
+
+_MANY = 2**31
+
+endpoint = Endpoints("schemas")
+
+#: What a deletion answers that erases, or says what that would cost.
+ERASED = object_of(
+    {},
+    deleted=NUMBER,
+    records=NUMBER,
+    counts=array_of(object_of({"schema": SCHEMA_REFERENCE, "records": NUMBER})),
+    gone=FLAG,
+    schemas=array_of(
+        object_of(
+            {
+                "schema": SCHEMA_REFERENCE,
+                "version": NUMBER,
+                "log_digest": TEXT,
+                "merged_rows": NUMBER,
+                "gone": FLAG,
+                "left": OBJECT,
+            }
+        )
+    ),
+    costs=array_of(object_of({"schema": SCHEMA_REFERENCE, "segments": NUMBER, "rows": NUMBER})),
+)
+_LOOK = object_of({"api": OBJECT}, index=OBJECT)
+_COUNTS = parameter("query", "counts", FLAG, "false: only how far it is, which costs little")
+_SUBJECT = object_of({"field": TEXT, "value": {"type": ["string", "number", "boolean"]}})
+DRY_RUN = parameter("query", "dry_run", FLAG, "change nothing, and say what erasing takes")
+_CONFIRM = parameter("query", "confirm", NUMBER, "how many records match")
+
+
+def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
+    return {
+        "costs": [
+            {
+                "schema": reference("schemas", one.schema),
+                "segments": one.segments,
+                "rows": one.rows,
+            }
+            for one in costs
+        ]
+    }
+
+
+def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -> Response:
+    """200 where all is gone, else 202. No value is in it."""
+    gone = all(one.gone for one in receipts)
+    schemas = [
+        {
+            "schema": reference("schemas", one.schema),
+            "version": one.version,
+            "log_digest": one.log_digest.hex(),
+            "merged_rows": one.merged,
+            "gone": one.gone,
+            "left": _left_json(one.left),
+        }
+        for one in receipts
+    ]
+    return answer({**more, "gone": gone, "schemas": schemas}, status=200 if gone else 202)
+
+
+def _left_json(left: ErasureProgress) -> dict[str, Any]:
+    members: dict[str, Any] = msgspec.to_builtins(left)
+    return members
+
+
+def _index_json(index: IndexLeft) -> dict[str, Any]:
+    return {"segments": index.segments, "rows": index.rows, "since": index.since}
+
+
+@endpoint(
+    "GET",
+    "/api/schemas/{id}/erasure/",
+    summary="what is still there of records that were deleted or changed, and who needs it.",
+    parameters=(_COUNTS,),
+    answers={200: json_answer(_LOOK)},
+)
+async def look_at_erasure(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"counts"})
+    schema = id_in_path(request)
+    if not flag_of(request, "counts", default=True):
+        return answer({"api": _left_json(await services.eraser.look_briefly(caller, schema))})
+    state, index = await services.eraser.look(caller, schema)
+    return answer({"api": _left_json(state), "index": _index_json(index)})
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/erasure/",
+    summary="erase all that was deleted or changed so far, and wait until it is gone.",
+    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+)
+async def erase_schema(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, set())
+    return erased_answer({}, await services.eraser.erase(caller, [id_in_path(request)]))
+
+
+class _Subject(msgspec.Struct, forbid_unknown_fields=True):
+    field: str
+    value: str | int | float | bool
+
+
+@endpoint(
+    "POST",
+    "/api/datasets/{id}/erase/",
+    summary="delete and erase every record of a dataset with a value, given their number.",
+    parameters=(_CONFIRM, DRY_RUN),
+    body=json_body(_SUBJECT),
+    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+)
+async def erase_subject(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"confirm", "dry_run"})
+    confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
+    sent = await read_json(request)
+    try:
+        subject = msgspec.json.decode(sent, type=_Subject)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        detail = "expected field (a name) and value"
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
+    dataset = id_in_path(request)
+    if flag_of(request, "dry_run", default=False):
+        found = await services.eraser.find_subject(caller, dataset, subject.field, subject.value)
+        return answer(_counts_json({schema: count for schema, (_, count) in found.items()}))
+    receipt = await services.eraser.erase_subject(
+        caller, dataset, subject.field, subject.value, confirmed
+    )
+    counts = _counts_json(receipt.deleted)
+    return erased_answer({"deleted": counts["records"], **counts}, receipt.erased)
+
+
+def _counts_json(counts: Mapping[bytes, int]) -> dict[str, Any]:
+    return {
+        "records": sum(counts.values()),
+        "counts": [
+            {"schema": reference("schemas", schema), "records": count}
+            for schema, count in sorted(counts.items())
+        ],
+    }

@@ -1,0 +1,78 @@
+"""/api/records/export/: every record of a search as NDJSON or CSV, streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model import csv_text
+from encrypted_records.model.ids import to_text
+from encrypted_records.model.records import PlainRecord
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    CSV,
+    FILE_FORM,
+    NDJSON,
+    answer_of_kinds,
+    json_body,
+    object_of,
+)
+from encrypted_records.proxy.api.parameters import schema_of
+from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
+from encrypted_records.proxy.http.bodies import read_object
+from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
+from encrypted_records.proxy.http.responses import pieces, record_json, write_each
+from encrypted_records.proxy.search.export import Export, export
+from encrypted_records.proxy.services import services_of
+
+#: Members of a search that make no sense for all of its records.
+_OF_PAGES = ("limit", "offset", "cursor", "count")
+
+endpoint = Endpoints("records")
+
+
+@endpoint(
+    "POST",
+    "/api/records/export/",
+    summary="every record that a condition selects, as NDJSON or CSV, streamed.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **FILE_FORM)),
+    answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that matches")},
+)
+async def export_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    form = form_of(request, body)
+    for name in _OF_PAGES:
+        if name in body:
+            detail = "an export has no pages; a search has"
+            raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
+    schema = schema_of(services, body.get("schema"))
+    exported = await export(services.query_runner, caller, schema, body)
+    exported = replace(exported, batches=services.admission.until_revoked(caller, exported.batches))
+    return Download(_write(exported, schema, form), form)
+
+
+async def _write(exported: Export, schema: bytes, form: Form) -> AsyncIterator[bytes]:
+    names = tuple(exported.definition.fields) if exported.fields is None else exported.fields
+
+    def line(record: PlainRecord) -> bytes:
+        return json_line(record_json(record, schema, exported.definition, exported.fields))
+
+    if form.csv:
+        yield csv_text.header(names, to_text(schema), safe=form.safe)
+    async for batch in exported.batches:
+        if form.csv:
+            rows = await write_each(
+                batch,
+                len(names),
+                lambda record: csv_text.record(names, record.data, safe=form.safe),
+            )
+        else:
+            rows = await write_each(batch, len(names), line)
+        async for piece in pieces(rows):
+            yield piece

@@ -1,0 +1,222 @@
+"""Forwarding to the API: endpoints on a list are forwarded, all other paths are refused.
+
+A path that is spelled differently from :mod:`encrypted_records.model.forwarded`, by as little as a
+slash or a percent sign, may have plaintext that was meant for an endpoint of the proxy. It is
+refused before its body is read. :mod:`.outgoing` makes the request that is sent, and
+:mod:`.incoming` the answer that is returned.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import aiohttp
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from yarl import URL
+
+from encrypted_records.client import journal
+from encrypted_records.client.transport import ANSWER_SECONDS, CONNECT_SECONDS
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, NotFound
+from encrypted_records.model import api_token
+from encrypted_records.model.device_secret import ANSWER_HEADER
+from encrypted_records.model.forwarded import FORWARDED, has_form, methods_of
+from encrypted_records.model.ids import from_path, no_identifier
+from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
+from encrypted_records.proxy.api.incoming import answer_of, read_object
+from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
+from encrypted_records.proxy.api.signed_names import sign_change
+from encrypted_records.proxy.api.token_uses import require_writing
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.services import services_of
+
+#: A stream may take as long as it likes, but not pause for longer than this.
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
+
+#: Of an answer that refuses: more than what it says of why.
+_PROBLEM_BYTES = 16 << 10
+
+endpoint = Endpoints("forward")
+
+
+@endpoint.every_method(LAST)
+async def forward(request: Request) -> Response:
+    """The API's answer to this request.
+
+    Raises:
+        NotFound, HTTPException: it is not on the list, by its path or its method.
+        BadInput, Unsupported: it has parameters or a body that are not.
+        ApiUnreachable, ApiTimeout: there is no answer.
+        ApiFailed: there is one that is not forwarded.
+    """
+    path = request.scope["raw_path"].decode("latin-1")
+    methods = methods_of(path)
+    endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
+    if endpoint is None:
+        raise _refusal(request, path)
+    query = query_of(request, endpoint)
+    body = await body_of(request, endpoint)
+    target = f"{path}?{query}" if query else path
+    if endpoint.defines and body:
+        upstream = await _define(request, path, target, body)
+    else:
+        upstream = await _ask(request, target, body)
+    if endpoint.signed and body and upstream.status == HTTPStatus.CONFLICT:
+        upstream = await _sign(request, path, target, body, upstream)
+    if upstream.status < 400 and endpoint.ends_logins:
+        services_of(request).access.forget_everyone()
+    return await answer_of(upstream, endpoint, secure=request.url.scheme == "https")
+
+
+async def _sign(
+    request: Request, path: str, target: str, body: bytes, refused: aiohttp.ClientResponse
+) -> aiohttp.ClientResponse:
+    """Sign a change that the API refused because the roster has to say it, and send it again; what
+    it refused for another reason is only sent again, since its answer was read."""
+    try:
+        begin = await refused.content.read(_PROBLEM_BYTES)
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        raise ApiUnreachable("the API cannot be reached") from None
+    finally:
+        refused.close()
+    if b'"code":"through_a_proxy"' not in begin.replace(b" ", b""):
+        return await _ask(request, target, body)
+    require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+    signed = await sign_change(request, path, body)
+    upstream = await _ask(request, target, body)
+    try:
+        await signed.finish(taken=upstream.status < 400)
+    except BaseException:
+        upstream.close()
+        raise
+    return upstream
+
+
+async def _define(request: Request, path: str, target: str, body: bytes) -> aiohttp.ClientResponse:
+    # The commit is this proxy's own, and is not made for a token that the API would refuse.
+    require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+    had_log = await _commit_definition(request, path, body)
+    upstream = await _ask(request, target, body)
+    if had_log or upstream.status != HTTPStatus.CONFLICT:
+        return upstream
+    # The first records may have been stored since: from then on the log holds the definition.
+    try:
+        has_log = await _commit_definition(request, path, body)
+    except BaseException:
+        upstream.close()
+        raise
+    if not has_log:
+        return upstream
+    upstream.close()
+    return await _ask(request, target, body)
+
+
+async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
+    """Commit the definition that a body brings for a schema with records.
+
+    Returns:
+        Whether the schema has records, and so a log that holds its definition.
+
+    Raises:
+        ErsError: it is not committed, and the body not sent on.
+    """
+    text = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("schema")
+    if text is None:
+        return False
+    services = services_of(request)
+    caller = await services.caller(request)
+    schema = from_path(path.split("/")[3])
+    if not await services.definitions.has_log(schema, caller.auth):
+        return False
+    holder = await services.holder(request)
+    await services.definitions.change(holder, schema, bytes(text))
+    return True
+
+
+async def _ask(request: Request, target: str, body: bytes | None) -> aiohttp.ClientResponse:
+    transport = services_of(request).api.transport
+    try:
+        answered = await transport.session.request(
+            request.method,
+            URL(transport.base_url + target, encoded=True),
+            headers=headers_of(request, transport.base_url, body),
+            data=body,
+            allow_redirects=False,
+            skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
+            timeout=_TIMEOUT,
+        )
+    except TimeoutError:
+        raise ApiTimeout("the API gave no answer in time") from None
+    except (aiohttp.ClientError, OSError):
+        raise ApiUnreachable("the API cannot be reached") from None
+    journal.note(request.method, target, len(body or b""), answered.content_length, answered.status)
+    return answered
+
+
+def _refusal(request: Request, path: str) -> Exception:
+    """Why this is not forwarded: the path has no such method, or there is no such path."""
+    allowed = set(methods_of(path))
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    if allowed:
+        return HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+    if has_form(path):
+        return no_identifier()
+    return NotFound(
+        "the proxy has no such path; what is sent to it may be plaintext and goes no further",
+        code="not_forwarded",
+        hint=_advice(request, path),
+    )
+
+
+def _advice(request: Request, path: str) -> str:
+    """What the path was meant to be, as far as one can tell."""
+    if path == "/api/docs/":
+        return "the page for people is /docs/"
+    if methods_of(f"{path}/") or _own(request, f"{path}/"):
+        return "paths end in a slash"
+    above = path.rstrip("/").rpartition("/")[0] + "/"
+    known = _own(request, above) or (above if methods_of(above) else "")
+    if known:
+        return (
+            f"there is {known}, and nothing of this name below it; curl -T FILE appends the file's"
+            " name to an address that ends in a slash: send it with -X POST -T -"
+        )
+    literal = [route.path for route in _routes(request) if "{" not in route.path]
+    literal += [one.template for one in FORWARDED if "{" not in one.template]
+    near = difflib.get_close_matches(path, literal, 1, 0.8)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{meant}docs/http-api.md lists all paths"
+
+
+def _routes(request: Request) -> Iterator[PathRoute]:
+    """The proxy's own."""
+    return (
+        route
+        for route in request.app.routes
+        if isinstance(route, PathRoute) and route.path.startswith("/api/") and route.path != LAST
+    )
+
+
+def _own(request: Request, path: str) -> str:
+    """The proxy's own path that this is, as documents write it; empty if there is no such path."""
+    scope = {**request.scope, "path": path}
+    found = (route.path for route in _routes(request) if route.matches(scope)[0] is not Match.NONE)
+    return next(found, "")
+
+
+@endpoint.undescribed("GET", "/api/status/")
+async def get_status(request: Request) -> Response:
+    """The API's own answer, with ``behind_proxy``."""
+    transport = services_of(request).api.transport
+    upstream = await transport.request("GET", "/api/status/", repeatable=False)
+    response = answer(read_object(upstream) | {"behind_proxy": True})
+    proof = services_of(request).admission.answer_to(request.headers)
+    if proof is not None:
+        response.headers[ANSWER_HEADER] = proof
+    return response

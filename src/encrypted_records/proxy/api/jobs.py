@@ -1,0 +1,356 @@
+"""/api/jobs/ and /api/ws/jobs/: batch jobs, and their progress as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from encrypted_records.errors import (
+    BadInput,
+    ErsError,
+    Flaw,
+    InvalidQuery,
+    Malformed,
+    Unavailable,
+    Unsupported,
+)
+from encrypted_records.http import problem
+from encrypted_records.model.charsets import Charset, charset_of, require_utf8
+from encrypted_records.model.media_types import MEDIA_TYPES, Format
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    CSV,
+    JSON,
+    NDJSON,
+    NUMBER,
+    OBJECT,
+    SCHEMA_NAME,
+    SCHEMA_REFERENCE,
+    TEXT,
+    UUID,
+    Body,
+    Part,
+    array_of,
+    empty_answer,
+    json_answer,
+    object_of,
+    one_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import only, schema_asked
+from encrypted_records.proxy.http.bodies import media_type
+from encrypted_records.proxy.http.responses import answer, problem_answer
+from encrypted_records.proxy.jobs.file_note import FileNote
+from encrypted_records.proxy.jobs.job import (
+    DEFAULT_BATCH,
+    MAX_BATCH,
+    Job,
+    JobOptions,
+    OnConflict,
+)
+from encrypted_records.proxy.jobs.service import BatchJobs
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.uploads.tus import headers as header
+
+PROGRESS_FIELDS: dict[str, Part] = {
+    "status": one_of("uploading", "processing", "completed", "failed"),
+    "processed": NUMBER,
+    "total": NUMBER,
+    "current_batch": NUMBER,
+    "total_batches": NUMBER,
+}
+_PROGRESS = object_of(PROGRESS_FIELDS, error=TEXT)
+_BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_PAIR = f"[!-+.-~-]+( {_BASE64})?"
+#: Upload-Metadata.
+METADATA: Part = {"type": "string", "pattern": f"^({_PAIR}(,{_PAIR})*)?$"}
+#: The headers of what is asked of a job.
+ORDER_PARAMETERS = (
+    parameter("header", "X-Batch-Size", {"type": "integer", "minimum": 1, "maximum": MAX_BATCH}),
+    parameter("header", "X-On-Invalid", one_of("fail", "skip")),
+    parameter(
+        "header",
+        "X-On-Conflict",
+        one_of("fail", "skip", "replace"),
+        "what becomes of rows with values of unique fields that others have",
+    ),
+)
+#: Of what begins a job.
+JOB_ANSWER = json_answer(
+    object_of({"job_id": UUID}),
+    description="The job continues when the client disconnects",
+    X_Job_ID=UUID,
+    X_Job_Status_URL=TEXT,
+    X_Job_Websocket_URL=TEXT,
+)
+
+endpoint = Endpoints("jobs", id_schema=UUID)
+
+
+@endpoint(
+    "POST",
+    "/api/jobs/upload/",
+    summary="a body of any size, as a job.",
+    parameters=(
+        parameter("query", "schema", SCHEMA_NAME, "of records that name none"),
+        parameter("query", "by", TEXT, "the unique fields that find the record to replace"),
+        parameter("header", "Upload-Metadata", METADATA, "as of /api/files/: the file's name"),
+        *ORDER_PARAMETERS,
+    ),
+    body=Body(
+        {
+            CSV: TEXT,
+            JSON: array_of(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE)),
+            NDJSON: TEXT,
+        }
+    ),
+    answers={201: JOB_ANSWER},
+    problems=(507,),
+)
+async def create_job(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    metadata = header.metadata(request.headers.get("upload-metadata", ""))
+    options, note = _options(request, metadata), note_of(metadata)
+    length = request.headers.get("content-length", "0")
+    await asyncio.to_thread(services.spool.require_space, int(length) if length.isdecimal() else 0)
+    job = await services.jobs.begin(caller, options, note)
+    try:
+        size = await services.jobs.receive(caller, job, request.stream())
+        if options.once:
+            await services.jobs.refuse_repeated(caller, options, size, note)
+        await services.jobs.mark_received(caller, job.id, size)
+    except ClientDisconnect:
+        lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
+        await services.jobs.abandon(job.id, lost)
+        raise
+    except ErsError as error:
+        await services.jobs.abandon(job.id, error)
+        if error.reason == "uploaded_before":
+            await services.jobs.forget(job.id)
+        raise
+    return job_answer(job, 201)
+
+
+def job_answer(job: Job, status: int, **beside: Any) -> Response:
+    """The answer to what began a job, with members beside its id."""
+    name = name_of(job)
+    response = answer({"job_id": name, **beside}, status)
+    # As the interface spells them; what goes through `headers` loses its capitals.
+    response.raw_headers += [
+        (b"X-Job-ID", name.encode()),
+        (b"X-Job-Status-URL", f"/api/jobs/{name}/".encode()),
+        (b"X-Job-Websocket-URL", f"/api/ws/jobs/{name}/".encode()),
+    ]
+    return response
+
+
+def name_of(job: Job) -> str:
+    return str(uuid.UUID(bytes=job.id))
+
+
+def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
+    """What the headers and the query of an upload ask for.
+
+    Raises:
+        Unsupported: the body is neither CSV nor JSON, or in a charset that is not read.
+        BadInput: a parameter or header that is not valid.
+    """
+    kind = Format.of_media_type(media_type(request))
+    if kind is None:
+        raise Unsupported(
+            "an upload is CSV or JSON",
+            code="unsupported_media_type",
+            hint=f"send Content-Type: {MEDIA_TYPES}",
+        )
+    charset = charset_of(request.headers.get("content-type", ""))
+    only(request, {"schema", "by"})
+    by = request.query_params.get("by")
+    return options_of(
+        on_conflict=Named.of(request.headers, "X-On-Conflict"),
+        by=None if by is None else Named(by, "", "by"),
+        on_repeat=Named.said(text_of(metadata, "on_repeat"), "on_repeat"),
+        kind=kind,
+        charset=charset,
+        named=schema_asked(request) if "schema" in request.query_params else None,
+        batch_size=Named.of(request.headers, "X-Batch-Size"),
+        on_invalid=Named.of(request.headers, "X-On-Invalid"),
+    )
+
+
+class Named(NamedTuple):
+    """A text of a request, and the header that it came in; ``key`` of a header with several, or of
+    the query, where there is no header."""
+
+    text: str
+    header: str
+    key: str = ""
+
+    @classmethod
+    def of(cls, headers: Headers, name: str) -> Named | None:
+        text = headers.get(name)
+        return None if text is None else cls(text, name)
+
+    @classmethod
+    def said(cls, text: str | None, key: str) -> Named | None:
+        return None if text is None else cls(text, "Upload-Metadata", key)
+
+    def refused(self, detail: str) -> BadInput:
+        if not self.header:
+            return invalid(self.key, detail)
+        name = f"{self.key} in {self.header}" if self.key else self.header
+        flaw = Flaw("invalid_header", detail, header=self.header)
+        return Malformed(f"{name}: {detail}", code="invalid_header", hint="", flaws=(flaw,))
+
+
+def options_of(
+    *,
+    kind: Format,
+    charset: Charset | None,
+    named: bytes | None,
+    batch_size: Named | None,
+    on_invalid: Named | None,
+    on_repeat: Named | None = None,
+    on_conflict: Named | None = None,
+    by: Named | None = None,
+    resumable: bool = False,
+) -> JobOptions:
+    """Options from the texts of a request.
+
+    Raises:
+        Malformed: ``invalid_header``: one of them is not valid.
+        Unsupported: ``unsupported_charset``: JSON in another charset than UTF-8.
+    """
+    if kind is not Format.CSV:
+        require_utf8(charset)
+        charset = None
+    size = DEFAULT_BATCH
+    if batch_size is not None:
+        text = batch_size.text
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_BATCH):
+            raise batch_size.refused(f"expected an integer from 1 to {MAX_BATCH}")
+        size = int(text)
+    if on_invalid is not None and on_invalid.text not in ("fail", "skip"):
+        raise on_invalid.refused("expected fail or skip")
+    if on_repeat is not None and on_repeat.text not in ("allow", "refuse"):
+        raise on_repeat.refused("expected allow or refuse")
+    if on_conflict is not None and on_conflict.text not in ("fail", "skip", "replace"):
+        raise on_conflict.refused("expected fail, skip or replace")
+    if by is not None and (on_conflict is None or on_conflict.text != "replace"):
+        raise by.refused("is of X-On-Conflict: replace alone")
+    names = tuple(by.text.split(",")) if by is not None else ()
+    if not all(names):
+        assert by is not None
+        raise by.refused("expected names of fields, separated by commas")
+    return JobOptions(
+        kind=kind,
+        named=named,
+        batch_size=size,
+        skip=on_invalid is not None and on_invalid.text == "skip",
+        resumable=resumable,
+        charset=charset,
+        once=on_repeat is not None and on_repeat.text == "refuse",
+        on_conflict=cast(OnConflict | None, on_conflict and on_conflict.text),
+        by=names,
+    )
+
+
+def text_of(metadata: Mapping[str, bytes], name: str) -> str | None:
+    """A value of Upload-Metadata as text; None if it is not there."""
+    value = metadata.get(name)
+    return None if value is None else value.decode(errors="replace")
+
+
+def note_of(metadata: Mapping[str, bytes]) -> FileNote:
+    """What Upload-Metadata says of the file."""
+    return FileNote.of_texts(*(text_of(metadata, name) for name in ("filename", "changed", "ends")))
+
+
+def invalid(name: str, detail: str) -> InvalidQuery:
+    flaw = Flaw("invalid_parameter", detail, parameter=name)
+    return InvalidQuery(f"the parameter {name}: {detail}", flaws=(flaw,), hint="")
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/",
+    summary="the progress of a job.",
+    answers={200: json_answer(_PROGRESS)},
+)
+async def get_job(request: Request) -> Response:
+    return answer((await find(request))[2].payload())
+
+
+@endpoint(
+    "DELETE",
+    "/api/jobs/{id}/",
+    summary="cancel a job, or forget one that has ended.",
+    answers={204: empty_answer("It is cancelled, or forgotten if it had ended")},
+)
+async def cancel_job(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    job = await services.jobs.find(caller, request.path_params["id"])
+    await services.jobs.cancel(caller, job)
+    return Response(status_code=204)
+
+
+async def find(request: Request) -> tuple[Services, Holder, Job]:
+    """The caller, and the caller's own job that the path names."""
+    services = services_of(request)
+    caller = await services.holder(request)
+    return services, caller, await services.jobs.find(caller, request.path_params["id"])
+
+
+@endpoint.socket(
+    "/api/ws/jobs/{id}/",
+    summary="the progress of a job, its changes, the final one; then close 1000.",
+    answers={101: empty_answer("Progress payloads, as they change")},
+)
+async def watch_job(socket: WebSocket) -> None:
+    services = services_of(socket)
+    try:
+        caller = await services.holder(socket)
+        job = await services.jobs.find(caller, socket.path_params["id"])
+    except ErsError as error:
+        await socket.send_denial_response(problem_answer(problem.of_error(error)))
+        return
+    await socket.accept()
+    with services.admission.enrolment.watch(caller.device) as revoked:
+        tasks = [
+            asyncio.create_task(_send(socket, services.jobs, job.id)),
+            asyncio.create_task(_until_gone(socket)),
+            asyncio.create_task(_until_revoked(socket, revoked)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _send(socket: WebSocket, jobs: BatchJobs, job: bytes) -> None:
+    async for changed in jobs.watch(job):
+        await socket.send_text(msgspec.json.encode(changed.payload()).decode())
+    await socket.close(1000)
+
+
+async def _until_revoked(socket: WebSocket, revoked: asyncio.Event) -> None:
+    await revoked.wait()
+    await socket.close(1008, "device_unknown")
+
+
+async def _until_gone(socket: WebSocket) -> None:
+    """Messages of a watcher are ignored."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass

@@ -1,0 +1,141 @@
+"""Building blocks of the OpenAPI document: JSON Schemas, parameters, bodies and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.model import ids
+from encrypted_records.model.queries import MAX_LIMIT
+
+#: A piece of an OpenAPI document.
+Part = dict[str, Any]
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+
+TEXT: Part = {"type": "string"}
+SOME_TEXT: Part = {"type": "string", "minLength": 1}
+TEXT_OR_NULL: Part = {"type": ["string", "null"]}
+NUMBER: Part = {"type": "integer", "minimum": 0}
+FLAG: Part = {"type": "boolean"}
+#: Of any members. Makers of types take an object without a word of them for an empty one.
+OBJECT: Part = {"type": "object", "additionalProperties": True}
+OBJECT_OR_NULL: Part = {"type": ["object", "null"], "additionalProperties": True}
+URL: Part = {"type": "string", "format": "uri"}
+UUID: Part = {"type": "string", "format": "uuid"}
+BINARY: Part = {"type": "string", "format": "binary"}
+NAMES: Part = {"type": "array", "items": TEXT}
+ID: Part = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
+#: Where something is, as answers have it.
+RECORD_PATH: Part = {"type": "string", "pattern": f"^/api/records/{ids.PATTERN}/$"}
+SCHEMA_PATH: Part = {"type": "string", "pattern": f"^/api/schemas/{ids.PATTERN}/$"}
+_REFERENCE = f"(https?://[^/]+)?/api/schemas/{ids.PATTERN}/"
+#: A schema, named by its path or by a URL of this proxy.
+SCHEMA_REFERENCE: Part = {"type": "string", "pattern": f"^{_REFERENCE}$"}
+#: The same, or named by its id.
+SCHEMA_NAME: Part = {"type": "string", "pattern": f"^({_REFERENCE}|{ids.PATTERN})$"}
+DIGEST: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+#: What keys are given out or changed for, in the same request.
+PROOF: Part = {
+    "type": ["object", "null"],
+    "properties": dict.fromkeys(("password", "passphrase", "phrase"), TEXT_OR_NULL),
+    "additionalProperties": False,
+}
+
+
+def text_of(least: int, most: int) -> Part:
+    """A text of so many characters."""
+    return {"type": "string", "minLength": least, "maxLength": most}
+
+
+def one_of(*values: str | int) -> Part:
+    """One of these texts, or of these integers.
+
+    A single value is an ``enum`` too: makers of clients know ``const`` less well.
+    """
+    return {"type": "string" if isinstance(values[0], str) else "integer", "enum": list(values)}
+
+
+def object_of(required: Mapping[str, Part], **optional: Part) -> Part:
+    """An object that has these members, may have the ``optional`` ones, and has no others."""
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": {**required, **optional},
+        "additionalProperties": False,
+    }
+
+
+def array_of(items: Part, **limits: int) -> Part:
+    return {"type": "array", "items": items, **limits}
+
+
+def page_of(results: Part, **more: Part) -> Part:
+    """One page of a list."""
+    members = {"count": NUMBER, "next": TEXT_OR_NULL, "previous": TEXT_OR_NULL}
+    return object_of(members | {"results": array_of(results)} | more)
+
+
+#: The members that ask for a form of a file.
+FILE_FORM = {
+    "format": one_of("ndjson", "csv"),
+    "safe_cells": FLAG | {"description": "of CSV: no text is run by a spreadsheet"},
+}
+
+
+# --- parameters --------------------------------------------------------------------------------
+
+
+def parameter(
+    where: str, name: str, schema: Part, description: str = "", *, required: bool = False
+) -> Part:
+    described = {"name": name, "in": where, "required": required, "schema": schema}
+    return described | ({"description": description} if description else {})
+
+
+LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}
+_OFFSET = NUMBER | {"maximum": 2**31}
+PAGING = (parameter("query", "limit", LIMIT), parameter("query", "offset", _OFFSET))
+SCHEMA_PARAMETER = parameter(
+    "query", "schema", SCHEMA_NAME, "id or path of a schema", required=True
+)
+
+
+# --- bodies and answers ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request: its JSON Schema by media type."""
+
+    content: Mapping[str, Part]
+    required: bool = True
+
+    def describe(self) -> Part:
+        content = {kind: {"schema": schema} for kind, schema in self.content.items()}
+        return {"required": self.required, "content": content}
+
+
+def json_body(schema: Part, *, required: bool = True) -> Body:
+    return Body({JSON: schema}, required)
+
+
+def json_answer(
+    schema: Part, *, description: str = "docs/http-api.md explains it", **headers: Part
+) -> Part:
+    return answer_of_kinds({JSON: schema}, description=description, **headers)
+
+
+def answer_of_kinds(schemas: Mapping[str, Part], *, description: str, **headers: Part) -> Part:
+    """An answer in one of several media types."""
+    content = {kind: {"schema": schema} for kind, schema in schemas.items()}
+    return empty_answer(description, **headers) | {"content": content}
+
+
+def empty_answer(description: str, **headers: Part) -> Part:
+    """An answer with these headers; ``Upload_Offset`` stands for ``Upload-Offset``."""
+    named = {name.replace("_", "-"): {"schema": schema} for name, schema in headers.items()}
+    return {"description": description} | ({"headers": named} if named else {})

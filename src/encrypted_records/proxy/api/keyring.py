@@ -1,0 +1,376 @@
+"""/api/keyring/: what the caller's keyring is, opening it, backing it up, and bringing it here.
+
+What gives keys out or changes them asks for a proof in that very request
+(:mod:`..admission.proof`). A phrase is a key, and a passphrase opens one. They are in bodies of
+requests, and a phrase is in the answer to one; no error, log line or other answer holds a word of
+either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.client.api import SchemaKeyState
+from encrypted_records.crypto.format import NO_OWNER
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import (
+    Passphrase,
+    keyring_of,
+    phrase_of,
+    root_of,
+    unwrap,
+    wrap,
+)
+from encrypted_records.errors import (
+    BadInput,
+    DoesNotOpen,
+    InvalidQuery,
+    NotAllowed,
+    Unsupported,
+)
+from encrypted_records.model.ids import from_reference, from_text
+from encrypted_records.proxy.admission.admission import Applicant
+from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    PROOF,
+    SOME_TEXT,
+    TEXT,
+    answer_of_kinds,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+)
+from encrypted_records.proxy.http.bodies import media_type, read_struct
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.keyrings.enrolment import needed_device
+from encrypted_records.proxy.keyrings.files import no_keyring
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.process.offload import aside, deriving
+from encrypted_records.proxy.services import Services, services_of
+
+
+class _Proven(msgspec.Struct, forbid_unknown_fields=True):
+    proof: Proof | None = None
+
+
+class _Wanted(_Proven):
+    all: bool = False
+
+
+class _Filing(_Proven, kw_only=True):
+    passphrase: str
+
+
+class _Shown(msgspec.Struct, forbid_unknown_fields=True):
+    """A backup that the caller shows to have: the phrase of one version, or a file of all."""
+
+    phrase: str | None = None
+    file: bytes | None = None
+    passphrase: str | None = None
+
+
+class _Restoration(_Proven):
+    """A backup to restore: a phrase for each version, or a file of all. ``older_keys``: the user
+    says that organizations may know them by a version before the newest."""
+
+    phrases: list[str] | None = None
+    file: bytes | None = None
+    passphrase: str | None = None
+    replace: bool = False
+    older_keys: bool = False
+
+
+endpoint = Endpoints("keyring")
+
+
+@endpoint(
+    "GET",
+    "/api/keyring/",
+    summary="fingerprints and dates. It makes no keyring where there is none.",
+    answers={200: json_answer(OBJECT)},
+)
+async def get_keyring(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    keyring = await existing(services, holder)
+    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring))
+
+
+def keyring_json(services: Services, user: bytes, keyring: Keyring) -> dict[str, Any]:
+    missing = services.keyrings.backups.missing(user, keyring)
+    return {
+        "fingerprint": keyring.fingerprint.hex(),
+        "versions": [
+            {
+                "version": version,
+                "created": root.created,
+                "fingerprint": root.fingerprint.hex(),
+                "backup_confirmed": version not in missing,
+            }
+            for version, root in sorted(keyring.roots.items())
+        ],
+        "wrapping": services.keyrings.wrapping_name(user),
+        "backup_confirmed": not missing,
+    }
+
+
+@endpoint(
+    "GET",
+    "/api/keyring/schemas/",
+    summary="which version encrypts each schema that the caller can reach.",
+    answers={200: json_answer(array_of(OBJECT))},
+)
+async def list_schema_keys(request: Request) -> Response:
+    """The API names the versions, and can lie; whether a key is held is computed here."""
+    services = services_of(request)
+    caller = await services.holder(request)
+    await existing(services, caller)
+    return answer(
+        [
+            {
+                "url": one.url,
+                "name": one.name,
+                "first_key_version": one.first_key_version,
+                "key_version": one.key_version,
+                "key_id": one.key_id,
+                "held": await _holds(services, caller, one),
+            }
+            for one in await services.api.schema_keys(caller.auth)
+            if one.key_id is not None
+        ]
+    )
+
+
+async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> bool:
+    organization = from_reference(schema.organization, "organizations", pointer="/organization")
+    try:
+        key_id = bytes.fromhex(schema.key_id or "")
+    except ValueError:
+        return False
+    return await services.schemas.source.holds(
+        caller, organization, from_text(schema.id), schema.key_version or 0, key_id
+    )
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/rotate/",
+    summary="a new version, which encrypts from now on.",
+    body=json_body(object_of({}, proof=PROOF), required=False),
+    answers={201: json_answer(OBJECT)},
+)
+async def rotate_keyring(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Proven) if media_type(request) else _Proven()
+    holder = await services.proofs.demand(request, asked.proof)
+    try:
+        keyring = await deriving(services.keyrings.changes.rotate, holder)
+    finally:
+        # Also after a failure: it may have come when the file was replaced already.
+        services.schemas.forget_user(holder.user)
+    note(services, holder, "key_changed", "rotated")
+    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring), 201)
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/backup/",
+    summary="the recovery phrases of the versions that need a backup, or of all.",
+    body=json_body(object_of({}, all=FLAG, proof=PROOF), required=False),
+    answers={200: json_answer(array_of(object_of({"version": NUMBER, "phrase": TEXT})))},
+)
+async def show_phrases(request: Request) -> Response:
+    """If there is no keyring yet, one is made."""
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Wanted) if media_type(request) else _Wanted()
+    holder = await services.proofs.demand(request, asked.proof)
+    keyring = await asyncio.to_thread(services.keyrings.of, holder)
+    missing = await asyncio.to_thread(services.keyrings.backups.missing, holder.user, keyring)
+    note(services, holder, "words_shown")
+    wanted = sorted(keyring.roots) if asked.all else missing
+    return answer([{"version": one, "phrase": phrase_of(keyring.roots[one])} for one in wanted])
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/backup/file/",
+    summary="a keyring file under a passphrase, which any account can restore.",
+    body=json_body(object_of({"passphrase": SOME_TEXT}, proof=PROOF)),
+    answers={200: answer_of_kinds({"application/octet-stream": {}}, description="A keyring file")},
+)
+async def write_backup_file(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Filing)
+    passphrase = Passphrase(asked.passphrase)
+    holder = await services.proofs.demand(request, asked.proof)
+    keyring = await asyncio.to_thread(services.keyrings.of, holder)
+    note(services, holder, "file_written")
+    file = await deriving(wrap, keyring, passphrase, NO_OWNER)
+    return Response(
+        file, headers={"Cache-Control": "no-store"}, media_type="application/octet-stream"
+    )
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/backup/confirm/",
+    summary="the caller has a backup; remember of which versions.",
+    body=json_body(
+        {
+            "oneOf": [
+                object_of({"phrase": SOME_TEXT}),
+                object_of({"file": TEXT, "passphrase": SOME_TEXT}),
+            ]
+        }
+    ),
+    answers={200: json_answer(OBJECT)},
+)
+async def confirm_backup(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    asked = await read_struct(request, _Shown)
+    if asked.phrase is not None:
+        shown_roots = [root_of(asked.phrase, created=0)]
+    else:
+        shown_roots = list((await _open_file(asked)).roots.values())
+    keyring = await existing(services, holder)
+    # Fingerprints are public, so comparing them gives nothing away.
+    here = {root.fingerprint for root in keyring.roots.values()}
+    if not all(root.fingerprint in here for root in shown_roots):
+        raise BadInput(
+            "that is the backup of another keyring",
+            code="invalid_phrase",
+            hint="take the words that ers keyring backup shows",
+        )
+    await asyncio.to_thread(services.keyrings.backups.confirm, holder.user, shown_roots)
+    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring))
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/restore/",
+    summary="make the keyring of a backup the caller's.",
+    body=json_body(
+        {
+            "oneOf": [
+                object_of({}, phrases=NAMES, replace=FLAG, older_keys=FLAG, proof=PROOF),
+                object_of(
+                    {"file": TEXT, "passphrase": SOME_TEXT},
+                    replace=FLAG,
+                    older_keys=FLAG,
+                    proof=PROOF,
+                ),
+            ]
+        }
+    ),
+    answers={201: json_answer(OBJECT)},
+)
+async def restore_keyring(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Restoration)
+    applicant = await services.admission.applicant(request, refresh=True)
+    user = applicant.caller.user
+    holder = applicant.holder
+    if await asyncio.to_thread(services.keyrings.is_here, user):
+        holder = replace(
+            await services.proofs.demand(request, asked.proof), newcomer=holder.newcomer
+        )
+    if asked.phrases is not None:
+        keyring = await aside(keyring_of, asked.phrases, created=int(time.time()))
+    else:
+        keyring = await _open_file(asked)
+    _check_missing(services, applicant, keyring)
+    try:
+        by_words = asked.proof is not None and asked.proof.phrase is not None
+        await deriving(
+            services.keyrings.changes.restore,
+            holder,
+            keyring,
+            replace=asked.replace,
+            by_words=by_words,
+        )
+    finally:
+        # Also after a failure: it may have come when the file was replaced already.
+        forget(services, user)
+    note(services, holder, "key_changed", "restored")
+    if asked.older_keys:
+        await services.sharing.reader.believe_older(holder)
+    return answer(await asyncio.to_thread(keyring_json, services, user, keyring), 201)
+
+
+def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:
+    """A user whose keyring is not here may bring one without a proof, if it can be nobody else's.
+
+    Raises:
+        NotAuthenticated: ``device_needed``; at level device, what is restored takes one in.
+        NotAllowed: ``proof_needed``; there was one of other keys, and this device is not of it.
+    """
+    user = applicant.caller.user
+    enrolment = services.admission.enrolment
+    if services.keyrings.is_here(user):
+        return
+    if applicant.device is None and enrolment.policy.level is Level.DEVICE:
+        raise needed_device()
+    known = enrolment.keyring(user)
+    if known is None or applicant.enrolled or applicant.door:
+        return
+    if not any(root.verifier == known.verifier for root in restored.roots.values()):
+        raise NotAllowed(
+            "another keyring of yours was here, and this comes from none of its devices",
+            code="proof_needed",
+            hint="restore the keyring that was here, or use one of its devices, or ers on the"
+            " machine of the proxy",
+        )
+
+
+async def _open_file(asked: _Shown | _Restoration) -> Keyring:
+    """The keyring in a backup file.
+
+    Raises:
+        BadInput: ``invalid_backup``; it is not a backup, or has another passphrase.
+    """
+    if asked.file is None or asked.passphrase is None:
+        raise InvalidQuery("expected a phrase, or a file and its passphrase")
+    try:
+        passphrase = Passphrase(asked.passphrase)
+        return await deriving(unwrap, asked.file, passphrase, NO_OWNER)
+    except (DoesNotOpen, Unsupported) as error:
+        raise BadInput(
+            f"the backup cannot be used: {error.message}",
+            code="invalid_backup",
+            hint="take the file that ers keyring backup --file wrote, and its passphrase",
+        ) from None
+
+
+def forget(services: Services, user: bytes) -> None:
+    """Drop all that was opened with the user's keyring."""
+    services.forget(user)
+
+
+def note(services: Services, holder: Holder, kind: str, detail: str = "") -> None:
+    services.admission.enrolment.note(holder.user, kind, holder.device, detail)
+
+
+async def existing(services: Services, holder: Holder) -> Keyring:
+    keyring = await asyncio.to_thread(services.keyrings.existing, holder)
+    if keyring is None:
+        raise no_keyring()
+    return keyring

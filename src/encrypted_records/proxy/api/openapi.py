@@ -1,0 +1,126 @@
+"""/api/openapi.json of the proxy: its own endpoints, and those of the API that it forwards.
+
+Each endpoint's description is declared beside its function (:mod:`.endpoint`). The page for people
+is :mod:`encrypted_records.proxy.pages.docs`: nothing under /api/ is HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.http import openapi_page as reference
+from encrypted_records.model.forwarded import FORWARDED
+from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
+from encrypted_records.proxy.api.incoming import read_object, refusal
+from encrypted_records.proxy.api.json_schema import OBJECT, Part, json_answer
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.services import services_of
+
+_OPENAPI = "application/vnd.oai.openapi+json"
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
+#: Statuses of problems that each operation of the proxy may answer with.
+_PROBLEMS = (400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 502, 503, 504, 507)
+#: Statuses that the proxy may answer a forwarded request with by itself.
+_FORWARD_PROBLEMS = (400, 413, 415, 502, 504)
+
+endpoint = Endpoints("reference")
+
+
+@endpoint(
+    "GET",
+    "/api/openapi.json",
+    summary="the API's document and this proxy's, as one.",
+    answers={200: json_answer(OBJECT)},
+)
+async def get_openapi_document(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.caller(request)
+    response = await services.api.transport.request("GET", "/api/openapi.json", auth=caller.auth)
+    return answer(join(read_object(response, _OPENAPI), operations_of(request.app.routes)))
+
+
+def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
+    """The operations of the API's document that the proxy forwards, and its ``own``.
+
+    Raises:
+        ApiFailed: ``api_answer``: it is not an OpenAPI document.
+    """
+    try:
+        paths = _forwarded_paths(document)
+        components = document["components"] | {
+            "responses": dict(document["components"]["responses"]),
+        }
+        info = document["info"] | {
+            "title": "Encrypted Records Service: proxy",
+            "description": "Takes plaintext and encrypts it; forwards what belongs to the API.",
+        }
+        tags = {
+            tag for methods in paths.values() for one in methods.values() for tag in one["tags"]
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise refusal("it is no OpenAPI document") from None
+    problems = set(_PROBLEMS)
+    for operation in own:
+        methods = paths.setdefault(operation.path, {})
+        methods[operation.method.lower()] = _describe(operation)
+        problems |= set(operation.problems)
+        tags.add(operation.tag)
+    components["responses"] |= {
+        f"Problem{status}": reference.problem_response(status) for status in problems
+    }
+    more = {"info": info, "paths": paths, "components": components}
+    return document | more | {"tags": [{"name": name} for name in sorted(tags)]}
+
+
+def nameless(path: str) -> str:
+    """A path whose identifiers have no names: both sides name them differently."""
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+#: ``GET /api/status/`` is not forwarded, but has the form of the API's answer.
+_FORWARDED = {(one.method, nameless(one.template)) for one in FORWARDED} | {
+    ("GET", "/api/status/"),
+}
+
+
+def _forwarded_paths(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The API's paths that are forwarded."""
+    paths: dict[str, dict[str, Any]] = {}
+    for path, operations in document["paths"].items():
+        kept = {
+            method: _forward(operation)
+            for method, operation in operations.items()
+            if (method.upper(), nameless(path)) in _FORWARDED
+        }
+        if kept:
+            paths[path] = kept
+    return paths
+
+
+def _forward(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation of the API, as a client of the proxy sees it."""
+    return operation | {"responses": _problem_links(_FORWARD_PROBLEMS) | operation["responses"]}
+
+
+def _problem_links(statuses: Iterable[int]) -> dict[str, Part]:
+    return {str(one): {"$ref": f"#/components/responses/Problem{one}"} for one in statuses}
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    answers = {str(status): answered for status, answered in operation.answers.items()}
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "security": _SECURITY,
+        "parameters": list(operation.parameters),
+        "responses": answers | _problem_links(sorted((*_PROBLEMS, *operation.problems))),
+    }
+    if operation.body is not None:
+        described["requestBody"] = operation.body.describe()
+    return described

@@ -1,0 +1,194 @@
+"""Which parts of a request are sent to the API when the proxy forwards it.
+
+Each header is on a list, and is made here if possible. Other headers of a client are not sent, nor
+is a device secret. Parameters must be those of the endpoint; they are encoded again, so that the
+proxy and the API read the address alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+from starlette.requests import Request
+
+from encrypted_records.client.transport import forwarded_for
+from encrypted_records.errors import BadInput, Flaw, InvalidQuery, Malformed, TooLarge, Unsupported
+from encrypted_records.model import strict_json
+from encrypted_records.model.charsets import charset_of, require_utf8
+from encrypted_records.model.device_secret import without_device
+from encrypted_records.model.forwarded import Forwarded
+from encrypted_records.model.ids import from_reference, reference
+from encrypted_records.proxy.api.token_uses import is_service_string
+from encrypted_records.proxy.auth import (
+    Credentials,
+    authorization_of,
+    plain,
+    refuse_in_basic,
+    refuse_service_string,
+)
+from encrypted_records.proxy.http.bodies import media_type, read_body
+from encrypted_records.proxy.http.cookies import cookie_header
+from encrypted_records.proxy.services import services_of
+
+#: Above this, JSON is read in a thread: it takes longer than others should wait.
+_QUICK_BYTES = 64 << 10
+#: RFC 6750, section 2.1.
+_BEARER = re.compile(r"bearer [A-Za-z0-9._~+/-]+=*", re.IGNORECASE)
+
+
+def query_of(request: Request, endpoint: Forwarded) -> str:
+    """The request's parameters, encoded again.
+
+    Raises:
+        InvalidQuery: one that the endpoint does not have.
+        BadInput: they are no UTF-8.
+    """
+    try:
+        pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise BadInput("the parameters are not UTF-8") from None
+    flaws = tuple(
+        Flaw("unknown_parameter", "there is no such parameter", parameter=name)
+        for name in dict.fromkeys(name for name, _ in pairs)
+        if name not in endpoint.query
+    )
+    if flaws:
+        raise InvalidQuery(
+            "this path has no such parameter",
+            hint="leave it out; docs/http-api.md names those of each path",
+            flaws=flaws,
+        )
+    own = services_of(request).own_origins
+    return urlencode([(name, _as_path(value, endpoint, name, own)) for name, value in pairs])
+
+
+def _as_path(value: str, endpoint: Forwarded, name: str, own: tuple[str, ...]) -> str:
+    """A reference by a URL of this proxy's as its path: the API does not know this address."""
+    collection = endpoint.references.get(name)
+    if collection is None or "://" not in value:
+        return value
+    try:
+        return reference(collection, from_reference(value, collection, pointer="", own_hosts=own))
+    except BadInput:
+        return value  # the API refuses it, and says where it stands
+
+
+async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
+    """The request's body, if the endpoint takes one; what is sent to others is left unread.
+
+    Raises:
+        Unsupported: of another media type, or in another charset than UTF-8.
+        TooLarge: longer than anything that the endpoint takes; it is not read on.
+        Malformed: no JSON object.
+        NotAuthenticated: a member is a service's string.
+    """
+    announced = request.headers.get("content-length", "0")
+    comes = announced != "0" or "transfer-encoding" in request.headers
+    if not comes or not endpoint.takes:
+        return None
+    if media_type(request) not in endpoint.takes:
+        raise Unsupported(
+            f"this path takes {' or '.join(sorted(endpoint.takes))}",
+            code="unsupported_media_type",
+            hint="name it in Content-Type",
+        )
+    require_utf8(charset_of(request.headers.get("content-type", "")))
+    if announced.isdecimal() and int(announced) > endpoint.most:
+        raise _too_large(endpoint)
+    try:
+        body = await read_body(request, limit=endpoint.most)
+    except TooLarge:
+        raise _too_large(endpoint) from None
+    if not body:
+        return body
+    members = await _read_object(body)
+    # Such as in the password of a login: who runs the API would get the keys.
+    refuse_service_string(*(one for one in members.values() if isinstance(one, str)))
+    own = services_of(request).own_origins
+    return _with_paths(body, members, endpoint, own)
+
+
+def _too_large(endpoint: Forwarded) -> TooLarge:
+    return TooLarge(
+        f"the body is larger than {endpoint.most} bytes, which is more than this path ever takes",
+        hint="nothing of it was sent on; check that it belongs to this path",
+    )
+
+
+def _with_paths(
+    body: bytes, members: Mapping[str, object], endpoint: Forwarded, own: tuple[str, ...]
+) -> bytes:
+    """The body with its references as paths. What it has beside these stays as it was sent, letter
+    by letter: a definition comes back so."""
+    paths = {
+        name: path
+        for name, sent in members.items()
+        if isinstance(sent, str) and (path := _as_path(sent, endpoint, name, own)) != sent
+    }
+    if not paths:
+        return body
+    text = body.removeprefix(codecs.BOM_UTF8)
+    written = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode(written | paths)
+
+
+async def _read_object(body: bytes) -> Mapping[str, object]:
+    """The API takes objects only, so anything else was not meant for it."""
+    quick = len(body) <= _QUICK_BYTES
+    value = strict_json.loads(body) if quick else await asyncio.to_thread(strict_json.loads, body)
+    if not isinstance(value, dict):
+        raise Malformed("expected a JSON object; nothing of it was sent on")
+    return value
+
+
+def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[tuple[str, str]]:
+    """The headers for the API.
+
+    ``Origin`` was checked against the proxy's own address; Django checks it against the API's.
+
+    Args:
+        body: what :func:`body_of` has read.
+    """
+    sent = request.headers
+    headers = [
+        ("Accept-Encoding", "identity"),
+        ("X-Request-ID", request.scope["request_id"]),
+        ("X-Forwarded-For", forwarded_for.get()),
+    ]
+    authorization = _authorization(sent.get("authorization", ""))
+    if authorization:
+        headers.append(("Authorization", authorization))
+    cookie = cookie_header(request.cookies)
+    if cookie:
+        headers.append(("Cookie", cookie))
+    token = plain(sent.get("x-csrftoken"))
+    if token:
+        headers.append(("X-CSRFToken", token))
+    if "origin" in sent:
+        headers.append(("Origin", base_url))
+    if "referer" in sent:
+        headers.append(("Referer", f"{base_url}/"))
+    if body is not None:
+        headers.append(("Content-Type", media_type(request)))
+    return headers
+
+
+def _authorization(value: str) -> str:
+    """Basic and Bearer credentials; empty for others, which are not for the API. Of a service's
+    string, the API gets the token that follows from it.
+
+    Raises:
+        NotAuthenticated: a service's string stands where a password does.
+    """
+    if is_service_string(value):
+        service = Credentials("bearer", value.strip().partition(" ")[2].strip()).service
+        return "" if service is None else authorization_of(service)
+    kept = without_device(value)
+    refuse_in_basic(kept)
+    is_basic = kept.startswith("Basic ")
+    return kept if is_basic or _BEARER.fullmatch(kept) else ""

@@ -1,0 +1,394 @@
+"""Who is in an organization: invite, accept, share, take away, settle.
+
+What gives somebody more asks for a proof in that very request (:mod:`..admission.proof`). Words of
+an invitation and a service's string are in the one answer that makes them, and in no log, error or
+other answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, NotFound
+from encrypted_records.model import roster as form
+from encrypted_records.model.ids import from_path, reference, to_text
+from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    PROOF,
+    SOME_TEXT,
+    TEXT,
+    TEXT_OR_NULL,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+    text_of,
+)
+from encrypted_records.proxy.api.parameters import id_in_path
+from encrypted_records.proxy.api.people_json import (
+    SHARES,
+    Role,
+    ShareWanted,
+    Told,
+    nobody_json,
+    people_json,
+    read_share,
+    read_shares,
+    settled_json,
+)
+from encrypted_records.proxy.http.bodies import read_struct
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.sharing.preparing import prepare_shares
+
+#: A service lives for at most so long.
+_LONGEST_SERVICE = 10 * 366 * 86_400
+
+
+class _Invite(msgspec.Struct, forbid_unknown_fields=True):
+    email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)]
+    shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)] | None = None
+    new: bool = False
+    proof: Proof | None = None
+
+
+class _Words(msgspec.Struct, forbid_unknown_fields=True):
+    words: str
+
+    def __repr__(self) -> str:
+        return "<words>"
+
+
+class _Role(msgspec.Struct, forbid_unknown_fields=True):
+    role: Literal["owner", "member"]
+    proof: Proof | None = None
+
+
+class _Right(msgspec.Struct, forbid_unknown_fields=True):
+    role: Role
+    schemas: Annotated[list[str], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
+    proof: Proof | None = None
+
+
+class _Phrases(msgspec.Struct, forbid_unknown_fields=True):
+    phrases: list[str]
+    proof: Proof | None = None
+
+    def __repr__(self) -> str:
+        return "<phrases>"
+
+
+class _Service(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=150)]
+    shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
+    expires: int | None = None
+    proof: Proof | None = None
+
+
+endpoint = Endpoints("people")
+_PEOPLE = "/api/organizations/{id}/people/"
+_PERSON = "/api/organizations/{id}/people/{member}/"
+_IN_DATASET = "/api/datasets/{id}/people/{member}/"
+
+
+@endpoint(
+    "GET",
+    _PEOPLE,
+    summary="who reads and writes what, who is invited, what is due: by the signed roster.",
+    answers={200: json_answer(OBJECT)},
+)
+async def list_people(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    organization = id_in_path(request)
+    view = await services.sharing.reader.read(holder, organization)
+    if view is None:
+        return answer(nobody_json(organization))
+    sharing = services.sharing
+    told = Told()
+    if view.believed.standing.owns:
+        number = view.roster.number
+        told = Told(
+            await sharing.api.answers(organization, holder.auth),
+            await sharing.api.invitations_of(organization, holder.auth),
+            number,
+            await sharing.api.services(organization, holder.auth)
+            if any(one.type == form.SERVICE for one in view.roster.members())
+            else {},
+        )
+        # Read again: what an entry has ended meanwhile is not taken for declined.
+        view = await sharing.reader.read(holder, organization) or view
+    rosters = sharing.reader.rosters
+    first = await asyncio.to_thread(rosters.first_shown, holder.user, organization)
+    return answer(people_json(view, told, first))
+
+
+@endpoint(
+    "POST",
+    _PEOPLE,
+    summary="invite somebody by twelve words, which the answer has once.",
+    body=json_body(
+        object_of({"email": text_of(3, form.MAX_NAME)}, shares=SHARES, new=FLAG, proof=PROOF)
+    ),
+    answers={
+        201: json_answer(
+            object_of({"id": TEXT, "words": TEXT, "expires": NUMBER, "member": TEXT_OR_NULL})
+        )
+    },
+)
+async def invite_person(request: Request) -> Response:
+    """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
+    what they have. With ``new``, an account is invited that never was in it, under an address that
+    somebody else had there. Tell the words by phone or in person: the mail has none.
+    """
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Invite)
+    holder = await services.proofs.demand(request, asked.proof)
+    organization = id_in_path(request)
+    shares = None
+    if asked.shares is not None:
+        shares = read_shares(asked.shares, services.own_origins)
+        await _prepare(services, holder, organization, shares)
+    invited = await services.sharing.inviting.invite(
+        holder, organization, asked.email, shares, new=asked.new
+    )
+    return answer(
+        {
+            "id": to_text(invited.id),
+            "words": invited.words,
+            "expires": invited.expires,
+            "member": to_text(invited.member) if invited.member else None,
+        },
+        201,
+    )
+
+
+@endpoint(
+    "POST",
+    "/api/invitations/{id}/words/",
+    summary="answer an invitation with its twelve words.",
+    body=json_body(object_of({"words": SOME_TEXT})),
+    answers={
+        200: json_answer(object_of({"organization": TEXT, "invited_by": TEXT, "members": NUMBER}))
+    },
+)
+async def answer_invitation(request: Request) -> Response:
+    """The words show that the organization's roster is the inviter's, and show the owners whose
+    keys these are. An owner's proxy lets the invited in then.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    asked = await read_struct(request, _Words)
+    given = await services.sharing.inviting.accept(holder, id_in_path(request), asked.words)
+    return answer(
+        {
+            "organization": reference("organizations", given.organization),
+            "invited_by": given.inviter,
+            "members": given.members,
+        }
+    )
+
+
+@endpoint(
+    "PATCH",
+    _PERSON,
+    summary="make a member an owner, or an owner a member who is in no dataset.",
+    body=json_body(object_of({"role": one_of("owner", "member")}, proof=PROOF)),
+    answers={200: json_answer(OBJECT)},
+)
+async def change_role(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Role)
+    holder = await services.proofs.demand(request, asked.proof)
+    organization = id_in_path(request)
+    await services.sharing.members.set_role(
+        holder, organization, _member_in_path(request), owner=asked.role == "owner"
+    )
+    return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "DELETE",
+    _PERSON,
+    summary="put a member or a service out, withdraw an invitation, or leave.",
+    answers={200: json_answer(OBJECT)},
+)
+async def remove_person(request: Request) -> Response:
+    """The removal counts at once; then each dataset they were in gets a new key for what comes.
+    What was stored before, they may have copied.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    organization, member = id_in_path(request), _member_in_path(request)
+    await services.sharing.members.remove(holder, organization, member)
+    if member == holder.user:
+        services.sharing.forget_user(holder.user)
+        return answer(_NOTHING_DONE)
+    return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "PUT",
+    _IN_DATASET,
+    summary="share a dataset, or some of its schemas, with a member.",
+    body=json_body(
+        object_of(
+            {"role": one_of("reader", "writer")}, schemas=array_of(TEXT, maxItems=16), proof=PROOF
+        )
+    ),
+    answers={200: json_answer(OBJECT)},
+)
+async def share_dataset(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Right)
+    holder = await services.proofs.demand(request, asked.proof)
+    dataset, member = id_in_path(request), _member_in_path(request)
+    wanted = read_share(dataset, asked.role, asked.schemas, services.own_origins)
+    organization = await _organization_of(services, holder, dataset)
+    await _prepare(services, holder, organization, [wanted])
+    await services.sharing.members.set_shares(holder, organization, dataset, member, [wanted])
+    return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "DELETE",
+    _IN_DATASET,
+    summary="take a dataset away from a member.",
+    answers={200: json_answer(OBJECT)},
+)
+async def unshare_dataset(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    dataset, member = id_in_path(request), _member_in_path(request)
+    organization = await _organization_of(services, holder, dataset)
+    await services.sharing.members.set_shares(holder, organization, dataset, member, [])
+    return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "POST",
+    "/api/organizations/{id}/settle/",
+    summary="let in who has answered, put out services that expired, make new keys where due.",
+    answers={200: json_answer(OBJECT)},
+)
+async def settle_organization(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    return await _settle(services, holder, id_in_path(request))
+
+
+@endpoint(
+    "POST",
+    "/api/datasets/{id}/rotate/",
+    summary="give a dataset a new key for what is stored from now on.",
+    answers={200: json_answer(OBJECT)},
+)
+async def rotate_dataset(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    dataset = id_in_path(request)
+    organization = await _organization_of(services, holder, dataset)
+    await services.sharing.settling.rotate(holder, organization, dataset)
+    return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "POST",
+    "/api/organizations/{id}/recover/",
+    summary="become an owner by the recovery phrases of an owner who was lost.",
+    body=json_body(object_of({"phrases": NAMES}, proof=PROOF)),
+    answers={200: json_answer(object_of({"by": TEXT}))},
+)
+async def recover_organization(request: Request) -> Response:
+    """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Phrases)
+    holder = await services.proofs.demand(request, asked.proof)
+    name = await services.api.email(holder.auth)
+    by = await services.sharing.recovering.recover(holder, id_in_path(request), name, asked.phrases)
+    return answer({"by": by})
+
+
+@endpoint(
+    "POST",
+    "/api/organizations/{id}/services/",
+    summary="make a service: a program with a standing of its own. Its string is said once.",
+    body=json_body(
+        object_of(
+            {"name": text_of(1, 150), "shares": SHARES},
+            expires={"type": ["integer", "null"], "minimum": 1},
+            proof=PROOF,
+        )
+    ),
+    answers={201: json_answer(object_of({"id": TEXT, "key": TEXT, "expires": NUMBER}))},
+)
+async def create_service(request: Request) -> Response:
+    """``expires`` is in seconds since 1970; left out, the service does not expire."""
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Service)
+    holder = await services.proofs.demand(request, asked.proof)
+    now = int(time.time())
+    if asked.expires is not None and not now < asked.expires <= now + _LONGEST_SERVICE:
+        raise BadInput(
+            "a service expires within ten years from now, or never",
+            hint="give expires in seconds since 1970, or leave it out",
+        )
+    organization = id_in_path(request)
+    shares = read_shares(asked.shares, services.own_origins)
+    await _prepare(services, holder, organization, shares)
+    made = await services.sharing.services.make(
+        holder, organization, asked.name, shares, asked.expires or 0
+    )
+    return answer({"id": to_text(made.id), "key": made.key, "expires": made.expires}, 201)
+
+
+_NOTHING_DONE: dict[str, list[str]] = {"admitted": [], "removed": [], "rotated": [], "troubles": []}
+
+
+async def _settle(services: Services, holder: Holder, organization: bytes) -> Response:
+    settled = await services.sharing.settling.settle(holder, organization)
+    return answer(settled_json(settled))
+
+
+async def _prepare(
+    services: Services, holder: Holder, organization: bytes, shares: list[form.Share]
+) -> None:
+    sharing = services.sharing
+    name = await services.api.email(holder.auth)
+    try:
+        await prepare_shares(sharing.api, sharing.founding, holder, organization, name, shares)
+    except NotFound as error:
+        raise NotFound(
+            "a dataset or schema that is to be shared is not there, or you do not reach it",
+            code=error.reason,
+            hint="nothing was shared; ers dataset list and ers schema list show what you reach",
+        ) from None
+
+
+async def _organization_of(services: Services, holder: Holder, dataset: bytes) -> bytes:
+    """By the API's word; the roster of the one that it names has the dataset, or nothing is done"""
+    shown = await services.sharing.api.dataset(dataset, holder.auth)
+    return from_path(shown.organization.rstrip("/").rpartition("/")[2])
+
+
+def _member_in_path(request: Request) -> bytes:
+    return from_path(request.path_params["member"])

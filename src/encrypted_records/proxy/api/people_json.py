@@ -1,0 +1,273 @@
+"""Who is in an organization, as answers say it; and shares, as bodies say them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from encrypted_records.errors import ErsError
+from encrypted_records.index.roster.belief import Shown, head_words
+from encrypted_records.index.roster.due import due_datasets
+from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Invitation, Member
+from encrypted_records.model import roster as form
+from encrypted_records.model.ids import from_reference, reference, to_text
+from encrypted_records.model.roster import Answer, Share
+from encrypted_records.proxy.api.json_schema import TEXT, Part, array_of, object_of, one_of
+from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.sharing.settling import Settled
+
+Role = Literal["reader", "writer"]
+_RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}
+_ROLES = {right: role for role, right in _RIGHTS.items()}
+#: Of an invitation whose address was invited once more.
+_REPLACED = "replaced"
+#: What is asked for is read as one of an organization's thousand datasets.
+MAX_SHARES = 2 * form.MAX_DATASETS
+
+SHARE: Part = object_of(
+    {"dataset": TEXT, "role": one_of("reader", "writer")}, schemas=array_of(TEXT, maxItems=16)
+)
+SHARES: Part = array_of(SHARE, maxItems=MAX_SHARES)
+
+
+class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """One dataset's, for all of its schemas where ``schemas`` is left out."""
+
+    dataset: str
+    role: Role
+    schemas: list[str] | None = None
+
+
+def read_shares(wanted: Iterable[ShareWanted], own_hosts: tuple[str, ...]) -> list[Share]:
+    """
+    Raises:
+        BadInput: a reference leads nowhere.
+    """
+    return [
+        read_share(
+            from_reference(
+                one.dataset,
+                "datasets",
+                pointer=f"/shares/{number}/dataset",
+                own_hosts=own_hosts,
+            ),
+            one.role,
+            one.schemas,
+            own_hosts,
+            pointer=f"/shares/{number}/schemas",
+        )
+        for number, one in enumerate(wanted)
+    ]
+
+
+def read_share(
+    dataset: bytes,
+    role: Role,
+    schemas: Sequence[str] | None,
+    own_hosts: tuple[str, ...],
+    *,
+    pointer: str = "/schemas",
+) -> Share:
+    """
+    Raises:
+        BadInput: a reference leads nowhere.
+    """
+    named = [
+        from_reference(one, "schemas", pointer=f"{pointer}/{number}", own_hosts=own_hosts)
+        for number, one in enumerate(schemas or ())
+    ]
+    return Share(dataset, _RIGHTS[role], named)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the API tells owners of invitations and services, beside the roster.
+
+    Attributes:
+        answers: of the invited.
+        waiting: the ids of those that it says still wait; None where it was not asked.
+        number: the roster's newest entry when it was asked.
+        used: when each service was last used, by its id; None where it was not asked.
+    """
+
+    answers: Sequence[Answer] = ()
+    waiting: Set[str] | None = None
+    number: int = 0
+    used: Mapping[str, datetime | None] | None = None
+
+
+def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str, Any]:
+    """Who reads what, since when, let in by whom; who was invited; what is due.
+
+    Args:
+        first: what this proxy was shown of the organization on first use.
+    """
+    roster = view.roster
+    return {
+        "organization": reference("organizations", view.organization),
+        "number": roster.number,
+        "words": head_words(roster),
+        "people": [_member(roster, one, view.user, told) for one in roster.members()],
+        "invitations": [_invitation(roster, one, told) for one in roster.invitations() if one.open],
+        "due": [
+            {
+                "dataset": reference("datasets", one.dataset),
+                "name": _dataset_name(roster, one.dataset),
+                "because": sorted({_name(roster, loss.member) for loss in one.losses}),
+            }
+            for one in due_datasets(roster)
+        ],
+        "datasets": [
+            {
+                "dataset": reference("datasets", one.dataset),
+                "slug": one.slug,
+                "name": one.name,
+                "schemas": [
+                    {"schema": reference("schemas", each.schema), "name": each.name}
+                    for each in roster.schemas(one.dataset)
+                    if each.slug
+                ],
+            }
+            for one in roster.datasets()
+            if one.slug
+        ],
+        "first_shown": None
+        if first is None
+        else {
+            "members": first.members,
+            "number": first.number,
+            "since": first.time,
+            "words": first.words,
+        },
+    }
+
+
+def nobody_json(organization: bytes) -> dict[str, Any]:
+    """An organization without a roster: an owner founds it by sharing something."""
+    return {
+        "organization": reference("organizations", organization),
+        "number": 0,
+        "words": "",
+        "people": [],
+        "invitations": [],
+        "due": [],
+        "datasets": [],
+        "first_shown": None,
+    }
+
+
+def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str, Any]:
+    shown = {
+        "id": to_text(member.member),
+        "name": member.name,
+        "type": "service" if member.type == form.SERVICE else "person",
+        "role": "owner" if member.owns else "member",
+        "shares": [_share(roster, one) for one in member.shares],
+        "entry": member.joined,
+        "since": roster.time_at(member.joined),
+        "admitted_by": _name(roster, member.admitted_by),
+        "known_by": _known_by(roster, member),
+        "expires": member.expires or None,
+        "you": member.member == user,
+    }
+    if member.type == form.SERVICE and told.used is not None:
+        used = told.used.get(to_text(member.member))
+        shown["last_used"] = None if used is None else int(used.timestamp())
+    return shown
+
+
+def _known_by(roster: Roster, member: Member) -> str:
+    if member.type == form.SERVICE:
+        return "owner"
+    if member.member == roster.founder and member.joined == 1:
+        return "founder"
+    return "words" if member.invitation else "recovery"
+
+
+def _share(roster: Roster, share: Share) -> dict[str, Any]:
+    return {
+        "dataset": reference("datasets", share.dataset),
+        "name": _dataset_name(roster, share.dataset),
+        "role": _ROLES[share.right],
+        "schemas": [
+            {"schema": reference("schemas", one), "name": _schema_name(roster, one)}
+            for one in share.schemas
+        ]
+        or None,
+    }
+
+
+def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str, Any]:
+    now, content = int(time.time()), invitation.content
+    given = next((one for one in told.answers if one.id == content.id), None)
+    answered, refused = given is not None, None
+    if given is not None:
+        try:
+            check_answer(roster, given, now)
+        except ErsError as error:
+            answered, refused = False, error.reason
+    ended = (
+        told.waiting is not None
+        and invitation.number <= told.number
+        and to_text(content.id) not in told.waiting
+    )
+    replaced = ended and _is_replaced(roster, invitation)
+    status = status_of(invitation, now, answered=answered, declined=ended and not replaced)
+    return {
+        "id": to_text(content.id),
+        "email": content.name,
+        "member": to_text(content.member) if content.member else None,
+        "status": _REPLACED if replaced else str(status),
+        "answer_refused": refused if status is InvitationStatus.WAITING else None,
+        "invited_by": _name(roster, invitation.inviter),
+        "expires": content.expires,
+        "shares": [_share(roster, one) for one in content.shares],
+    }
+
+
+def _is_replaced(roster: Roster, invitation: Invitation) -> bool:
+    """Whether the same address was invited again since; the API keeps one of an address."""
+    name = invitation.content.name.casefold()
+    return any(
+        one.number > invitation.number and one.content.name.casefold() == name
+        for one in roster.invitations()
+    )
+
+
+def _name(roster: Roster, member: bytes) -> str:
+    standing = roster.member(member)
+    return standing.name if standing is not None else ""
+
+
+def _dataset_name(roster: Roster, dataset: bytes) -> str:
+    named = roster.dataset(dataset)
+    return named.name if named is not None else ""
+
+
+def _schema_name(roster: Roster, schema: bytes) -> str:
+    placed = roster.schema(schema)
+    return placed.name if placed is not None else ""
+
+
+def settled_json(settled: Settled) -> dict[str, Any]:
+    return {
+        "admitted": settled.admitted,
+        "removed": settled.removed,
+        "rotated": settled.rotated,
+        "troubles": [
+            {
+                "name": one.name,
+                "code": one.error.reason,
+                "detail": one.error.message,
+                "hint": one.error.hint,
+            }
+            for one in settled.troubles
+        ],
+    }

@@ -1,0 +1,236 @@
+"""/api/records/: change and delete records. Plaintext comes in here, and is never forwarded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import Flaw, InvalidRecords
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.ids import reference, to_text
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.erasure import DRY_RUN, ERASED, costs_json, erased_answer
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    ID,
+    NUMBER,
+    OBJECT,
+    SCHEMA_REFERENCE,
+    TEXT,
+    array_of,
+    empty_answer,
+    json_answer,
+    json_body,
+    object_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import (
+    flag_of,
+    id_in_path,
+    ids_asked,
+    if_match,
+    number_of,
+    only,
+    schema_of,
+)
+from encrypted_records.proxy.api.records import NAMED, NEW_RECORD, RECORD
+from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
+from encrypted_records.proxy.http.bodies import read_json, read_object
+from encrypted_records.proxy.http.responses import answer, record_answer
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.write.update import Edit, Versions
+
+#: Records that one request may name to be deleted.
+MAX_IDS = 100
+#: Records that one request may store or replace.
+_MAX_RECORDS = 100
+_MANY = 2**31
+
+_IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
+_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE))
+_ERASE = parameter("query", "erase", FLAG, "erase them too, and wait until the bytes are gone")
+_BY = parameter("query", "by", TEXT, "fields of a unique set, by commas", required=True)
+_CHANGED = {200: json_answer(RECORD, ETag=TEXT)}
+_DELETED = {200: json_answer(object_of({"deleted": NUMBER}))}
+
+endpoint = Endpoints("records")
+
+
+@endpoint(
+    "PUT",
+    "/api/records/",
+    summary="store records, or replace by them those with the same unique values.",
+    parameters=(_BY,),
+    body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
+    answers={
+        200: json_answer(array_of(object_of(NAMED | {"replaced": FLAG}))),
+    },
+)
+async def upsert_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"by"})
+    by = [name.strip() for name in request.query_params.get("by", "").split(",")]
+    body = await read_json(request)
+    stored = await services.upserter.store(caller, body, by)
+    return answer(
+        [
+            {
+                "id": to_text(one.id),
+                "url": reference("records", one.id),
+                "schema": reference("schemas", one.schema),
+                "replaced": one.replaced,
+            }
+            for one in stored
+        ]
+    )
+
+
+@endpoint(
+    "PUT",
+    "/api/records/{id}/",
+    summary="replace all of a record's data.",
+    parameters=(_IF_MATCH,),
+    body=_CHANGE,
+    answers=_CHANGED,
+)
+async def replace_record(request: Request) -> Response:
+    return await _change(request, lambda sent: lambda _: sent, keeps=False)
+
+
+@endpoint(
+    "PATCH",
+    "/api/records/{id}/",
+    summary="change some of a record's fields; null removes one.",
+    parameters=(_IF_MATCH,),
+    body=_CHANGE,
+    answers=_CHANGED,
+)
+async def update_record(request: Request) -> Response:
+    return await _change(request, lambda sent: lambda data: {**data, **sent}, keeps=True)
+
+
+async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, set())
+    record_id = id_in_path(request)
+    versions = if_match(request)
+    body = await read_object(request)
+    edit: Edit = editing(_data(body))
+    schema = schema_of(services, body["schema"]) if "schema" in body else None
+    changed = await services.changer.change(
+        caller,
+        record_id,
+        edit,
+        versions=versions,
+        schema=schema,
+        keeps=keeps,
+        run=by_size(body.size),
+    )
+    return record_answer(changed.record, changed.schema, changed.definition)
+
+
+def _data(body: Mapping[str, Any]) -> dict[str, Any]:
+    data = body.get("data")
+    unknown = [name for name in body if name not in ("schema", "data")]
+    if unknown:
+        detail = "there is no such member; there are data and schema"
+        raise InvalidRecords(
+            "the body has members that a change of a record does not have",
+            hint="nothing was changed; leave them out",
+            flaws=tuple(
+                Flaw("unknown_member", detail, f"/{escape_pointer(name)}") for name in unknown
+            ),
+        )
+    if not isinstance(data, dict):
+        raise InvalidRecords(
+            "expected an object with data, and maybe schema",
+            hint="nothing was changed; docs/http-api.md describes the body",
+        )
+    return data
+
+
+@endpoint(
+    "DELETE",
+    "/api/records/{id}/",
+    summary="delete a record.",
+    parameters=(_IF_MATCH, _ERASE, DRY_RUN),
+    answers={
+        200: json_answer(ERASED),
+        202: json_answer(ERASED),
+        204: empty_answer("It is deleted"),
+    },
+)
+async def delete_record(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"erase", "dry_run"})
+    record_id = id_in_path(request)
+    if _erases(request):
+        return await _erase(request, caller, [record_id], if_match(request))
+    await services.changer.delete(caller, [record_id], versions=if_match(request))
+    return Response(status_code=204)
+
+
+def _erases(request: Request) -> bool:
+    """Whether records are erased, or it is only asked what that costs."""
+    asked = [flag_of(request, name, default=False) for name in ("erase", "dry_run")]
+    return any(asked)
+
+
+async def _erase(
+    request: Request, caller: Holder, record_ids: Sequence[bytes], versions: Versions
+) -> Response:
+    """Delete these and erase them, or say what that costs."""
+    eraser = services_of(request).eraser
+    if flag_of(request, "dry_run", default=False):
+        return answer(costs_json(await eraser.estimate(caller, record_ids)))
+    receipts = await eraser.delete(caller, record_ids, versions=versions)
+    return erased_answer({"deleted": len(record_ids)}, receipts)
+
+
+@endpoint(
+    "DELETE",
+    "/api/records/",
+    summary="delete the records of these ids, all or none.",
+    parameters=(
+        parameter("query", "id", array_of(ID, minItems=1, maxItems=MAX_IDS), required=True),
+        _ERASE,
+        DRY_RUN,
+    ),
+    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+)
+async def delete_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"id", "erase", "dry_run"})
+    named = ids_asked(request, most=MAX_IDS)
+    if _erases(request):
+        return await _erase(request, caller, named, None)
+    await services.changer.delete(caller, named)
+    return answer({"deleted": len(named)})
+
+
+@endpoint(
+    "POST",
+    "/api/records/delete/",
+    summary="delete every record that a condition selects, given their number.",
+    parameters=(parameter("query", "confirm", NUMBER, "how many records match"),),
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
+    answers=_DELETED,
+)
+async def delete_matching_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"confirm"})
+    confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
+    body = await read_object(request)
+    schema = schema_of(services, body.get("schema"))
+    deleted = await services.changer.delete_where(caller, schema, body, confirmed)
+    return answer({"deleted": deleted})

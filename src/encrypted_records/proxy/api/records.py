@@ -1,0 +1,223 @@
+"""/api/records/: ingest, read and decrypt; :mod:`.search`, :mod:`.export` and
+:mod:`.record_changes` have the rest.
+
+Plaintext comes in here, and is never forwarded. The only requests under this path that are
+forwarded ask for records as the API has them, encrypted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.client.api import SealedRecord
+from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
+from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
+from encrypted_records.model.ids import from_text, reference, to_text
+from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.forward import forward
+from encrypted_records.proxy.api.json_schema import (
+    ID,
+    OBJECT,
+    PAGING,
+    RECORD_PATH,
+    SCHEMA_PARAMETER,
+    SCHEMA_PATH,
+    SCHEMA_REFERENCE,
+    TEXT,
+    Part,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+    page_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import (
+    id_in_path,
+    only,
+    page_head,
+    page_range,
+    schema_asked,
+    schema_of,
+)
+from encrypted_records.proxy.http.bodies import read_json, read_object
+from encrypted_records.proxy.http.responses import (
+    answer,
+    json_list,
+    record_answer,
+    record_json,
+    records_answer,
+    to_json,
+)
+from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.search.lookup import look_up, look_up_recent, open_sealed, read_sealed
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.write.idempotency import HEADER, IdempotencyKey
+
+MAX_DECRYPT_RECORDS = 1000
+MAX_SEALED_RECORDS = 100
+_MAX_INGEST_RECORDS = 100
+
+NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
+#: A record, as answers have it.
+RECORD = object_of(NAMED | {"data": OBJECT})
+#: A record that is sent.
+NEW_RECORD = object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT})
+_RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
+_LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
+_SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "as the API has it")
+#: A UUID of version 7. Not ``format``: makers of clients give headers texts, and cannot give UUIDs.
+_KEY = {
+    "type": "string",
+    "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+}
+_IDEMPOTENCY_KEY = parameter(
+    "header", HEADER, _KEY, "a UUID of version 7, made now; the same for a repetition"
+)
+
+endpoint = Endpoints("records")
+
+
+@endpoint(
+    "POST",
+    "/api/records/ingest/",
+    summary="up to 100 records, all or none, once for an Idempotency-Key.",
+    parameters=(_IDEMPOTENCY_KEY,),
+    body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
+    answers={201: json_answer(array_of(object_of(NAMED)))},
+)
+async def ingest_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_json(request)
+    once = IdempotencyKey.of(request.headers.get(HEADER), body)
+    created = await services.direct_ingest.ingest(caller, body, once)
+    return answer(
+        [
+            {
+                "id": to_text(one.id),
+                "url": reference("records", one.id),
+                "schema": reference("schemas", one.schema),
+            }
+            for one in created
+        ],
+        201,
+    )
+
+
+@endpoint(
+    "GET",
+    "/api/records/",
+    summary="a schema's records, decrypted; with ?sealed=true as the API has them.",
+    parameters=(SCHEMA_PARAMETER, _SEALED_PARAMETER, *PAGING),
+    answers={200: json_answer(page_of(_LISTED))},
+)
+async def list_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    if _wants_sealed(request):
+        return await forward(request)
+    only(request, {"schema", "limit", "offset", "sealed"})
+    schema = schema_asked(request)
+    limit, offset = page_range(request, limit=DEFAULT_LIMIT, most=MAX_LIMIT)
+    count, page = await services.search.page(caller, schema, offset=offset, limit=limit)
+    query = f"schema={to_text(schema)}&"
+    head = page_head("/api/records/", query, count, limit=limit, offset=offset)
+    return await records_answer(page.records, schema, page.definition, head=head)
+
+
+@endpoint(
+    "GET",
+    "/api/records/{id}/",
+    summary="a record, decrypted; with ?sealed=true as the API has it.",
+    parameters=(_SEALED_PARAMETER,),
+    answers={200: json_answer(_RECORD_OR_SEALED, ETag=TEXT)},
+)
+async def get_record(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    record_id = id_in_path(request)
+    if _wants_sealed(request):
+        return await forward(request)
+    only(request, {"sealed"})
+    stored = await look_up_recent(
+        services.query_runner, services.schemas, services.rows, caller, record_id
+    )
+    if stored is None:
+        (stored,) = await look_up(services.api, services.schemas, caller, [record_id])
+    return record_answer(stored.record, stored.state.id, stored.state.definition)
+
+
+@endpoint(
+    "POST",
+    "/api/records/sealed/",
+    summary="up to 100 records as the API has them; those found lately without naming them to it.",
+    body=json_body(object_of({"ids": array_of(ID, minItems=1, maxItems=MAX_SEALED_RECORDS)})),
+    answers={200: json_answer(array_of(OBJECT))},
+)
+async def read_sealed_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    ids = body.get("ids")
+    if not isinstance(ids, list) or not 1 <= len(ids) <= MAX_SEALED_RECORDS or len(body) > 1:
+        detail = f"expected ids, an array of 1 to {MAX_SEALED_RECORDS} ids of records"
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/ids"),))
+    sealed = await read_sealed(
+        services.query_runner,
+        services.schemas,
+        services.rows,
+        services.api,
+        caller,
+        [from_text(str(one)) for one in ids],
+    )
+    return json_list(b"[", [msgspec.json.encode(one) for one in sealed], b"]")
+
+
+@endpoint(
+    "POST",
+    "/api/records/decrypt/",
+    summary="decrypt sealed records as the API returns them, one or an array.",
+    body=json_body({"oneOf": [SEALED_RECORD, array_of(SEALED_RECORD)]}),
+    answers={200: json_answer({"oneOf": [RECORD, array_of(RECORD)]})},
+)
+async def decrypt_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_json(request)
+    try:
+        sent = await by_size(len(body))(_sealed_records, body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidRecords(
+            "expected a sealed record, or an array of them",
+            hint="send what GET /api/records/<id>/?sealed=true returns, unchanged",
+        ) from None
+    several = sent if isinstance(sent, list) else [sent]
+    if len(several) > MAX_DECRYPT_RECORDS:
+        raise TooLarge(f"at most {MAX_DECRYPT_RECORDS} records are opened at once")
+    schemas = [schema_of(services, sealed.schema) for sealed in several]
+    states = {
+        schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
+    }
+
+    def open_all() -> list[bytes]:
+        together = zip((states[schema] for schema in schemas), several, strict=True)
+        every = ((open_sealed(state, sealed), state) for state, sealed in together)
+        return [to_json(record_json(one, state.id, state.definition)) for one, state in every]
+
+    results = await by_size(len(body))(open_all)
+    return (
+        json_list(b"[", results, b"]") if isinstance(sent, list) else json_list(b"", results, b"")
+    )
+
+
+def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:
+    return msgspec.json.decode(body, type=SealedRecord | list[SealedRecord])
+
+
+def _wants_sealed(request: Request) -> bool:
+    return request.query_params.get("sealed", "").lower() == "true"

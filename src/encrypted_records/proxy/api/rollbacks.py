@@ -1,0 +1,160 @@
+"""/api/organizations/<id>/rollback/: a roster that lacks what this proxy has seen."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import roster as form
+from encrypted_records.model.ids import to_text
+from encrypted_records.model.roster import EntryBody
+from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    DIGEST,
+    FLAG,
+    NUMBER,
+    PROOF,
+    TEXT,
+    TEXT_OR_NULL,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+)
+from encrypted_records.proxy.api.parameters import id_in_path
+from encrypted_records.proxy.http.bodies import read_struct
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.sharing.rollback import RosterStanding
+
+_PATH = "/api/organizations/{id}/rollback/"
+_HEAD = {"number": NUMBER, "digest": TEXT}
+_STANDING = object_of(
+    {
+        "state": one_of("whole", "older", "forked", "unclear"),
+        **_HEAD,
+        "members": NUMBER,
+        "seen": {"oneOf": [object_of(_HEAD), {"type": "null"}]},
+        "common": NUMBER,
+        "lost": array_of(
+            object_of(
+                {
+                    "number": NUMBER,
+                    "time": TEXT_OR_NULL,
+                    "what": TEXT,
+                    "who": TEXT_OR_NULL,
+                    "by": TEXT_OR_NULL,
+                }
+            )
+        ),
+    }
+)
+
+endpoint = Endpoints("people")
+
+
+class _Accept(msgspec.Struct, forbid_unknown_fields=True):
+    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    forked: bool = False
+    proof: Proof | None = None
+
+
+@endpoint(
+    "GET",
+    _PATH,
+    summary="how the roster stands to what this proxy has seen of it, and what is lost.",
+    answers={200: json_answer(_STANDING)},
+)
+async def get_rollback(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    return answer(_as_json(await services.sharing.rollbacks.of(holder, id_in_path(request))))
+
+
+@endpoint(
+    "POST",
+    _PATH,
+    summary="accept a roster that lacks what this proxy has seen.",
+    body=json_body(object_of({"number": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
+    answers={
+        200: json_answer(_STANDING, description="It is accepted; this is how it stood before")
+    },
+)
+async def accept_rollback(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Accept)
+    # Somebody who was removed may stand again.
+    holder = await services.proofs.demand(request, asked.proof)
+    before = await services.sharing.rollbacks.accept(
+        holder,
+        id_in_path(request),
+        asked.number,
+        bytes.fromhex(asked.digest),
+        forked=asked.forked,
+    )
+    services.forget(holder.user)
+    return answer(_as_json(before))
+
+
+def _as_json(standing: RosterStanding) -> dict[str, Any]:
+    roster, seen = standing.roster, standing.seen
+    return {
+        "state": standing.state,
+        "number": roster.number,
+        "digest": (roster.digest_at(roster.number) or b"").hex(),
+        "members": len(roster.members()),
+        "seen": None if seen is None else {"number": seen.number, "digest": seen.digest.hex()},
+        "common": standing.common,
+        "lost": [_lost_json(roster, body) for body in standing.lost],
+    }
+
+
+def _lost_json(roster: Roster, body: EntryBody) -> dict[str, Any]:
+    what, who = _said(roster, body)
+    return {
+        "number": body.number,
+        "time": _moment(body.time),
+        "what": what,
+        "who": who,
+        "by": _name(roster, body.actor),
+    }
+
+
+def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
+    """What an entry did, and to whom or what."""
+    match body.content:
+        case form.Found(name=name):
+            return "founded", name
+        case form.Invite(name=name):
+            return "invited", name
+        case form.Standing(name=name):
+            return "stood", name
+        case form.Remove(id=uid):
+            return "removed", _name(roster, uid) or to_text(uid)
+        case form.Dataset(name=name, dataset=uid):
+            return "dataset", name or to_text(uid)
+        case _:
+            return "schema", None
+
+
+def _name(roster: Roster, member: bytes) -> str | None:
+    found = roster.member(member)
+    return None if found is None else found.name
+
+
+def _moment(seconds: int) -> str | None:
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # its actor had no clock
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,143 @@
+"""Of /api/schemas/<id>/ what changes its definition: change/, which can also only say what it would
+take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.json_text import encode
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    UUID,
+    Part,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+)
+from encrypted_records.proxy.api.parameters import id_in_path
+from encrypted_records.proxy.http.bodies import read_json
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.jobs.reseals import target_of
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.write.definitions import Plan, refuse_obstacles
+
+endpoint = Endpoints("schemas")
+
+_PLAN: dict[str, Part] = {
+    "changes": array_of(OBJECT),
+    "takes": {"enum": ["nothing", "commit", "proof", "reseal"]},
+    "possible": FLAG,
+    "records": NUMBER,
+    "seconds": {"type": "number"},
+    "applied": FLAG,
+}
+_ANSWER = object_of(_PLAN, old_enough=NUMBER)
+_BEGUN = object_of({**_PLAN, "job_id": UUID})
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """``renames``: names of the new definition, and those that these fields have at present;
+    ``drops``: names of present fields whose values may be lost."""
+
+    schema: msgspec.Raw
+    renames: dict[str, str] = {}
+    drops: list[str] = []
+    dry_run: bool = False
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/change/",
+    summary="what a new definition takes; it holds from then on, unless dry_run says otherwise.",
+    body=json_body(
+        object_of({"schema": OBJECT}, renames=OBJECT, drops=array_of(TEXT), dry_run=FLAG)
+    ),
+    answers={
+        200: json_answer(_ANSWER),
+        202: json_answer(_BEGUN, description="All records are sealed again for it, as a job"),
+    },
+)
+async def change_schema(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = _decode(await read_json(request))
+    schema, text = id_in_path(request), bytes(body.schema)
+    plan = await services.definitions.plan(caller, schema, text, body.renames, body.drops)
+    if body.dry_run:
+        if plan.needs_reseal and not plan.obstacles:
+            plan = await services.reseals.with_seconds(caller, schema, plan)
+        shown = _json_of(plan, applied=False)
+        if any(one.code == "retention_changed" for one in plan.changes):
+            shown["old_enough"] = await services.retainer.look_ahead(caller, schema, plan.new)
+        return answer(msgspec.Raw(encode(shown)))
+    if plan.needs_reseal:
+        refuse_obstacles(plan)
+        job = await services.reseals.begin(caller, schema, target_of(plan))
+        return job_answer(job, 202, **_json_of(plan, applied=False))
+    plan = await services.definitions.change(caller, schema, text, body.renames)
+    # The API shows what it is sent, with titles and descriptions; the log has the rules.
+    await services.api.show_definition(schema, text, caller.auth)
+    return answer(msgspec.Raw(encode(_json_of(plan, applied=True))))
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/reseal/",
+    summary="seal all records again under the present key and definition, as a job.",
+    answers={202: JOB_ANSWER},
+)
+async def reseal_schema(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    return job_answer(await services.reseals.begin(caller, id_in_path(request)), 202)
+
+
+def _decode(body: bytes) -> _Body:
+    """
+    Raises:
+        InvalidQuery: it is not such a body.
+    """
+    try:
+        return msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        detail = (
+            "expected schema (a definition), and maybe renames (new names to old), drops (names)"
+            " and dry_run"
+        )
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
+
+
+def _json_of(plan: Plan, *, applied: bool) -> dict[str, Any]:
+    in_the_way = {one.change: one for one in plan.obstacles}
+    changes = []
+    for change in plan.changes:
+        shown: dict[str, Any] = {
+            "field": change.field,
+            "code": change.code,
+            "detail": change.detail,
+            "pointer": change.pointer,
+            "takes": change.cost.value,
+        }
+        if change in in_the_way:
+            obstacle = in_the_way[change]
+            shown |= {"records": obstacle.records, "where": obstacle.where}
+        changes.append(shown)
+    return {
+        "changes": changes,
+        "takes": plan.takes,
+        "possible": not plan.obstacles,
+        "records": plan.records,
+        "seconds": round(plan.seconds, 3),
+        "applied": applied,
+    }

@@ -1,0 +1,238 @@
+"""Of /api/schemas/<id>/ what is about its log: log/, accept-log/ and salvage/."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.index.log.order import Head
+from encrypted_records.model import csv_text
+from encrypted_records.model.ids import milliseconds, to_text
+from encrypted_records.model.queries import refuse_unknown, whole_number
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    CSV,
+    DIGEST,
+    FILE_FORM,
+    FLAG,
+    NDJSON,
+    NUMBER,
+    TEXT,
+    TEXT_OR_NULL,
+    answer_of_kinds,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
+from encrypted_records.proxy.http.bodies import read_object
+from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
+from encrypted_records.proxy.http.responses import answer, record_json
+from encrypted_records.proxy.schemas.standings import Standing
+from encrypted_records.proxy.schemas.state import SoundPart
+from encrypted_records.proxy.search.salvage import Salvage
+from encrypted_records.proxy.services import services_of
+
+_MOST_VERSIONS = 2**63 - 1
+
+_HEAD_FIELDS = {"version": NUMBER, "digest": TEXT}
+_HEAD = object_of(_HEAD_FIELDS)
+_STANDING = object_of(
+    {
+        "state": one_of("whole", "older", "forked", "unclear", "broken"),
+        **_HEAD_FIELDS,
+        "records": NUMBER,
+        "changed": TEXT_OR_NULL,
+        "seen": {"oneOf": [_HEAD, {"type": "null"}]},
+        "common": NUMBER,
+        "fault": {"oneOf": [object_of({"code": TEXT, "detail": TEXT}), {"type": "null"}]},
+    },
+    at=_HEAD,
+)
+
+endpoint = Endpoints("schemas")
+
+
+@endpoint(
+    "GET",
+    "/api/schemas/{id}/log/",
+    summary="how far the log can be verified, compared with what this proxy has seen.",
+    parameters=(parameter("query", "version", NUMBER, "of which the digest is wanted as well"),),
+    answers={200: json_answer(_STANDING)},
+)
+async def get_log(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"version"})
+    standing = await services.standings.of(caller, id_in_path(request))
+    shown = _standing_json(standing)
+    ledger = standing.sound.ledger
+    if "version" in request.query_params:
+        at = number_of(request, "version", 0, least=0, most=ledger.version)
+        shown["at"] = _head_json(Head(at, ledger.digest_at(at) or b""))
+    return answer(shown)
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/accept-log/",
+    summary="accept a log that lacks what this proxy has seen.",
+    body=json_body(object_of({"version": NUMBER, "digest": DIGEST}, forked=FLAG)),
+    answers={
+        200: json_answer(_STANDING, description="It is accepted; this is how it stood before")
+    },
+)
+async def accept_log(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    # Further proofs for this would be asked for here: nothing has been changed yet.
+    body = await read_object(request)
+    head, forked = _read_acceptance(body)
+    schema = id_in_path(request)
+    before = await services.standings.accept(caller, schema, head, forked=forked)
+    return answer(_standing_json(before))
+
+
+def _read_acceptance(body: dict[str, Any]) -> tuple[Head, bool]:
+    """The head that is accepted, and whether of another way than what was seen.
+
+    Raises:
+        InvalidQuery: the body does not say.
+    """
+    refuse_unknown(body, {"version", "digest", "forked"})
+    version = whole_number(body.get("version"), "/version", 0, _MOST_VERSIONS)
+    digest, forked = body.get("digest"), body.get("forked", False)
+    if not isinstance(digest, str) or len(digest) != 64 or not _is_hex(digest):
+        raise _wrong("expected the log's digest, 64 hexadecimal digits", "/digest")
+    if not isinstance(forked, bool):
+        raise _wrong("expected true or false", "/forked")
+    return Head(version, bytes.fromhex(digest)), forked
+
+
+def _is_hex(text: str) -> bool:
+    return set(text) <= set("0123456789abcdef")
+
+
+def _wrong(detail: str, pointer: str) -> InvalidQuery:
+    return InvalidQuery(detail, flaws=(Flaw("type", detail, pointer),))
+
+
+def _standing_json(standing: Standing) -> dict[str, Any]:
+    sound = standing.sound
+    return {
+        "state": standing.state,
+        **_head_json(sound.ledger.head),
+        "records": sound.ledger.snapshot().count,
+        "changed": _last_change(sound),
+        "seen": None if sound.seen is None else _head_json(sound.seen),
+        "common": standing.common,
+        "fault": _fault_json(sound),
+    }
+
+
+def _head_json(head: Head) -> dict[str, Any]:
+    return {"version": head.version, "digest": head.digest.hex()}
+
+
+def _fault_json(sound: SoundPart) -> dict[str, str] | None:
+    fault = sound.fault
+    return None if fault is None else {"code": fault.reason, "detail": fault.message}
+
+
+def _last_change(sound: SoundPart) -> str | None:
+    if sound.newest is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(milliseconds(sound.newest) / 1000, UTC)
+    except (OverflowError, ValueError):  # its writer had no clock
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# --- salvage -----------------------------------------------------------------------------------
+
+#: What holds of everything that the log does not prove.
+_UNKNOWN = (
+    "deleted records may be among these",
+    "a record may have an older version than its newest",
+    "records may be missing",
+    "fields of a record may be missing",
+    "records of a job that was never completed may be among these",
+)
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/salvage/",
+    summary="every record that can be decrypted, whatever state the log is in.",
+    body=json_body(object_of({}, **FILE_FORM, ended=FLAG)),
+    answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that opens")},
+)
+async def salvage_records(request: Request) -> Response:
+    services = services_of(request)
+    schema = id_in_path(request)
+    await services.holder(request)
+    body = await read_object(request)
+    form = form_of(request, body)
+    refuse_unknown(body, {"ended"})
+    ended = body.get("ended", True)
+    if not isinstance(ended, bool):
+        raise _wrong("expected true or false", "/ended")
+
+    salvaged = await services.salvager.salvage(
+        lambda: services.holder(request), schema, ended=ended
+    )
+    return Download(_write(salvaged, schema, form), form)
+
+
+async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncIterator[bytes]:
+    names = tuple(salvaged.definition.fields)
+    if form.csv:
+        yield csv_text.header(names, to_text(schema), safe=form.safe)
+    async for batch in salvaged.batches:
+        if form.csv:
+            yield b"".join(
+                csv_text.record(names, saved.record.data, safe=form.safe) for saved in batch
+            )
+            continue
+        # An empty line, which readers skip, shows that the work continues.
+        yield (
+            b"\n"
+            if not batch
+            else b"".join(
+                json_line(
+                    record_json(saved.record, schema, salvaged.definition)
+                    | {"version": saved.record.version, "proven": saved.proven}
+                )
+                for saved in batch
+            )
+        )
+    if not form.csv:
+        yield json_line({"salvage": _report_json(salvaged)})
+
+
+def _report_json(salvaged: Salvage) -> dict[str, Any]:
+    sound, counts = salvaged.sound, salvaged.counts
+    return {
+        **_head_json(sound.ledger.head),
+        "fault": _fault_json(sound),
+        "rows": counts.rows,
+        "records": counts.records,
+        "proven": counts.proven,
+        "ended": counts.ended,
+        "older": counts.older,
+        "left_out": counts.left_out,
+        "unopened": counts.unopened,
+        "without_key": counts.without_key,
+        "beyond": counts.beyond,
+        "incomplete": counts.incomplete,
+        "missing": counts.missing,
+        "unknown": [] if sound.fault is None else list(_UNKNOWN),
+    }

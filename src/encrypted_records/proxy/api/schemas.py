@@ -1,0 +1,223 @@
+"""Of /api/schemas/ what takes plaintext or keys: infer/, preview/, estimate/ and <id>/merge/.
+
+Samples hold real rows, so the first three are answered here and store and forward nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import InvalidQuery, Unsupported
+from encrypted_records.ingest.charsets import to_utf8
+from encrypted_records.model.charsets import charset_of, require_utf8
+from encrypted_records.model.media_types import MEDIA_TYPES, Format
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    CSV,
+    FLAG,
+    JSON,
+    NDJSON,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    Body,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path
+from encrypted_records.proxy.http.bodies import media_type, read_body, read_json, while_wanted
+from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.process.offload import aside, by_size
+from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.samples import estimate_of, preview_of, proposal_of
+
+#: Bytes of a sample or a definition that are read sooner than a worker process has begun.
+FEW_BYTES = 64 << 10
+#: A definition, the lengths of its strings, and a sample.
+MAX_ESTIMATE_BYTES = 16 << 20
+
+endpoint = Endpoints("schemas")
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/infer/",
+    summary="a CSV or JSON sample in, a proposed definition out.",
+    body=Body({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
+    parameters=(parameter("query", "enum", FLAG, "whether it may be proposed"),),
+    answers={
+        200: json_answer(
+            object_of({"schema": OBJECT, "sampled": NUMBER, "fields": array_of(OBJECT)})
+        )
+    },
+)
+async def infer_schema(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    kind = Format.of_media_type(media_type(request))
+    if kind is None:
+        raise Unsupported(
+            "a sample is CSV or JSON",
+            code="unsupported_media_type",
+            hint=f"send Content-Type: {MEDIA_TYPES}",
+        )
+    choices = flag_of(request, "enum", default=True)
+    charset = charset_of(request.headers.get("content-type", ""))
+    if kind is not Format.CSV:
+        require_utf8(charset)
+    sample = await read_body(request)
+    if charset is not None:
+        sample = await by_size(len(sample))(to_utf8, sample, charset)
+    if len(sample) <= FEW_BYTES:
+        return _reply(await aside(proposal_of, sample, kind, choices))
+    return _reply(await _compute(request, services, messages.InferTask(sample, kind, choices)))
+
+
+class _SampleText(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    text: str
+
+
+class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
+    schema: msgspec.Raw
+    sample: str
+    format: Format
+    rows: Annotated[int, Meta(ge=0, le=100)] = 20
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/preview/",
+    summary="a definition and a sample in, its first rows and what would not fit out.",
+    body=json_body(
+        object_of(
+            {"schema": OBJECT, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
+            rows=NUMBER,
+        )
+    ),
+    answers={
+        200: json_answer(
+            object_of(
+                {
+                    "columns": array_of(TEXT),
+                    "fields": array_of(OBJECT),
+                    "rows": array_of(OBJECT),
+                    "checked": NUMBER,
+                    "bad_rows": NUMBER,
+                    "errors": array_of(OBJECT),
+                }
+            )
+        )
+    },
+)
+async def preview_upload(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    try:
+        body = await read_json(request)
+        asked = msgspec.json.decode(body, type=_PreviewRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidQuery(
+            "expected schema (a definition), sample (text), format (csv, json or ndjson), and maybe"
+            " rows (0 to 100)"
+        ) from None
+    sample = asked.sample.encode()
+    if len(body) <= FEW_BYTES:
+        work = aside(preview_of, bytes(asked.schema), sample, asked.format, asked.rows)
+        return _reply(await work)
+    task = messages.PreviewTask(bytes(asked.schema), sample, asked.format, asked.rows)
+    return _reply(await _compute(request, services, task))
+
+
+class _EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    schema: msgspec.Raw
+    records: Annotated[int, Meta(ge=1, le=10**12)]
+    string_bytes: dict[str, Annotated[int, Meta(ge=0, le=1 << 20)]] = {}
+    sample: _SampleText | None = None
+
+
+_RECORDS = {"type": "integer", "minimum": 1, "maximum": 10**12}
+_STRING_BYTES = {
+    "type": "object",
+    "additionalProperties": {"type": "integer", "minimum": 0, "maximum": 1 << 20},
+}
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/estimate/",
+    summary="a definition and a number of records in, their cost out.",
+    body=json_body(
+        object_of(
+            {"schema": OBJECT, "records": _RECORDS},
+            string_bytes=_STRING_BYTES,
+            sample=object_of({"type": one_of(*(kind.media_type for kind in Format)), "text": TEXT}),
+        )
+    ),
+    answers={200: json_answer(OBJECT)},
+)
+async def estimate_schema(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    try:
+        body = await read_json(request, limit=MAX_ESTIMATE_BYTES)
+        asked = msgspec.json.decode(body, type=_EstimateRequest)
+        sample = None if asked.sample is None else asked.sample.text.encode()
+    except (msgspec.DecodeError, UnicodeError):
+        raise InvalidQuery(
+            "expected schema (a definition), records (1 to 10**12), and maybe string_bytes"
+            " (typical length by field name) and sample (type and text)"
+        ) from None
+    kind = Format.of_media_type(asked.sample.type) if asked.sample else Format.CSV
+    if kind is None:
+        raise InvalidQuery("a sample is CSV or JSON", hint=f"its type is one of {MEDIA_TYPES}")
+    arguments = (bytes(asked.schema), asked.records, asked.string_bytes, sample, kind)
+    if len(body) <= FEW_BYTES and sum(asked.string_bytes.values()) <= FEW_BYTES:
+        return _reply(await aside(estimate_of, *arguments))
+    return _reply(await _compute(request, services, messages.EstimateTask(*arguments)))
+
+
+async def _compute(request: Request, services: Services, task: messages.Task) -> bytes:
+    """A worker's answer, as JSON; its work ends when the client goes away."""
+    result = await while_wanted(request, services.readers.run(task))
+    assert isinstance(result, messages.JsonResult)
+    return result.json
+
+
+def _reply(json: bytes) -> Response:
+    return answer(msgspec.Raw(json))
+
+
+@endpoint(
+    "POST",
+    "/api/schemas/{id}/merge/",
+    summary="the next merge of index segments, if one is worth it.",
+    answers={
+        200: json_answer(
+            object_of({"merged": NUMBER, "records": NUMBER, "segments": NUMBER, "done": FLAG})
+        )
+    },
+)
+async def merge_segments(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    state = await services.schemas.refresh(caller, id_in_path(request))
+    merged = await services.merger.merge_next(caller, state)
+    return answer(
+        {
+            "merged": merged.inputs if merged else 0,
+            "records": merged.rows if merged else 0,
+            "segments": len(state.ledger.snapshot().segments),
+            "done": merged is None,
+        }
+    )

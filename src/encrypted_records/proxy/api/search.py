@@ -1,0 +1,270 @@
+"""/api/records/: searches, aggregates and their plans. Nothing here is ever forwarded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.index.log.past import least_bytes
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.aggregate import Bucket
+from encrypted_records.model.aggregations import (
+    Aggregation,
+    Distinct,
+    Histogram,
+    Measure,
+    Percentile,
+)
+from encrypted_records.model.formats import PERIODS
+from encrypted_records.model.ids import reference
+from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    OBJECT_OR_NULL,
+    SCHEMA_NAME,
+    SCHEMA_PARAMETER,
+    TEXT_OR_NULL,
+    array_of,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+)
+from encrypted_records.proxy.api.parameters import only, schema_asked, schema_of
+from encrypted_records.proxy.api.records import RECORD
+from encrypted_records.proxy.http.bodies import read_object
+from encrypted_records.proxy.http.responses import answer, json_list, records_answer, to_json
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.search import explain as explaining
+from encrypted_records.proxy.services import services_of
+
+#: Writing more measures of groups than this takes long: some may be lists.
+MANY_MEASURES = 200
+
+#: The members that each query must have, and those that it may have.
+CONDITIONS = {"schema": SCHEMA_NAME}
+OPTIONAL_CONDITIONS = {
+    "where": OBJECT_OR_NULL | {"description": "docs/http-api.md, Search"},
+    "filters": array_of(OBJECT),
+}
+#: What a search shows, and in which order.
+SHOWN = {"order_by": NAMES, "fields": NAMES}
+_LIMIT = {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT}
+_OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}
+_PAGED = {"limit": _LIMIT, "offset": _OFFSET, "cursor": TEXT_OR_NULL, "count": FLAG}
+_MEASURED = {
+    "measures": array_of(OBJECT),
+    "group_by": array_of(
+        {
+            "oneOf": [
+                {"type": "string"},
+                object_of({"field": {"type": "string"}, "by": one_of(*PERIODS)}),
+            ]
+        }
+    ),
+    "limit": _LIMIT,
+    "order": one_of("value", "-value", "count", "-count"),
+}
+_SEGMENTS = object_of({"live": NUMBER, "mini": NUMBER, "paged": NUMBER})
+
+endpoint = Endpoints("records")
+
+
+@endpoint(
+    "POST",
+    "/api/records/search/",
+    summary="the records that a condition selects, a page at a time.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
+    answers={
+        200: json_answer(
+            object_of(
+                {
+                    "count": {"type": ["integer", "null"]},
+                    "next_cursor": TEXT_OR_NULL,
+                    "results": array_of(RECORD),
+                }
+            )
+        )
+    },
+)
+async def search_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    schema = schema_of(services, body.get("schema"))
+    outcome = await services.search.ask(caller, schema, body)
+    head = {"count": outcome.count, "next_cursor": outcome.next_cursor}
+    return await records_answer(
+        outcome.records, schema, outcome.definition, outcome.fields, head=head
+    )
+
+
+@endpoint(
+    "POST",
+    "/api/records/aggregate/",
+    summary="measures of the records that a condition selects, of all or by group.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
+    answers={
+        200: json_answer(
+            {
+                "oneOf": [
+                    object_of({"measures": array_of(OBJECT)}),
+                    object_of(
+                        {
+                            "total": NUMBER,
+                            "groups": array_of(
+                                object_of({"group": OBJECT, "measures": array_of(OBJECT)})
+                            ),
+                        }
+                    ),
+                ]
+            }
+        )
+    },
+)
+async def aggregate_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    schema = schema_of(services, body.get("schema"))
+    measured = await services.aggregates.ask(caller, schema, body)
+    asked, outcome = measured.aggregation, measured.groups
+
+    if not asked.group_by:
+        return answer({"measures": _results(asked, outcome.groups[0])})
+
+    def groups() -> list[bytes]:
+        named = (
+            (dict(zip(asked.group_by, one.values, strict=True)), one) for one in outcome.groups
+        )
+        return [to_json({"group": name, "measures": _results(asked, one)}) for name, one in named]
+
+    is_long = len(outcome.groups) * len(asked.measures) > MANY_MEASURES
+    results = await aside(groups) if is_long else groups()
+    return json_list(b'{"total":%d,"groups":[' % outcome.total, results, b"]}")
+
+
+def _results(asked: Aggregation, group: Bucket) -> list[dict[str, Any]]:
+    together = zip(asked.names, asked.measures, group.results, strict=True)
+    return [_result(name, measure, result) for name, measure, result in together]
+
+
+def _result(name: str, measure: Measure, result: Any) -> dict[str, Any]:
+    head: dict[str, Any] = {"op": name}
+    if measure.field is not None:
+        head["field"] = measure.field
+    match measure:
+        case Percentile():
+            together = zip(measure.asked, result, strict=True)
+            head["values"] = [{"p": p, "value": value} for p, value in together]
+        case Histogram() | Distinct():
+            head |= result
+        case _:
+            head["value"] = result
+    return head
+
+
+@endpoint(
+    "GET",
+    "/api/records/status/",
+    summary="the state of a schema's index, and of the cache.",
+    parameters=(SCHEMA_PARAMETER,),
+    answers={
+        200: json_answer(
+            object_of(
+                {
+                    "version": NUMBER,
+                    "records": NUMBER,
+                    "dead": NUMBER,
+                    "segments": _SEGMENTS,
+                    "merge_pending": FLAG,
+                    "memory": OBJECT,
+                    "activity": OBJECT,
+                }
+            )
+        )
+    },
+)
+async def get_index_status(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"schema"})
+    state = await services.schemas.refresh(caller, schema_asked(request))
+    snapshot = state.ledger.snapshot()
+    past = state.ledger.past
+    return answer(
+        {
+            "version": snapshot.version,
+            "records": snapshot.count,
+            "dead": sum(len(rows) for rows in snapshot.dead.values()),
+            "segments": _segments(snapshot),
+            "merge_pending": services.merger.pending(state),
+            "memory": {
+                name: {"count": use.count, "bytes": use.bytes}
+                for name, use in services.segments.uses.items()
+            },
+            "activity": {
+                "days": past.days(time.time_ns() // 1_000_000),
+                "last": past.last // 1000 or None,
+                "bytes": least_bytes(snapshot),
+            },
+        }
+    )
+
+
+def _segments(snapshot: Snapshot) -> dict[str, int]:
+    forms = Counter(segment.form for segment in snapshot.segments)
+    return {"live": forms.total(), "mini": forms["mini"], "paged": forms["paged"]}
+
+
+@endpoint(
+    "POST",
+    "/api/records/explain/",
+    summary="run a search or an aggregate, and return its cost instead of its result.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))),
+    answers={200: json_answer(OBJECT)},
+)
+async def explain_query(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    schema = schema_of(services, body.get("schema"))
+    plan = await explaining.explain(services.query_runner, caller, schema, body)
+    snapshot, stats = plan.context.snapshot, plan.context.stats
+    return answer(
+        {
+            "kind": plan.kind,
+            "version": snapshot.version,
+            "records": snapshot.count,
+            "columns": plan.columns,
+            "scan": "column" if plan.scanned else "ranges",
+            "scanned": plan.scanned,
+            "segments": _segments(snapshot),
+            "pages": stats.pages,
+            "rows": {"certain": stats.certain, "unsure": stats.unsure, "opened": stats.rows},
+            "requests": stats.requests,
+            "joins": [
+                {
+                    "pointer": one.pointer,
+                    "schema": reference("schemas", one.schema),
+                    "field": one.field,
+                    "version": one.version,
+                    "rows": one.rows,
+                    "values": one.values,
+                }
+                for one in plan.context.joined
+            ],
+            "stages": [
+                {"stage": name, "milliseconds": round(seconds * 1000, 3)}
+                for name, seconds in stats.seconds.items()
+            ],
+        }
+    )

@@ -1,0 +1,93 @@
+"""Changes of what the roster has, which callers send to be handed on: they are signed here first.
+
+The API refuses them as ``through_a_proxy`` unless an entry of the roster says the same. So a change
+is sent on as it came, and where it meets that, it is signed and sent again: a user without
+a roster pays nothing, and needs no keyring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+
+from encrypted_records.client.rosters import DatasetResource, SchemaResource
+from encrypted_records.model import ids
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import from_path
+from encrypted_records.model.roster import Placement
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.sharing.naming import Names
+
+
+@dataclass(frozen=True, slots=True)
+class SignedChange:
+    """A change whose entries are in the roster. ``before`` and ``after`` are what a schema without
+    records is placed as, once the API has answered; None where it stays placed."""
+
+    services: Services
+    holder: Holder
+    organization: bytes
+    before: Placement | None = None
+    after: Placement | None = None
+
+    async def finish(self, *, taken: bool) -> None:
+        """Place a schema whose name was freed; ``taken`` says whether the API took the change.
+
+        Raises:
+            ErsError: as :meth:`Founding.place`; the next owner who stores into it places it.
+        """
+        placement = self.after if taken else self.before
+        if placement is not None:
+            await self.services.sharing.founding.place(self.holder, self.organization, [placement])
+            self.services.schemas.forget(self.holder, [placement.schema])
+
+
+async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
+    """Sign what a change of a dataset or schema says, so that the API takes it.
+
+    Args:
+        path: of the dataset or schema.
+        body: a JSON object, as it is sent on.
+
+    Raises:
+        ErsError: it is not signed, and must not be sent on.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    names = Names(_text(members, "slug"), _text(members, "name"))
+    one = from_path(path.split("/")[3])
+    if path.split("/")[2] == "datasets":
+        dataset = await services.sharing.api.dataset(one, holder.auth)
+        organization = _organization(dataset)
+        await services.sharing.naming.name_dataset(holder, organization, one, names)
+        return SignedChange(services, holder, organization)
+    schema = await services.sharing.api.schema(one, holder.auth)
+    organization, text = _organization(schema), members.get("schema")
+    await services.sharing.naming.name_schema(holder, organization, one, names)
+    if text is None or schema.key_version is not None:
+        return SignedChange(services, holder, organization)
+    definition = await by_size(len(text))(parse_definition, bytes(text))
+    before = await services.sharing.naming.free_schema(holder, organization, one)
+    if before is None:
+        return SignedChange(services, holder, organization)
+    after = replace(before, definition=definition.digest)
+    return SignedChange(services, holder, organization, before, after)
+
+
+def _organization(shown: DatasetResource | SchemaResource) -> bytes:
+    return ids.from_reference(shown.organization, "organizations", pointer="/organization")
+
+
+def _text(members: dict[str, Any], name: str) -> str | None:
+    """A member that is text; whatever else it is, the API refuses."""
+    try:
+        return msgspec.json.decode(members[name], type=str) if name in members else None
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,116 @@
+"""What may be asked of the proxy's own endpoints with an API token; all else is refused to tokens.
+
+Judged by the form of the token alone, before anything is read: what it may do is part of the string
+that the API knows by its SHA-256, so no answer of the API's widens it. Which datasets it reaches is
+the API's to say, which is asked for every schema. Keys, devices and the acceptance of another log
+are not for tokens. Jobs and uploads are those that were begun with the very token.
+
+The API judges what is forwarded to it.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from encrypted_records.errors import NotAllowed
+from encrypted_records.model import api_token, service_key
+
+#: (method, path) of what changes nothing.
+READING = frozenset(
+    {
+        ("GET", "/api/records/"),
+        ("GET", "/api/records/{id}/"),
+        ("POST", "/api/records/sealed/"),
+        ("POST", "/api/records/decrypt/"),
+        ("POST", "/api/records/search/"),
+        ("POST", "/api/records/aggregate/"),
+        ("POST", "/api/records/explain/"),
+        ("POST", "/api/records/why/"),
+        ("POST", "/api/records/export/"),
+        ("POST", "/api/datasets/{id}/search/"),
+        ("GET", "/api/records/status/"),
+        ("POST", "/api/schemas/infer/"),
+        ("POST", "/api/schemas/preview/"),
+        ("POST", "/api/schemas/estimate/"),
+        ("GET", "/api/schemas/{id}/log/"),
+        ("GET", "/api/schemas/{id}/erasure/"),
+        ("GET", "/api/schemas/{id}/retention/"),
+        ("POST", "/api/schemas/{id}/salvage/"),
+        ("POST", "/api/schemas/{id}/verify/"),
+        ("GET", "/api/jobs/"),
+        ("GET", "/api/jobs/{id}/"),
+        ("GET", "/api/jobs/{id}/about/"),
+        ("GET", "/api/jobs/{id}/bad-rows/"),
+        ("GET", "/api/jobs/{id}/records/"),
+        ("GET", "/api/jobs/{id}/errors/"),
+        ("GET", "/api/openapi.json"),
+        ("GET", "/api/status/"),
+    }
+)
+#: Of what stores, changes or deletes records.
+WRITING = frozenset(
+    {
+        ("POST", "/api/records/ingest/"),
+        ("PUT", "/api/records/"),
+        ("PUT", "/api/records/{id}/"),
+        ("PATCH", "/api/records/{id}/"),
+        ("DELETE", "/api/records/{id}/"),
+        ("DELETE", "/api/records/"),
+        ("POST", "/api/records/delete/"),
+        ("POST", "/api/schemas/{id}/merge/"),
+        ("POST", "/api/schemas/{id}/erasure/"),
+        ("POST", "/api/schemas/{id}/retention/"),
+        ("POST", "/api/datasets/{id}/erase/"),
+        ("POST", "/api/jobs/upload/"),
+        ("DELETE", "/api/jobs/{id}/"),
+        ("DELETE", "/api/jobs/{id}/records/"),
+    }
+)
+#: By whatever method, since the one that is meant may stand in a header.
+WRITING_PATHS = frozenset({"/api/files/", "/api/files", "/api/files/{id}/", "/api/files/{id}"})
+
+
+def refuse_beyond(scope: Scope, path: str) -> None:
+    """Refuse a request that came with an API token which may not ask for this.
+
+    Args:
+        path: of the route, with names in braces.
+
+    Raises:
+        NotAllowed: ``token_limited``.
+    """
+    shown = Headers(scope=scope).get("authorization", "")
+    token, of_service = api_token.of_authorization(shown), is_service_string(shown)
+    if token is None and not of_service:
+        return
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if (method, path) in READING:
+        return
+    if (method, path) not in WRITING and path not in WRITING_PATHS:
+        raise NotAllowed(
+            f"{'a service' if of_service else 'an API token'} cannot do this",
+            code="token_limited",
+            hint="log in, and do it as yourself",
+        )
+    require_writing(token)
+
+
+def is_service_string(authorization: str) -> bool:
+    """Whether an Authorization value is a service's string, which may do what a token may that
+    writes; what it reaches, the roster says."""
+    scheme, _, shown = authorization.strip().partition(" ")
+    return scheme.lower() == "bearer" and service_key.looks_like_one(shown)
+
+
+def require_writing(token: api_token.ApiToken | None) -> None:
+    """
+    Raises:
+        NotAllowed: ``token_limited``; the token only reads.
+    """
+    if token is not None and not token.writes:
+        raise NotAllowed(
+            "this API token only reads",
+            code="token_limited",
+            hint="make one with --scope write, or log in",
+        )

@@ -1,0 +1,267 @@
+"""/api/files/: resumable uploads (TUS 1.0.0).
+
+Every answer of these paths has the headers of TUS, refusals included. The caller and the headers
+are checked before a byte of the body is read.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, VersionRefused
+from encrypted_records.model.ids import from_path, to_text
+from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.jobs import (
+    METADATA,
+    ORDER_PARAMETERS,
+    Named,
+    note_of,
+    options_of,
+    text_of,
+)
+from encrypted_records.proxy.api.json_schema import (
+    BINARY,
+    NUMBER,
+    TEXT,
+    URL,
+    UUID,
+    Body,
+    Part,
+    empty_answer,
+    one_of,
+    parameter,
+)
+from encrypted_records.proxy.api.parameters import schema_named
+from encrypted_records.proxy.auth import SAFE_METHODS
+from encrypted_records.proxy.http import responses as answers
+from encrypted_records.proxy.http.page_cookie import at_of
+from encrypted_records.proxy.jobs.job import JobOptions
+from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.uploads.notes import charset_of, format_of
+from encrypted_records.proxy.uploads.store import Upload
+from encrypted_records.proxy.uploads.tus import headers as header
+from encrypted_records.proxy.uploads.tus import protocol
+from encrypted_records.proxy.uploads.tus.protocol import Append, Create, Describe, Show
+
+_VERSION = one_of(header.VERSION)
+_BYTES = Body({header.CONTENT_TYPE: BINARY})
+_RESUMABLE = parameter("header", "Tus-Resumable", _VERSION, required=True)
+_LENGTH = parameter("header", "Upload-Length", NUMBER, "in bytes")
+_DIGEST: Part = {
+    "type": "string",
+    "pattern": "^(sha256 [A-Za-z0-9+/]{43}=|sha1 [A-Za-z0-9+/]{27}=|md5 [A-Za-z0-9+/]{22}==)$",
+}
+_PARTS: Part = {"type": "string", "pattern": "^(partial|final;[!-~]+( [!-~]+)*)$"}
+_CHECKSUM = parameter("header", "Upload-Checksum", _DIGEST, "an algorithm, and a digest in Base64")
+_OFFSET = parameter("header", "Upload-Offset", NUMBER, "where the body begins", required=True)
+_ALWAYS: dict[str, Part] = {"Tus_Resumable": _VERSION}
+_REACHED: dict[str, Part] = _ALWAYS | {"Upload_Offset": NUMBER, "Upload_Expires": TEXT}
+_CAPABILITIES = {
+    204: empty_answer(
+        "Versions, extensions and limits",
+        **_ALWAYS,
+        Tus_Version=TEXT,
+        Tus_Extension=TEXT,
+        Tus_Max_Size=NUMBER,
+        Tus_Checksum_Algorithm=TEXT,
+    )
+}
+_PROBLEMS = (410, 423, 460, 507)
+
+endpoint = Endpoints("files")
+
+
+@endpoint(
+    "OPTIONS",
+    "/api/files/",
+    name="describe_uploads",
+    summary="versions, extensions and limits of resumable uploads (TUS 1.0.0).",
+    answers=_CAPABILITIES,
+)
+@endpoint(
+    "POST",
+    "/api/files/",
+    name="create_upload",
+    summary="begin a resumable upload, perhaps with its first bytes.",
+    # Which are not described: makers of clients drop an operation whose only body is of a type
+    # that they do not know. Every client can send them by PATCH.
+    parameters=(
+        _RESUMABLE,
+        _LENGTH,
+        parameter("header", "Upload-Defer-Length", one_of(1), "the length comes later"),
+        parameter("header", "Upload-Metadata", METADATA, "keys, and values in Base64"),
+        parameter("header", "Upload-Concat", _PARTS, "partial, or final; and URLs of parts"),
+        _CHECKSUM,
+        *ORDER_PARAMETERS,
+    ),
+    answers={
+        201: empty_answer(
+            "The upload is made",
+            **_REACHED,
+            Location=URL,
+            X_Job_Id=UUID,
+            X_Job_Status_Url=URL,
+            X_Job_Websocket_Url=URL,
+        )
+    },
+    problems=_PROBLEMS,
+)
+@endpoint.every_method("/api/files/", "/api/files")
+async def serve_uploads(request: Request) -> Response:
+    return await _serve_tus(request, None)
+
+
+@endpoint(
+    "OPTIONS",
+    "/api/files/{id}/",
+    name="describe_upload",
+    summary="the same as of /api/files/.",
+    answers=_CAPABILITIES,
+)
+@endpoint(
+    "HEAD",
+    "/api/files/{id}/",
+    name="get_upload_offset",
+    summary="how far an upload is, and what was said of it.",
+    parameters=(_RESUMABLE,),
+    answers={
+        200: empty_answer(
+            "How far the upload is",
+            **_REACHED,
+            Upload_Length=NUMBER,
+            Upload_Defer_Length=one_of(1),
+            Upload_Metadata=TEXT,
+            Upload_Concat=TEXT,
+            X_Job_Id=UUID,
+        )
+    },
+    problems=_PROBLEMS,
+)
+@endpoint(
+    "PATCH",
+    "/api/files/{id}/",
+    name="append_to_upload",
+    summary="add bytes to an upload.",
+    parameters=(_RESUMABLE, _OFFSET, _LENGTH, _CHECKSUM),
+    body=_BYTES,
+    answers={204: empty_answer("Upload-Offset bytes are on disk", **_REACHED)},
+    problems=_PROBLEMS,
+)
+@endpoint(
+    "DELETE",
+    "/api/files/{id}/",
+    name="terminate_upload",
+    summary="end an upload, and its job.",
+    parameters=(_RESUMABLE,),
+    answers={204: empty_answer("The upload has ended", **_ALWAYS)},
+    problems=_PROBLEMS,
+)
+@endpoint.every_method("/api/files/{id}/", "/api/files/{id}")
+async def serve_upload(request: Request) -> Response:
+    return await _serve_tus(request, request.path_params["id"])
+
+
+async def _serve_tus(request: Request, upload: str | None) -> Response:
+    try:
+        response = await _answer(request, upload)
+    except HTTPException as error:
+        response = await answers.on_http_error(request, error)
+    except ErsError as error:
+        response = await answers.on_error(request, error)
+        if isinstance(error, VersionRefused):
+            response.headers.update(protocol.VERSIONS)
+        elif isinstance(error, protocol.OffsetMismatch):
+            response.headers["Upload-Offset"] = str(error.offset)
+    response.headers.update(protocol.ALWAYS)
+    return response
+
+
+async def _answer(request: Request, upload: str | None) -> Response:
+    services = services_of(request)
+    on_upload = upload is not None
+    method = protocol.method_of(request.method, request.headers)
+    if request.method in SAFE_METHODS:
+        # What changes something under the name of a reading method is a change to every check.
+        request.scope["method"] = method
+    caller = await services.holder(request)
+    asked = protocol.read(method, request.headers, on_upload=on_upload)
+    if asked is None:
+        allowed = ", ".join(protocol.list_methods(on_upload=on_upload))
+        raise HTTPException(405, headers={"Allow": allowed})
+    if isinstance(asked, Describe):
+        return Response(status_code=204, headers=protocol.describe())
+    if isinstance(asked, Create):
+        options = _options(request, asked.metadata)
+        note = note_of(asked.metadata)
+        made = await services.uploads.create(caller, asked, options, request.stream(), note)
+        return Response(status_code=201, headers=_creation_headers(request, made))
+    assert upload is not None
+    identifier = from_path(upload)
+    if isinstance(asked, Show):
+        shown = await services.uploads.show(caller, identifier)
+        of_job = {} if shown.kind is header.Kind.PARTIAL else {"X-Job-Id": _job_of(identifier)}
+        return Response(status_code=200, headers=protocol.show(shown) | of_job)
+    if isinstance(asked, Append):
+        reached = await services.uploads.append(caller, identifier, asked, request.stream())
+        return Response(status_code=204, headers=protocol.progress(reached.offset, reached.due))
+    await services.uploads.terminate(caller, identifier)
+    return Response(status_code=204)
+
+
+def _creation_headers(request: Request, upload: Upload) -> dict[str, str]:
+    """The headers that answer a creation: addresses of the upload and of its job, all absolute."""
+    # Below the secret path of a page, whose cookie is sent there alone.
+    host = request.headers["host"] + at_of(request)
+    origin = f"{request.url.scheme}://{host}"
+    headers = protocol.progress(upload.offset, upload.due)
+    headers["Location"] = f"{origin}/api/files/{to_text(upload.id)}"
+    if upload.has_job:
+        job = _job_of(upload.id)
+        socket = "wss" if request.url.scheme == "https" else "ws"
+        headers["X-Job-Id"] = job
+        headers["X-Job-Status-Url"] = f"{origin}/api/jobs/{job}/"
+        headers["X-Job-Websocket-Url"] = f"{socket}://{host}/api/ws/jobs/{job}/"
+    return headers
+
+
+def _job_of(upload: bytes) -> str:
+    """The id of an upload's job, which is the upload's, written as a UUID."""
+    return str(uuid.UUID(bytes=upload))
+
+
+def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
+    """What is asked of the upload's job: by headers, or by metadata where clients send no others.
+
+    Raises:
+        BadInput: something that cannot be.
+    """
+
+    def read(name: str) -> str | None:
+        return text_of(metadata, name)
+
+    def say(name: str) -> Named | None:
+        return Named.said(read(name), name)
+
+    schema, services = read("schema"), services_of(request)
+    named = None
+    if schema is not None:
+        named = schema_named(services, schema, header="Upload-Metadata")
+    headers = request.headers
+    return options_of(
+        # A wrong type is reported once the first bytes arrive.
+        kind=format_of(metadata) or Format.JSON,
+        charset=charset_of(metadata),
+        named=named,
+        batch_size=Named.of(headers, "X-Batch-Size") or say("batch_size"),
+        on_invalid=Named.of(headers, "X-On-Invalid") or say("on_invalid"),
+        on_repeat=say("on_repeat"),
+        on_conflict=Named.of(headers, "X-On-Conflict") or say("on_conflict"),
+        by=say("by"),
+        resumable=True,
+    )

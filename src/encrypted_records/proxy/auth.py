@@ -1,0 +1,280 @@
+"""Credentials -> caller, through the API, which alone identifies users.
+
+Whether that person's keys are used for the request is not the API's to say (:mod:`.admission`).
+
+The proxy has no rights of its own: it asks the API everything with the caller's credentials. Basic
+credentials and session cookies are traded for an access token, which is used until it expires, so
+that the rest of the proxy knows one kind of caller. Credentials are held only
+as an HMAC under a key that this process made.
+
+A change by session is traded under the request's own CSRF token, which the API judges. To read,
+a session needs none; then the trade, which the API takes for a change, carries a pair of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from starlette.requests import HTTPConnection
+
+from encrypted_records.client.api import Api
+from encrypted_records.crypto.keys import RootKey
+from encrypted_records.errors import Malformed, NotAuthenticated
+from encrypted_records.model import api_token, device_secret, ids, service_key
+from encrypted_records.model.api_token import ApiToken
+from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model.forwarded import CSRF, SESSION
+from encrypted_records.model.jwt import lifetime
+from encrypted_records.model.service_key import ServiceKey
+from encrypted_records.proxy.process import offload
+from encrypted_records.proxy.process.secret_names import SecretNames
+
+#: Session keys and CSRF tokens are letters and digits; tokens in a header are twice as long.
+_MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{1,64}")
+#: Methods that change nothing (RFC 9110, section 9.2.1).
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: How long a caller is remembered without asking again who it is.
+KNOWN_SECONDS = 10.0
+#: A traded token is replaced this long before it expires.
+EARLY_SECONDS = 30.0
+MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``auth`` is an Authorization value of the caller's; it must not print. ``token`` is the API
+    token that it holds, if it holds one, and ``service`` the service that it is."""
+
+    user: bytes
+    auth: str = field(repr=False)
+    token: ApiToken | None = None
+    service: ServiceKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request proves its sender with. None of it may print.
+
+    Of ``session`` the secret is the cookie, and ``csrf`` the token's cookie and header; to read,
+    there is none. ``device`` is the secret that followed the password of ``basic``, which the
+    API never gets.
+    """
+
+    scheme: str
+    secret: str = field(repr=False)
+    csrf: tuple[str, str] | None = field(repr=False, default=None)
+    device: DeviceSecret | None = None
+
+    @property
+    def token(self) -> ApiToken | None:
+        """The API token that these are, if they are one."""
+        return api_token.parse(self.secret) if self.scheme == "bearer" else None
+
+    @property
+    def service(self) -> ServiceKey | None:
+        """The service whose string these are, if they are one.
+
+        Raises:
+            NotAuthenticated: they begin as one, and end otherwise; or its id is another's.
+        """
+        if self.scheme != "bearer" or not service_key.looks_like_one(self.secret):
+            return None
+        try:
+            service = service_key.parse(self.secret)
+        except Malformed as error:
+            raise NotAuthenticated(error.message, code="bad_token", hint=error.hint) from None
+        # Without this, somebody who works with the API could come as any user here, and be
+        # shown what is open for that user.
+        if RootKey(service.secret).service_id != service.id:
+            raise NotAuthenticated("the string belongs to no service", code="bad_token")
+        return service
+
+
+def credentials_of(connection: HTTPConnection) -> Credentials:
+    """The credentials of a request or of a WebSocket's upgrade; a header goes before a cookie.
+
+    Raises:
+        NotAuthenticated: there are none, or their scheme is not supported.
+    """
+    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+    scheme, secret = scheme.lower(), secret.strip()
+    if scheme == "basic" and secret:
+        return _basic(secret)
+    if scheme == "bearer" and secret:
+        return Credentials(scheme, secret)
+    session = plain(connection.cookies.get(SESSION))
+    if scheme or not session:
+        raise NotAuthenticated("this endpoint needs credentials")
+    if connection.scope.get("method", "GET") in SAFE_METHODS:
+        return Credentials("session", session)
+    csrf = plain(connection.cookies.get(CSRF)), plain(connection.headers.get("x-csrftoken"))
+    return Credentials("session", session, csrf)
+
+
+def _basic(secret: str) -> Credentials:
+    """E-mail and password, and the device secret that may follow it."""
+    try:
+        text = base64.b64decode(secret, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise NotAuthenticated("the Basic credentials are not Base64 of UTF-8") from None
+    email, separator, password = text.partition(":")
+    if not separator:
+        raise NotAuthenticated("the Basic credentials are not e-mail:password")
+    password, device = device_secret.split_password(password)
+    refuse_service_string(email, password)
+    return Credentials("basic", f"{email}:{password}", device=device)
+
+
+def refuse_service_string(*shown: str) -> None:
+    """
+    Raises:
+        NotAuthenticated: one of these is a service's string, where the API would get it.
+    """
+    if any(service_key.looks_like_one(text) for text in shown):
+        raise NotAuthenticated(
+            "a service's string stands where a password does",
+            code="bad_token",
+            hint="set ERS_SERVICE, or send it as Authorization: Bearer; nothing was sent on",
+        )
+
+
+def refuse_in_basic(value: str) -> None:
+    """Refuse an Authorization value of Basic credentials that hold a service's string.
+
+    Raises:
+        NotAuthenticated: they do.
+    """
+    scheme, _, secret = value.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            email, _, password = base64.b64decode(secret.strip()).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return
+        refuse_service_string(email, password)
+
+
+def plain(value: str | None) -> str:
+    """A value as Django makes them, or nothing: others could break out of the header sent on."""
+    return value if value is not None and _MADE_BY_DJANGO.fullmatch(value) else ""
+
+
+@dataclass(slots=True)
+class _KnownLogin:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    auth: str = field(repr=False, default="")
+    auth_until: float = 0.0
+    caller: Caller | None = None
+    caller_until: float = 0.0
+
+
+class Access:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._names = SecretNames()
+        self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
+
+    async def caller(self, credentials: Credentials, *, refresh: bool = False) -> Caller:
+        """Who sends these credentials.
+
+        Args:
+            refresh: ask the API now, also if the caller is remembered.
+
+        Raises:
+            NotAuthenticated: refused by the API.
+            NotAllowed: a change by session without the CSRF token.
+            Unavailable: the API cannot be asked.
+        """
+        token = credentials.token
+        if token is not None:
+            # Not remembered: it may be revoked anywhere, and ends at once.
+            auth = f"Bearer {token.text}"
+            caller = Caller(ids.from_text(await self._api.user_id(auth)), auth, token)
+            offload.user.set(caller.user)
+            return caller
+        service = credentials.service
+        if service is not None:
+            return await self._service(service)
+        entry = self._entry(credentials)
+        # One exchange at a time per credential: each costs the API a password hash.
+        async with entry.lock:
+            now = time.monotonic()
+            if refresh or now >= entry.auth_until:
+                entry.caller = None
+                entry.auth, seconds = await self._trade(credentials)
+                entry.auth_until = now + seconds
+            if entry.caller is None or now >= entry.caller_until:
+                user = ids.from_text(await self._api.user_id(entry.auth))
+                entry.caller = Caller(user, entry.auth)
+                entry.caller_until = now + KNOWN_SECONDS
+            offload.user.set(entry.caller.user)
+            return entry.caller
+
+    async def _service(self, service: ServiceKey) -> Caller:
+        """A service, which the API judges each time: it may be removed anywhere, and ends at once.
+        The API gets the token that follows from the string.
+
+        Raises:
+            NotAuthenticated: the API knows none, or another one.
+        """
+        auth = authorization_of(service)
+        if ids.from_text(await self._api.user_id(auth)) != service.id:
+            raise NotAuthenticated("the API names another user", code="bad_token")
+        offload.user.set(service.id)
+        return Caller(service.id, auth, service=service)
+
+    def forget(self, credentials: Credentials) -> None:
+        """Drop what is remembered: the API has refused the token behind these credentials."""
+        self._known.pop(self._name(credentials), None)
+
+    def forget_everyone(self) -> None:
+        """Drop all that is remembered: a login may have ended, and whose is the API's to know."""
+        self._known.clear()
+
+    def _name(self, credentials: Credentials) -> bytes:
+        return self._names.of((credentials.scheme, credentials.secret, *(credentials.csrf or ())))
+
+    def _entry(self, credentials: Credentials) -> _KnownLogin:
+        name = self._name(credentials)
+        entry = self._known.setdefault(name, _KnownLogin())
+        self._known.move_to_end(name)
+        while len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        return entry
+
+    async def _trade(self, credentials: Credentials) -> tuple[str, float]:
+        """The Authorization value for these credentials, and for how many seconds to use it."""
+        match credentials.scheme:
+            case "bearer":
+                # The API judges it each time it is asked, and nothing was traded for it.
+                return f"Bearer {credentials.secret}", KNOWN_SECONDS
+            case "basic":
+                email, _, password = credentials.secret.partition(":")
+                token = await self._api.access_token(email, password)
+            case _:
+                token = await self._api.session_token(_session_headers(credentials))
+        # By a monotonic clock, and not by the API's clock: one that is
+        # ahead of ours must not have each request trade again.
+        return f"Bearer {token}", max(lifetime(token) - EARLY_SECONDS, KNOWN_SECONDS)
+
+
+def authorization_of(service: ServiceKey) -> str:
+    """What the API gets of a service: its token, from which its string does not follow."""
+    return service_key.authorization(RootKey(service.secret).token(service.id))
+
+
+def _session_headers(credentials: Credentials) -> Mapping[str, str]:
+    """The cookies and the CSRF token, as a browser would send them to the API."""
+    own = secrets.token_hex(16)  # what Django makes such a token of: 32 letters and digits
+    cookie, header = credentials.csrf or (own, own)
+    return {
+        "Cookie": f"{SESSION}={credentials.secret}; {CSRF}={cookie}",
+        "X-CSRFToken": header,
+    }

@@ -1,0 +1,92 @@
+"""Records as a file: NDJSON or CSV, streamed, and never ended as a whole one when it is not.
+
+An answer that fails after it began is cut: the connection is closed in the middle of the chunked
+body, which every HTTP client reports.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Send
+
+from encrypted_records.errors import ErsError, Flaw, InvalidQuery
+from encrypted_records.http import problem
+from encrypted_records.model import json_text
+from encrypted_records.model.media_types import Format
+
+log = logging.getLogger(__name__)
+
+_MEDIA_TYPES = {
+    Format.NDJSON: Format.NDJSON.media_type,
+    Format.CSV: f"{Format.CSV.media_type}; charset=utf-8; header=present",
+}
+_NAMES = {kind.value: kind for kind in _MEDIA_TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a file is written as; ``safe`` is whether no spreadsheet may run a text of it."""
+
+    kind: Format
+    safe: bool
+
+    @property
+    def csv(self) -> bool:
+        return self.kind is Format.CSV
+
+
+def form_of(request: Request, body: dict[str, Any]) -> Form:
+    """The form that ``format`` and ``safe_cells`` ask for, which are taken out of the body; or else
+    the header Accept.
+
+    Raises:
+        InvalidQuery: there is no such form.
+    """
+    name, safe = body.pop("format", None), body.pop("safe_cells", False)
+    if name is None:
+        wanted = request.headers.get("accept", "")
+        name = "csv" if "text/csv" in wanted and "ndjson" not in wanted else "ndjson"
+    kind = _NAMES.get(name) if isinstance(name, str) else None
+    if kind is None:
+        detail = f"expected one of {', '.join(_NAMES)}"
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/format"),))
+    if not isinstance(safe, bool) or (safe and kind is not Format.CSV):
+        detail = "expected true or false, and true for CSV alone"
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/safe_cells"),))
+    return Form(kind, safe)
+
+
+class Download(StreamingResponse):
+    """A body from which a client can tell whether it is complete.
+
+    A failure of NDJSON has a line of its own; CSV has no room for it.
+    """
+
+    def __init__(self, content: AsyncIterator[bytes], form: Form) -> None:
+        super().__init__(content, media_type=_MEDIA_TYPES[form.kind])
+        self.headers["Cache-Control"] = "no-store"
+        self._form = form
+
+    async def stream_response(self, send: Send) -> None:
+        head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(head)
+        try:
+            async for chunk in self.body_iterator:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except ErsError as error:
+            log.warning("a download broke off: %s", error.message)
+            last = b"" if self._form.csv else json_line({"error": problem.of_error(error)})
+            await send({"type": "http.response.body", "body": last, "more_body": True})
+            # Not ended: the server then closes the connection without the last chunk.
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def json_line(content: Any) -> bytes:
+    return json_text.encode(content) + b"\n"

@@ -1,0 +1,224 @@
+"""What every request passes first: request id, Host, Origin and Sec-Fetch checks, the access log.
+
+A server on this machine can be reached by any page in the user's browser. A page of another site
+that makes its name resolve here (DNS rebinding) is stopped by the Host check; one that sends
+requests across sites, or opens a WebSocket, is stopped by what browsers say of where a request
+comes from: ``Sec-Fetch-Site``, and ``Origin`` where something changes. A link that leads here from
+elsewhere may open a page, and nothing else. Neither check ever consults the API. A WebSocket is
+refused by an HTTP answer, before its upgrade.
+
+Nothing under /api/ is a page. So no browser goes there, and every answer from there says that it is
+data: much of it is what the API has said.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from encrypted_records import logs
+from encrypted_records.client.outage import came_in
+from encrypted_records.client.transport import forwarded_for
+from encrypted_records.errors import ErsError, NotAllowed
+from encrypted_records.http import problem
+from encrypted_records.metrics import Requests
+from encrypted_records.model.origins import LOCAL_NAMES, same_machine
+from encrypted_records.proxy.auth import SAFE_METHODS
+from encrypted_records.proxy.http.responses import problem_answer
+
+log = logging.getLogger("encrypted_records.proxy.request")
+
+#: What begins an answer; a WebSocket that is accepted begins with 101.
+_STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
+#: A Host header: a name, or an IPv6 address, and maybe a port.
+_HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+#: Servers in front of this one; of what comes before, nobody knows anything.
+_HOPS = 16
+_SCHEMES = {"ws": "http", "wss": "https"}
+
+#: Of every answer under /api/, instead of those of an endpoint or of the API.
+_OF_DATA = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class OwnNames:
+    """The names under which this proxy may be addressed.
+
+    Args:
+        host, port: where it listens.
+        more: names given by the operator, with a port or for any port.
+        api: where the API is. Nobody addresses this proxy so, but its resources are named so.
+    """
+
+    def __init__(self, host: str, port: int, more: Iterable[str] = (), api: str = "") -> None:
+        listening = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        names = {f"{name}:{port}" for name in (*LOCAL_NAMES, listening)}
+        if port == 80:
+            names |= {*LOCAL_NAMES, listening}
+        self._given = frozenset(name.lower() for name in more)
+        self._names = frozenset(name.lower() for name in names) | self._given
+        self._api = same_machine(api.rstrip("/")) if api else ()
+
+    def includes(self, host: str) -> bool:
+        """Whether a Host header names this proxy: as a whole, or by a name for any port."""
+        match = _HOST.fullmatch(host.lower())
+        return match is not None and (match[0] in self._names or match["name"] in self._given)
+
+    def includes_origin(self, origin: str) -> bool:
+        """Whether absolute URLs that begin so lead here."""
+        scheme, separator, host = origin.partition("://")
+        return bool(separator) and scheme in ("http", "https") and self.includes(host)
+
+    def is_of_page(self, origin: str, scheme: str, host: str) -> bool:
+        """Whether an Origin header is that of a page which the very same request leads to.
+
+        Behind a front server that adds TLS, the page's scheme is https though the request's is
+        not, and its name may be another one of the operator's than the Host header has.
+
+        Args:
+            scheme, host: of the request.
+        """
+        origin, host = origin.lower(), host.lower()
+        if origin == f"{scheme}://{host}":
+            return True
+        front, separator, name = origin.partition("https://")
+        if front or not separator:
+            return False
+        match = _HOST.fullmatch(host)
+        is_given = match is not None and not self._given.isdisjoint({match[0], match["name"]})
+        return name in self._given or (name == host and is_given)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins whose absolute URLs count as references to our own resources: this proxy's, and
+        the API's."""
+        own = (f"{scheme}://{name}" for name in self._names for scheme in ("http", "https"))
+        return (*own, *self._api)
+
+
+class Guard:
+    """ASGI middleware; streaming passes through it untouched."""
+
+    def __init__(self, app: ASGIApp, names: OwnNames, requests: Requests) -> None:
+        self._app = app
+        self._names = names
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        method = scope.get("method", "WEBSOCKET")
+        is_data = scope["path"].startswith("/api/")
+        identifier = logs.take_id(headers.get("x-request-id", ""))
+        scope["request_id"] = identifier
+        token = logs.request_id.set(identifier)
+        forwarded_for.set(_way(scope, headers))
+        came_in.set(time.monotonic())
+        started = time.perf_counter()
+        status = 0
+
+        async def answering(message: Message) -> None:
+            nonlocal status
+            if message["type"] in _STARTS:
+                status = message.get("status", 101)
+                message.setdefault("headers", [])
+                answered = MutableHeaders(scope=message)
+                answered["X-Request-ID"] = identifier
+                if is_data:
+                    answered.update(_OF_DATA)
+            await send(message)
+
+        try:
+            refusal = self._refusal(method, scope, headers)
+            if refusal is None:
+                await self._app(scope, receive, answering)
+            else:
+                await problem_answer(problem.of_error(refusal))(scope, receive, answering)
+        finally:
+            # Never the query string: a careless client may have put a value into it.
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", None)
+            self._requests.observe(method, route, status, seconds)
+            facts = {
+                "method": method,
+                "path": scope["path"],
+                "status": status,
+                "milliseconds": round(seconds * 1000, 1),
+            }
+            # repr: a path is the caller's, and must not break the line
+            log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
+            logs.request_id.reset(token)
+
+    def _refusal(self, method: str, scope: Scope, headers: Headers) -> ErsError | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._names.includes(hosts[0]):
+            return NotAllowed(
+                "this proxy does not go by the name in the Host header",
+                code="unknown_host",
+                hint="use the address that `ers up` printed, or allow the name: --allowed-hosts",
+            )
+        # The method that a client of resumable uploads means may be in a header.
+        methods = {method, headers.get("x-http-method-override", method).upper()}
+        is_data = scope["path"].startswith("/api/")
+        if headers.get("sec-fetch-mode") == "navigate" and is_data:
+            return NotAllowed(
+                "nothing under /api/ is a page",
+                code="not_a_page",
+                hint="open the proxy's address without /api/; its pages show and save the same",
+            )
+        site = headers.get("sec-fetch-site", "none")
+        if site not in ("same-origin", "none") and not _follows_link(methods, headers):
+            return _across()
+        origin = headers.get("origin")
+        if origin is not None and not methods <= SAFE_METHODS:
+            scheme: str = scope.get("scheme", "http")
+            if not self._names.is_of_page(origin, _SCHEMES.get(scheme, scheme), hosts[0]):
+                return _across()
+        return None
+
+
+def _across() -> ErsError:
+    return NotAllowed(
+        "a page of another site may open pages here, and nothing else",
+        code="cross_site",
+        hint="if it is your own front server: name it with --allowed-hosts, and have it pass on"
+        " the Host header",
+    )
+
+
+def _follows_link(methods: set[str], headers: Headers) -> bool:
+    """Whether a browser goes to an address, in a tab of its own: what it shows, it shows alone."""
+    return (
+        methods == {"GET"}
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+
+
+def _way(scope: Scope, headers: Headers) -> str:
+    """The addresses on the way to this proxy; the API decides how many of them to believe.
+
+    What a client sends instead of an address is not passed on: "unknown" replaces it.
+    """
+    announced = ",".join(headers.getlist("x-forwarded-for")).split(",")
+    peer = scope.get("client")  # which uvicorn may have taken from the same header
+    way = [*announced[-_HOPS:], peer[0] if peer else ""]
+    return ", ".join(_address(one.strip()) for one in way if one.strip())
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return "unknown"

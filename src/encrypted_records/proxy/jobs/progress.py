@@ -1,0 +1,36 @@
+"""Progress of jobs for watchers. A watcher gets the newest state, not every one in between.
+
+A job never waits for a watcher: each watcher reads the newest state when it is ready, so that a
+slow one misses states and delays nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Seconds between two states that one watcher gets.
+PAUSE_SECONDS = 0.1
+
+
+class Progress:
+    def __init__(self) -> None:
+        self._watchers: dict[bytes, set[asyncio.Event]] = {}
+
+    def announce(self, job: bytes) -> None:
+        """Wake those who watch this job."""
+        for event in self._watchers.get(job, ()):
+            event.set()
+
+    @contextmanager
+    def watching(self, job: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job has changed."""
+        event = asyncio.Event()
+        self._watchers.setdefault(job, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._watchers[job].discard(event)
+            if not self._watchers[job]:
+                del self._watchers[job]

@@ -1,0 +1,226 @@
+"""Publishes a job's staged parts in one commit per schema, exactly once.
+
+All commits of a job are published together. A request may be lost on its way, or its answer. The
+verified log then shows whether it was published: each commit names the job, as it would a request
+that may be repeated, and no log takes such a name twice. The job's groups show it as well, until
+somebody seals all records again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import Conflict, MergeFirst, NotFound, StaleDefinition
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_changes import find_added_sets
+from encrypted_records.model.records import CommitUpload, RowRef
+from encrypted_records.proxy.jobs.conflicts import Conflicts
+from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore, StagedPart
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.unique import LOG_MOVED
+
+log = logging.getLogger(__name__)
+
+_RACE_LOST = LOST_RACES | {"row_not_live", "record_version"}
+
+
+class Publisher:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        store: JobStore,
+        committer: Committer,
+        merger: MergeScheduler,
+        conflicts: Conflicts,
+    ) -> None:
+        self._conflicts = conflicts
+        #: jobs of which no publication is on its way, as far as this process knows
+        self._unsent: set[bytes] = set()
+        self._api = api
+        self._schemas = schemas
+        self._store = store
+        self._committer = committer
+        self._merger = merger
+
+    async def withdraw(self, job: Job, caller: Holder) -> bool:
+        """Ensure that an unfinished job is never published; False if it has been already.
+
+        An earlier request may still be on its way, or its answer lost. So this deletes the staged
+        parts first, which a late request would publish, and reads the log after that.
+
+        Raises:
+            ErsError: the API does not answer, so that nothing is certain.
+        """
+        await self._api.drop_parts(job.id, caller.auth)
+        parts = await self._parts(job)
+        for checked in await asyncio.to_thread(self._store.schemas, job.id):
+            state = await self._schemas.knowing(caller, checked.schema, job.id)
+            if is_published(state, job.id, parts.get(checked, ())):
+                return False
+        return True
+
+    async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
+        """The staged parts by schema; schemas without one are left out."""
+        parts: dict[CheckedSchema, list[StagedPart]] = {}
+        for checked in await asyncio.to_thread(self._store.schemas, job.id):
+            staged = await asyncio.to_thread(self._store.parts, job.id, checked.schema)
+            if staged:
+                parts[checked] = staged
+        return parts
+
+    def expect_none(self, job: bytes) -> None:
+        """All of the job is sealed, and nothing was ever sent to publish it as it is."""
+        self._unsent.add(job)
+
+    def may_be_on_its_way(self, job: bytes) -> bool:
+        """Whether a publication of the job may have been sent whose outcome is not known."""
+        return job not in self._unsent
+
+    def forget(self, job: bytes) -> None:
+        """The job has ended."""
+        self._unsent.discard(job)
+
+    async def publish(
+        self, job: Job, caller: Holder, prepare: Callable[[], Awaitable[None]]
+    ) -> list[SchemaState]:
+        """Make the job's records visible, unless they are already.
+
+        Args:
+            prepare: called before the first commit is drafted.
+
+        Raises:
+            FatesChanged: of unique fields others hold values than when the job was sealed.
+            ErsError: as :meth:`Committer.store`.
+        """
+        parts = await self._parts(job)
+        states: list[SchemaState] = []
+        until = self._merger.give_up_at()
+        attempt, prepared = 0, False
+        while attempt < ATTEMPTS:
+            attempt += 1
+            states = [
+                await self._schemas.knowing(caller, checked.schema, job.id) for checked in parts
+            ]
+            if not states or is_published(states[0], job.id, next(iter(parts.values()))):
+                return states
+            if not prepared:
+                await prepare()
+                prepared = True
+            try:
+                await self._commit(job, caller, states, parts)
+            except MergeFirst:
+                if attempt == ATTEMPTS:
+                    raise
+                await self.merge(caller, states)
+            except (Conflict, NotFound) as error:
+                # The staged parts may be gone because an earlier attempt has published them.
+                lost = error.reason in _RACE_LOST or error.reason == "staging_gone"
+                if isinstance(error, StaleDefinition) or not lost:
+                    raise
+                # Others add records to unique fields: that is no failed attempt, but looked at.
+                moved = error.reason == LOG_MOVED and time.monotonic() < until
+                attempt -= moved
+                if attempt == ATTEMPTS:
+                    if error.reason == "staging_gone":
+                        raise StaleDefinition("the staged parts of the job are gone") from None
+                    raise
+                log.info("a job's commit lost a race (%s), drafting it again", error.reason)
+            else:
+                break
+        return states
+
+    async def merge(self, caller: Holder, states: Sequence[SchemaState]) -> None:
+        for state in states:
+            while await self._merger.merge_next(caller, state):
+                pass
+
+    async def _commit(
+        self,
+        job: Job,
+        caller: Holder,
+        states: Sequence[SchemaState],
+        parts: dict[CheckedSchema, list[StagedPart]],
+    ) -> None:
+        async with AsyncExitStack() as locks:
+            # In the order of ids, so that two jobs for the same schemas cannot deadlock.
+            for state in sorted(states, key=lambda state: state.id):
+                await locks.enter_async_context(state.lock)
+            await self._committer.prepare(caller, states, adds=True)
+            drafts: list[tuple[SchemaState, CommitUpload]] = []
+            for state, (checked, staged) in zip(states, parts.items(), strict=True):
+                require_same(state, checked)
+                killed = await self._conflicts.confirm(job, caller, state)
+                drafts.append((state, await aside(_draft, job.id, state, staged, killed)))
+            unsent = job.id in self._unsent
+            self._unsent.discard(job.id)
+            try:
+                await self._committer.store(caller, drafts, staging=job.id)
+            except (Conflict, NotFound):
+                # This one was refused; an earlier one may still be on its way.
+                if unsent:
+                    self._unsent.add(job.id)
+                raise
+
+
+def as_checked(state: SchemaState) -> CheckedSchema:
+    ledger = state.ledger
+    return CheckedSchema(
+        state.id, state.definition.digest, ledger.key.version, ledger.tails.version
+    )
+
+
+def require_same(state: SchemaState, checked: CheckedSchema) -> SchemaDefinition:
+    """The definition under which the schema was checked, and is sealed: also an earlier one, as
+    long as none demanded more since.
+
+    Raises:
+        StaleDefinition: the definition or the keys are others by now, or other fields are unique:
+            what rows are sealed for depends on that.
+    """
+    now = as_checked(state)
+    history = state.ledger.history
+    usable = history is not None and checked.definition in history.usable
+    if now != replace(checked, definition=now.definition) or not (
+        usable or checked.definition == now.definition
+    ):
+        raise StaleDefinition("a schema's definition or key changed after the job was checked")
+    made = state.definition if history is None else history.of(checked.definition)
+    if find_added_sets(made, state.definition) or find_added_sets(state.definition, made):
+        raise StaleDefinition("other fields are unique than when the job was checked")
+    return made
+
+
+def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedPart]) -> bool:
+    """Whether the log names the job, or contains its groups: all or none, so the first one decides.
+
+    A commit that ends groups names no job, and neither did those of earlier versions.
+    """
+    if state.ledger.has_request(job):
+        return True
+    return bool(parts) and parts[0].groups[0].uid in state.ledger.snapshot().groups
+
+
+def _draft(
+    job: bytes, state: SchemaState, parts: Sequence[StagedPart], killed: Sequence[RowRef]
+) -> CommitUpload:
+    return state.ledger.draft(
+        state.definition,
+        killed=killed,
+        exact=bool(state.definition.unique),
+        groups=[group for part in parts for group in part.groups],
+        segments=[segment for part in parts for segment in part.segments],
+        requests=[job],
+    )

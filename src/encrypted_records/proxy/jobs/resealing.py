@@ -1,0 +1,326 @@
+"""Seals all records of a schema again: check -> seal -> publish, as every job, and safe to repeat.
+
+The source is the log at the version at which the job began: runs of rows by their numbers, which
+stay the same whatever is merged, ended or sealed again meanwhile. Each run becomes a group that is
+staged. Then what came in since is sealed, until little is left; the rest under the schema's lock;
+and one commit brings the new groups and ends all old ones. Rows that died meanwhile it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from pyroaring import BitMap
+
+from encrypted_records.errors import Conflict, NotFound, StaleDefinition
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.log.spans import count_live
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.model.records import CommitUpload, RowRef
+from encrypted_records.proxy.jobs.chunking import plan_chunks
+from encrypted_records.proxy.jobs.dependencies import JobDependencies
+from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.publisher import as_checked, is_published
+from encrypted_records.proxy.jobs.store import StagedPart
+from encrypted_records.proxy.jobs.targets import Target
+from encrypted_records.proxy.jobs.together import run_together
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.holding import VersionHold
+from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.committer import LOST_RACES, Committer
+from encrypted_records.proxy.write.row_source import FetchedRows, RowSource, refetch
+
+log = logging.getLogger(__name__)
+
+#: Rows that are sealed under the schema's lock, while this proxy's writers wait.
+FEW_ROWS = 256
+#: How often the commit may lose against other proxies; each time little is sealed again.
+ATTEMPTS = 50
+#: Rows by which it is measured how long all take.
+SAMPLE_ROWS = 2048
+_RACE_LOST = LOST_RACES | {"group_not_live", "segment_not_live", "staging_gone"}
+
+
+class Resealing:
+    def __init__(
+        self,
+        dependencies: JobDependencies,
+        *,
+        committer: Committer,
+        workers: WorkerPool,
+        pager: PageFetcher,
+    ) -> None:
+        self._uses = dependencies
+        self._committer = committer
+        self._workers = workers
+        self._pager = pager
+
+    async def run(self, job: Job, caller: Holder) -> SchemaState:
+        """Go on with a job until its commit is in the log.
+
+        Raises:
+            StaleDefinition: the keys, or a definition that nobody wanted changed, are others by
+                now: it has to begin again.
+            Altered, DoesNotOpen: a row is not as it was stored.
+            Conflict: ``resealed_meanwhile``, ``definition_moved``, ``not_convertible``.
+        """
+        assert job.options.named is not None
+        state = await self._state(job, caller)
+        # Rows that others end meanwhile stay readable, so that nothing is fetched twice for them.
+        hold = VersionHold(self._uses.api, caller, state.id, state.ledger.version, "job")
+        await hold.begin()
+        async with hold.renewed():
+            if job.phase == "check":
+                await self._check(job, caller)
+            await self._seal_open(job, caller, await self._state(job, caller))
+            await asyncio.to_thread(self._uses.store.mark_sealed, job.id)
+            return await self._publish(job, caller)
+
+    async def _state(self, job: Job, caller: Holder) -> SchemaState:
+        """The schema as it is now, into which the caller may store."""
+        assert job.options.named is not None
+        state = await self._uses.schemas.refresh(caller, job.options.named)
+        async with state.lock:
+            await self._uses.schemas.ready(caller, state)
+        return state
+
+    async def _target(self, job: Job) -> Target:
+        return await asyncio.to_thread(self._uses.store.targets.get, job.id)
+
+    async def _check(self, job: Job, caller: Holder) -> None:
+        target, state = await self._target(job), await self._state(job, caller)
+        if target.definition and state.definition.digest != target.planned:
+            raise _definition_moved()
+        snapshot = state.ledger.snapshot()
+        definition = _definition(target, state.definition)
+        chunks = await aside(plan_chunks, snapshot, definition, 0)
+        await asyncio.to_thread(self._uses.store.targets.note_seen, job.id, snapshot.version)
+        await asyncio.to_thread(
+            self._uses.store.mark_checked,
+            job.id,
+            rows=snapshot.count,
+            bad_rows=0,
+            errors=[],
+            chunks=chunks,
+            schemas=[as_checked(state)],
+        )
+        self._uses.progress.announce(job.id)
+
+    async def _require_same(self, job: Job, state: SchemaState) -> Target:
+        """
+        Raises:
+            StaleDefinition, Conflict: as :meth:`run`.
+        """
+        target = await self._target(job)
+        if state.ledger.resealed.version > target.seen:
+            raise Conflict(
+                "somebody else sealed all records of the schema again meanwhile",
+                code="resealed_meanwhile",
+                hint="nothing of this job was stored; begin it again if it is still wanted",
+            )
+        (checked,) = await asyncio.to_thread(self._uses.store.schemas, job.id)
+        now = as_checked(state)
+        if now.definition != checked.definition and target.definition:
+            raise _definition_moved()
+        if now != checked:
+            raise StaleDefinition("a schema's definition or key changed while it was sealed again")
+        return target
+
+    # --- seal -------------------------------------------------------------------------------
+
+    async def _seal_open(
+        self, job: Job, caller: Holder, state: SchemaState, *, locked: bool = False
+    ) -> None:
+        """Seal and stage every open chunk, several at the same time."""
+        if await self._is_published(job, state):
+            return
+        target = await self._require_same(job, state)
+        rows = RowSource(self._uses.api, caller, state, locked=locked)
+        chunks = iter(await asyncio.to_thread(self._uses.store.open_chunks, job.id))
+
+        async def seal_chunks() -> None:
+            for chunk in chunks:
+                rest: messages.ChunkAt | None = chunk
+                while rest is not None:
+                    rest = await self._seal(job, caller, rows, target, rest)
+
+        # One more than there are workers, so that no worker waits for the API.
+        await run_together([seal_chunks] * (self._workers.count + 1))
+
+    async def _seal(
+        self,
+        job: Job,
+        caller: Holder,
+        rows: RowSource,
+        target: Target,
+        chunk: messages.ChunkAt,
+    ) -> messages.ChunkAt | None:
+        """Seal and stage a chunk, or as much of it as one part takes; what is left of it."""
+        fetched = await refetch(self._uses.schemas, caller, rows, chunk)
+        rest: messages.ChunkAt | None = None
+        if fetched.end < chunk.offset:
+            chunk, rest = fetched.cut(chunk)
+            await asyncio.to_thread(self._uses.store.targets.split, job.id, chunk, rest)
+        sealed = await self._work(rows.state, fetched, target, job.id, chunk.number)
+        for part in sealed.parts:
+            await self._uses.api.stage(part.schema, part.body, caller.auth)
+        await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
+        self._uses.progress.announce(job.id)
+        return rest
+
+    async def _work(
+        self, state: SchemaState, fetched: FetchedRows, target: Target, staging: bytes, number: int
+    ) -> messages.SealedChunk:
+        history = fetched.snapshot.history
+        assert history is not None, "what is stored has a definition"
+        task = fetched.task(
+            state,
+            staging,
+            definition=_definition(target, history.present),
+            origins=target.origins,
+            number=number,
+        )
+        sealed = await self._workers.run(task)
+        assert isinstance(sealed, messages.SealedChunk)
+        return sealed
+
+    async def measure(self, caller: Holder, schema: bytes, target: Target) -> float:
+        """How many seconds it takes to seal all records of a schema again, by some of them that are
+        fetched, opened and sealed now: without what the API takes to store them."""
+        state = await self._uses.schemas.refresh(caller, schema)
+        rows, snapshot = RowSource(self._uses.api, caller, state), state.ledger.snapshot()
+        chunk = messages.ChunkAt(0, min(snapshot.stored, SAMPLE_ROWS), 0, 1, SAMPLE_ROWS)
+        some = count_live(snapshot, 0, chunk.offset)
+        seconds = 0.0
+        # The first time a worker may have to be started, and the width of rows is not known.
+        for _ in range(2 if some else 0):
+            began = time.monotonic()
+            fetched = await refetch(self._uses.schemas, caller, rows, chunk)
+            await self._work(state, fetched, target, bytes(16), 0)
+            seconds = time.monotonic() - began
+        return seconds * snapshot.count / max(1, some) / self._workers.count
+
+    # --- publish ----------------------------------------------------------------------------
+
+    async def _parts(self, job: Job) -> list[StagedPart]:
+        assert job.options.named is not None
+        return await asyncio.to_thread(self._uses.store.parts, job.id, job.options.named)
+
+    async def _is_published(self, job: Job, state: SchemaState) -> bool:
+        return is_published(state, job.id, await self._parts(job))
+
+    async def _publish(self, job: Job, caller: Holder) -> SchemaState:
+        """Bring the new groups and end the old ones, unless that was done already."""
+        attempt = 0
+        while True:
+            state = await self._state(job, caller)
+            if await self._is_published(job, state):
+                return state
+            await self._require_same(job, state)
+            if await self._add_chunks(job, state, at_least=FEW_ROWS):
+                await self._seal_open(job, caller, state)
+                continue
+            attempt += 1
+            try:
+                async with state.lock:
+                    done = await self._commit(job, caller, state)
+            except (Conflict, NotFound) as error:
+                lost = error.reason in _RACE_LOST and not isinstance(error, StaleDefinition)
+                if not lost or attempt == ATTEMPTS:
+                    raise
+                if error.reason == "staging_gone" and attempt > 1:
+                    raise StaleDefinition("the staged parts of the job are gone") from None
+                log.info("a job's commit lost a race (%s), drafting it again", error.reason)
+                continue
+            if done:
+                return state
+
+    async def _add_chunks(self, job: Job, state: SchemaState, *, at_least: int) -> bool:
+        """Add what came in behind the job's last chunk, if it is as many rows."""
+        snapshot = state.ledger.snapshot()
+        end = await asyncio.to_thread(self._uses.store.targets.end_of_chunks, job.id)
+        open_chunks = await asyncio.to_thread(self._uses.store.open_chunks, job.id)
+        if snapshot.stored - end >= at_least:
+            target = await self._target(job)
+            definition = _definition(target, state.definition)
+            chunks = await aside(plan_chunks, snapshot, definition, end)
+            await asyncio.to_thread(self._uses.store.targets.add_chunks, job.id, chunks)
+            return True
+        return bool(open_chunks)
+
+    async def _commit(self, job: Job, caller: Holder, state: SchemaState) -> bool:
+        """Commit, the lock is held; False where so much came in meanwhile that it is sealed first,
+        without the lock."""
+        await self._committer.prepare(caller, [state])
+        if await self._add_chunks(job, state, at_least=FEW_ROWS):
+            return False
+        if await self._add_chunks(job, state, at_least=1):
+            await self._seal_open(job, caller, state, locked=True)
+            if await self._add_chunks(job, state, at_least=1):
+                return False  # sealing read on in the log, and found more
+        target = await self._require_same(job, state)
+        snapshot = state.ledger.snapshot()
+        if not snapshot.stored and not target.definition:
+            return True  # nothing was ever stored
+        upload = await aside(_draft, state, snapshot, target, await self._parts(job))
+        await self._committer.store(caller, [(state, upload)], staging=job.id)
+        replaced = [one.uid for one in snapshot.segments]
+        await asyncio.to_thread(self._pager.drop, replaced)
+        return True
+
+
+def _definition(target: Target, present: SchemaDefinition) -> SchemaDefinition:
+    return parse_canonical(target.definition) if target.definition else present
+
+
+def _definition_moved() -> Conflict:
+    return Conflict(
+        "the schema's definition was changed after the change to it was planned",
+        code="definition_moved",
+        hint="nothing was stored; look at the present definition, and plan the change again",
+    )
+
+
+def _draft(
+    state: SchemaState, snapshot: Snapshot, target: Target, parts: Sequence[StagedPart]
+) -> CommitUpload:
+    groups = [group for part in parts for group in part.groups]
+    holes = [part.holes for part in parts]
+    dead = BitMap()
+    for uid, rows in snapshot.dead.items():
+        dead |= rows.shift(snapshot.starts[snapshot.groups[uid].sequence])
+    begins = accumulate((group.count for group in groups), initial=0)
+    killed: list[RowRef] = []
+    for group, own, begin in zip(groups, holes, begins, strict=False):
+        gone = dead & BitMap(range(begin, begin + group.count))
+        left = gone.shift(-begin) - BitMap(_ordinals(own))
+        killed += [RowRef(group.uid, at) for at in left]
+    return state.ledger.draft(
+        _definition(target, state.definition),
+        groups=groups,
+        segments=[segment for part in parts for segment in part.segments],
+        killed=killed,
+        replaced=[one.uid for one in snapshot.segments],
+        exact=True,
+        new_definition=bool(target.definition),
+        ended=[one.uid for one in snapshot.in_order[: len(snapshot.groups)]],
+        holes=[
+            RowRef(group.uid, at)
+            for group, own in zip(groups, holes, strict=True)
+            for at in _ordinals(own)
+        ],
+    )
+
+
+def _ordinals(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
+    for first, count in runs:
+        yield from range(first, first + count)

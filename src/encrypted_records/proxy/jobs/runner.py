@@ -1,0 +1,385 @@
+"""Runs batch jobs: check -> seal -> publish, in steps that are safe to repeat.
+
+A job resumes when this process starts again, whether it stopped or crashed. Work that the store
+marks as done is kept. All other work is done again, under new uids and record ids. This is safe
+because nothing of a job is visible before its publication, and the verified log shows whether that
+has happened (:mod:`.publisher`). So no record is lost, and none is stored twice.
+
+While the API does not answer, or the keyring is locked, a job waits. Other errors fail the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from encrypted_records.errors import (
+    BadInput,
+    ErsError,
+    NotFound,
+    StaleDefinition,
+    Throttled,
+    Unavailable,
+)
+from encrypted_records.proxy.jobs.conflicts import (
+    Checked,
+    Conflicts,
+    FatesChanged,
+    decode_fates,
+    require_set,
+)
+from encrypted_records.proxy.jobs.dependencies import JobDependencies
+from encrypted_records.proxy.jobs.job import Job, in_words
+from encrypted_records.proxy.jobs.publisher import Publisher, as_checked, require_same
+from encrypted_records.proxy.jobs.resealing import Resealing
+from encrypted_records.proxy.jobs.store import CheckedSchema
+from encrypted_records.proxy.jobs.together import run_together
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.unique import LOG_MOVED
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Seconds between two attempts of a job that waits, from the first on.
+WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: How often one step may lose a worker, or raise an unexpected error, before the job fails.
+STRIKES = 3
+
+
+class JobRunner:
+    def __init__(
+        self,
+        dependencies: JobDependencies,
+        *,
+        committer: Committer,
+        merger: MergeScheduler,
+        workers: WorkerPool,
+        fetcher: Fetcher,
+        pager: PageFetcher,
+        own_origins: tuple[str, ...],
+        waits: Sequence[float] = WAITS,
+    ) -> None:
+        self._uses = dependencies
+        self._workers = workers
+        self._own_origins = own_origins
+        #: seconds between two attempts of a job that waits; the last one repeats
+        self.waits = waits
+        self._conflicts = Conflicts(dependencies, fetcher, workers)
+        uses = (dependencies.api, dependencies.schemas, dependencies.store)
+        self._publisher = Publisher(*uses, committer, merger, self._conflicts)
+
+        self.resealing = Resealing(dependencies, committer=committer, workers=workers, pager=pager)
+
+    async def run(self, job: bytes) -> None:
+        """Run a job whose upload is complete, until it is completed or has failed."""
+        waits = strikes = 0
+        while True:
+            before = await self._read(job)
+            failure: ErsError
+            try:
+                await self._advance(before)
+                break
+            except FatesChanged:
+                log.info("a job is sealed again in part: others hold values of its rows by now")
+                continue
+            except StaleDefinition as error:
+                log.info("a job is checked again: %s", error.message)
+                self._conflicts.forget(job)
+                await self._run_step(job, self._uses.store.check_again, job)
+                continue
+            except ErsError as error:
+                failure = error
+            except Exception as error:
+                log.exception("unexpected %s in a job", type(error).__name__)
+                failure = ErsError("the proxy made a mistake; see its log")
+            if await self._read(job) != before:
+                # The job made progress between two failures, so it need not wait longer.
+                waits = strikes = 0
+            strikes += _is_strike(failure)
+            if strikes > STRIKES or not (_passes(failure) or _is_strike(failure)):
+                await self.fail(job, failure)
+                break
+            await _wait(job, failure, self.waits[waits])
+            waits = min(waits + 1, len(self.waits) - 1)
+        await self.tidy(job)
+
+    async def _run_step(
+        self, job: bytes, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The result of a step of the store; a full disk only delays it."""
+        for seconds in itertools.chain(self.waits, itertools.repeat(self.waits[-1])):
+            try:
+                return await asyncio.to_thread(step, *args, **kwargs)
+            except Unavailable as error:
+                await _wait(job, error, seconds)
+        raise AssertionError("the loop has no end")
+
+    async def _read(self, job: bytes) -> Job:
+        stored = await self._run_step(job, self._uses.store.get, job)
+        assert stored is not None
+        return stored
+
+    async def fail(self, job: bytes, error: ErsError) -> None:
+        """Store why the job failed, as soon as the disk has space.
+
+        Raises:
+            Conflict: ``job_ended``; it has ended otherwise.
+        """
+        log.info("a job failed: %s", error.reason)
+        await self._run_step(job, self._uses.store.mark_failed, job, in_words(error), time.time())
+        self._uses.progress.announce(job)
+
+    async def tidy(self, job: bytes) -> None:
+        """Delete what an ended job has left in the spool and at the API, now or later."""
+        self._conflicts.forget(job)
+        self._publisher.forget(job)
+        try:
+            ended = await asyncio.to_thread(self._uses.store.get, job)
+            if ended is None:
+                return  # its owner has deleted it
+            await asyncio.to_thread(self._uses.spool.delete, job)
+            try:
+                await self._uses.api.drop_job(job, (await self._caller(ended)).auth)
+            except ErsError as error:
+                if _passes(error):
+                    raise
+                # Its token has expired, and what it staged expires with it.
+            await asyncio.to_thread(self._uses.store.mark_tidied, job)
+        except ErsError as error:
+            log.info("what a job left is not deleted yet: %s", error.message)
+
+    async def _caller(self, job: Job) -> Holder:
+        token = await asyncio.to_thread(self._uses.store.token, job.id)
+        auth = await asyncio.to_thread(self._uses.secrets.open_token, job, token)
+        return Holder.of_accepted_work(job.user, auth)
+
+    async def _advance(self, job: Job) -> None:
+        caller = await self._caller(job)
+        try:
+            states = await self._store_records(job, caller)
+        except FatesChanged:
+            if not self._publisher.may_be_on_its_way(job.id):
+                await self._seal_again(job, everything=False)
+                raise
+            if await self.withdraw(job, caller):
+                await self._seal_again(job, everything=True)
+                raise
+            states = []
+        except StaleDefinition:
+            if (await self._read(job.id)).phase != "publish":
+                raise
+            # An earlier request may still be on its way. It must not publish a first copy in
+            # addition to the one that is sealed next.
+            if await self.withdraw(job, caller):
+                raise
+            states = []
+        await asyncio.to_thread(self._uses.store.mark_completed, job.id, time.time())
+        self._uses.progress.announce(job.id)
+        log.info("a job of %d records is completed", (await self._read(job.id)).total)
+        # Before tidy() ends the job's token.
+        try:
+            await self._publisher.merge(caller, states)
+        except ErsError as error:
+            log.warning("merging failed, a later ingest tries again: %s", error.message)
+        except Exception as error:  # the job is completed, even if merging fails
+            log.exception("unexpected %s in the merging after a job", type(error).__name__)
+
+    async def _store_records(self, job: Job, caller: Holder) -> list[SchemaState]:
+        """Do the job's work up to its commits, which are in the log then."""
+        if job.options.work == "reseal":
+            return [await self.resealing.run(job, caller)]
+        if job.phase == "check":
+            job = await self._check(job, caller)
+        if job.phase == "seal":
+            await self._seal(job, caller)
+        return await self._publisher.publish(job, caller, lambda: self._prepare(job, caller))
+
+    async def _prepare(self, job: Job, caller: Holder) -> None:
+        schemas = await self._checked(job, caller)
+        if _any_unique(schemas):
+            await self._conflicts.prepare(job, caller, await self._source(job), schemas)
+
+    async def _seal_again(self, job: Job, *, everything: bool) -> None:
+        seal_again = self._uses.store.fates.seal_again
+        await asyncio.to_thread(seal_again, job.id, everything=everything)
+
+    async def withdraw(self, job: Job, caller: Holder) -> bool:
+        """As :meth:`Publisher.withdraw`."""
+        return await self._publisher.withdraw(job, caller)
+
+    async def _source(self, job: Job) -> messages.UploadSource:
+        keyring = await asyncio.to_thread(self._uses.keyrings.of, Holder.of_accepted_work(job.user))
+        keys = await asyncio.to_thread(self._uses.spool.keys, job.id, keyring)
+        return messages.UploadSource(
+            folder=str(self._uses.spool.folder),
+            upload=job.id,
+            size=job.size,
+            keys=[(key.upload, key.version, key.hand_over()) for key in keys],
+            kind=job.options.kind,
+            named=job.options.named,
+            own_hosts=self._own_origins,
+            charset=job.options.charset,
+        )
+
+    # --- check ------------------------------------------------------------------------------
+
+    async def _check(self, job: Job, caller: Holder) -> Job:
+        """
+        Raises:
+            BadInput: the input as a whole is not valid, or rows do not fit and the job does not
+                skip them.
+        """
+        checked: dict[bytes, CheckedSchema] = {}
+
+        async def listen(message: messages.Interim) -> messages.DefinitionReply | None:
+            if isinstance(message, messages.RowCount):
+                await asyncio.to_thread(self._uses.store.mark_counted, job.id, message.rows)
+                self._uses.progress.announce(job.id)
+                return None
+            assert isinstance(message, messages.DefinitionRequest)
+            try:
+                state = await self._state(caller, message.schema)
+            except NotFound:
+                return messages.DefinitionReply(None)
+            require_set(state.definition, job.options)
+            checked[message.schema] = as_checked(state)
+            return messages.DefinitionReply(state.definition.canonical)
+
+        report = await self._workers.run(messages.CheckTask(await self._source(job)), listen)
+        assert isinstance(report, messages.CheckReport)
+        await asyncio.to_thread(
+            self._uses.store.mark_checked,
+            job.id,
+            rows=report.rows,
+            bad_rows=report.bad_rows,
+            errors=await asyncio.to_thread(self._uses.secrets.seal_errors, job, report.errors),
+            examples=await asyncio.to_thread(
+                self._uses.secrets.seal_examples, job, report.examples
+            ),
+            chunks=report.chunks,
+            schemas=checked.values(),
+        )
+        self._uses.progress.announce(job.id)
+        if report.bad_rows and not job.options.skip:
+            verb = "does" if report.bad_rows == 1 else "do"
+            raise BadInput(
+                f"{report.bad_rows} of {report.rows} records {verb} not fit, so that nothing was"
+                " stored",
+                code="invalid_records",
+                hint="the job's errors/ lists them; X-On-Invalid: skip stores the others",
+            )
+        return await self._read(job.id)
+
+    # --- seal -------------------------------------------------------------------------------
+
+    async def _seal(self, job: Job, caller: Holder) -> None:
+        """Seal and stage every open chunk, until each is as it is to be stored."""
+        schemas = await self._checked(job, caller)
+        source = await self._source(job)
+        if _any_unique(schemas):
+            await self._conflicts.settle(job, caller, source, schemas)
+        while await self._seal_open(job, caller, source, schemas) and _any_unique(schemas):
+            # Sealing takes long, and others may have stored values meanwhile.
+            await self._conflicts.settle(job, caller, source, schemas)
+        await asyncio.to_thread(self._uses.store.mark_sealed, job.id)
+        self._publisher.expect_none(job.id)
+
+    async def _seal_open(
+        self,
+        job: Job,
+        caller: Holder,
+        source: messages.UploadSource,
+        schemas: Sequence[Checked],
+    ) -> bool:
+        """Seal and stage every open chunk, several at the same time; whether there was one."""
+        keys = [one.keys for one in schemas]
+        open_chunks = await asyncio.to_thread(self._uses.store.open_chunks, job.id)
+        fates = await asyncio.to_thread(self._uses.store.fates.get, job.id)
+        chunks = iter(open_chunks)
+
+        async def seal_chunks() -> None:
+            for chunk in chunks:
+                own = decode_fates(fates[chunk.number]) if chunk.number in fates else []
+                task = messages.SealTask(source, chunk, keys, job.id, own)
+                sealed = await self._workers.run(task)
+                assert isinstance(sealed, messages.SealedChunk)
+                for part in sealed.parts:
+                    await self._uses.api.stage(part.schema, part.body, caller.auth)
+                await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
+                self._uses.progress.announce(job.id)
+
+        # One more than there are workers, so that no worker waits for the API.
+        await run_together([seal_chunks] * (self._workers.count + 1))
+        return bool(open_chunks)
+
+    async def _checked(self, job: Job, caller: Holder) -> list[Checked]:
+        return [
+            await self._schema_keys(caller, checked)
+            for checked in await asyncio.to_thread(self._uses.store.schemas, job.id)
+        ]
+
+    async def _state(self, caller: Holder, schema: bytes) -> SchemaState:
+        """The schema as it is now, into which the caller may store.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh` and :meth:`Schemas.ready`.
+        """
+        state = await self._uses.schemas.refresh(caller, schema)
+        async with state.lock:
+            await self._uses.schemas.ready(caller, state)
+        return state
+
+    async def _schema_keys(self, caller: Holder, checked: CheckedSchema) -> Checked:
+        """
+        Raises:
+            StaleDefinition: the keys are not those of the check, or a definition came that demands
+                more.
+        """
+        state = await self._state(caller, checked.schema)
+        definition = require_same(state, checked)
+        key, tails = state.ledger.key, state.ledger.tails
+        keys = messages.SchemaKeyBytes(
+            schema=state.id,
+            organization=key.organization,
+            definition=definition.canonical,
+            key=key.hand_over(),
+            key_version=key.version,
+            tails=tails.hand_over(),
+            tails_version=tails.version,
+        )
+        return Checked(state, keys, definition)
+
+
+def _any_unique(schemas: Sequence[Checked]) -> bool:
+    return any(one.state.definition.unique for one in schemas)
+
+
+def _passes(error: ErsError) -> bool:
+    """Whether waiting may help."""
+    waits = error.reason in ("keyring_locked", LOG_MOVED)
+    return waits or isinstance(error, Unavailable | Throttled)
+
+
+def _is_strike(error: ErsError) -> bool:
+    """Whether every further try may fail in the same way."""
+    return error.reason == "worker_lost" or type(error) is ErsError
+
+
+async def _wait(job: bytes, error: ErsError, seconds: float) -> None:
+    seconds = error.retry_after or seconds
+    log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
+    await asyncio.sleep(seconds)

@@ -1,0 +1,100 @@
+"""Seals what a job keeps on disk: its token, its list of errors, some bad
+rows, and the note of its file.
+
+The keys are of the user's keyring (docs/SPEC.md, section 12), so that a job waits while the keyring
+is locked, and a copy of the folder is no use to continue the job or to read the errors.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.errors import DoesNotOpen, Flaw
+from encrypted_records.proxy.jobs import file_note
+from encrypted_records.proxy.jobs.file_note import FileNote
+from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+
+#: Errors that are sealed together.
+_AT_ONCE = 500
+_VERSION = struct.Struct(">I")
+#: Bad rows: the number of each, and its cells as text.
+Examples = list[tuple[int, dict[str, str]]]
+_examples = msgspec.msgpack.Decoder(Examples)
+_errors = msgspec.msgpack.Decoder(list[Flaw])
+
+
+class JobSecrets:
+    def __init__(self, keyrings: Keyrings) -> None:
+        self._keyrings = keyrings
+
+    def seal_token(self, holder: Holder, job: bytes, token: str) -> bytes:
+        return self._seal(holder, job, "token", token.encode())
+
+    def open_token(self, job: Job, sealed: bytes) -> str:
+        """
+        Raises:
+            DoesNotOpen: altered, or of another job or user.
+            Closed: the keyring is locked or damaged.
+            KeyMissing: the keyring lacks the version that sealed it.
+        """
+        return self._open(Holder.of_accepted_work(job.user), job.id, "token", sealed).decode()
+
+    def seal_note(self, holder: Holder, job: bytes, note: FileNote) -> bytes:
+        return self._seal(holder, job, "file", file_note.encode(note))
+
+    def open_note(self, holder: Holder, job: bytes, sealed: bytes) -> FileNote:
+        """Undo :meth:`seal_note`, for the owner of the job; raises as :meth:`open_token`."""
+        return file_note.decode(self._open(holder, job, "file", sealed))
+
+    def seal_errors(self, job: Job, errors: Sequence[Flaw], kind: str = "flaws") -> list[bytes]:
+        """The list in pieces of 500; ``kind`` is what the list is of."""
+        pieces = [errors[start : start + _AT_ONCE] for start in range(0, len(errors), _AT_ONCE)]
+        holder = Holder.of_accepted_work(job.user)
+        return [
+            self._seal(holder, job.id, f"{kind}/{number}", msgspec.msgpack.encode(piece))
+            for number, piece in enumerate(pieces)
+        ]
+
+    def open_errors(
+        self, holder: Holder, job: Job, sealed: Iterable[bytes], kind: str = "flaws"
+    ) -> list[Flaw]:
+        """Undo :meth:`seal_errors`, for the owner of the job; raises as :meth:`open_token`."""
+        return [
+            error
+            for number, piece in enumerate(sealed)
+            for error in _errors.decode(self._open(holder, job.id, f"{kind}/{number}", piece))
+        ]
+
+    def seal_examples(self, job: Job, rows: Examples) -> bytes | None:
+        """The cells of bad rows; None where there are none."""
+        if not rows:
+            return None
+        return self._seal(
+            Holder.of_accepted_work(job.user), job.id, "rows", msgspec.msgpack.encode(rows)
+        )
+
+    def open_examples(self, holder: Holder, job: Job, sealed: bytes) -> Examples:
+        """Undo :meth:`seal_examples`, for the owner of the job; raises as :meth:`open_token`."""
+        return _examples.decode(self._open(holder, job.id, "rows", sealed))
+
+    def _seal(self, holder: Holder, job: bytes, label: str, plain: bytes) -> bytes:
+        keyring = self._keyrings.of(holder)
+        version, nonce = keyring.newest, os.urandom(NONCE_BYTES)
+        key = keyring.root(version).job(job, version)
+        return _VERSION.pack(version) + nonce + key.encrypt(nonce, plain, job + label.encode())
+
+    def _open(self, holder: Holder, job: bytes, label: str, sealed: bytes) -> bytes:
+        begin = _VERSION.size + NONCE_BYTES
+        if len(sealed) < begin:
+            raise DoesNotOpen("what is kept of a job is cut short")
+        (version,) = _VERSION.unpack_from(sealed)
+        key = self._keyrings.of(holder).root(version).job(job, version)
+        nonce = sealed[_VERSION.size : begin]
+        return key.decrypt(nonce, sealed[begin:], job + label.encode())

@@ -1,0 +1,381 @@
+"""The service of batch jobs: begin, receive, list, watch, cancel, resume.
+
+For users other than its owner, a job does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from encrypted_records.errors import (
+    BadInput,
+    Closed,
+    Conflict,
+    ErsError,
+    Flaw,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+)
+from encrypted_records.ingest.check import MAX_ERRORS
+from encrypted_records.ingest.layouts import Layout, recognize
+from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns
+from encrypted_records.proxy.jobs.bodies import gather, schema_of_header
+from encrypted_records.proxy.jobs.dependencies import JobDependencies
+from encrypted_records.proxy.jobs.file_note import FileNote
+from encrypted_records.proxy.jobs.job import ENDED, Job, JobOptions, in_words, uploaded_before
+from encrypted_records.proxy.jobs.progress import PAUSE_SECONDS
+from encrypted_records.proxy.jobs.runner import JobRunner
+from encrypted_records.proxy.jobs.secrets import Examples
+from encrypted_records.proxy.keyrings.holder import Holder
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which an ended job is kept.
+KEPT_SECONDS = 30 * 86_400
+SWEEP_SECONDS = 600.0
+
+
+class BatchJobs:
+    def __init__(
+        self,
+        dependencies: JobDependencies,
+        runner: JobRunner,
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        """
+        Args:
+            sweep_seconds: pause between two sweeps of what ended jobs have left.
+        """
+        self._uses = dependencies
+        self.runner = runner
+        self._sweep_seconds = sweep_seconds
+        self._running: dict[bytes, asyncio.Task[None]] = {}
+
+    # --- receiving --------------------------------------------------------------------------
+
+    async def begin(self, caller: Holder, options: JobOptions, note: FileNote | None = None) -> Job:
+        """A new job in state ``uploading``, with an empty upload in the spool.
+
+        The caller's credentials are exchanged for the job's token now, so that the job can continue
+        after they have expired.
+
+        Args:
+            note: what the sender says of the file.
+
+        Raises:
+            ErsError: the API refuses, or does not answer; the keyring does not open; the disk is
+                full.
+        """
+        job = Job(
+            id=uuid.uuid4().bytes,
+            user=caller.user,
+            options=options,
+            state="uploading",
+            phase="check",
+            size=0,
+            processed=0,
+            total=0,
+            bad_rows=0,
+            error=None,
+            created=time.time(),
+            finished=None,
+            began=caller.began,
+        )
+        keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
+        token = await self._token(caller, job.id)
+        sealed = None
+        if note is not None:
+            sealed = await asyncio.to_thread(self._uses.secrets.seal_note, caller, job.id, note)
+        await asyncio.to_thread(self._uses.store.add, job, token, sealed)
+        try:
+            await asyncio.to_thread(self._uses.spool.create, job.id, keyring)
+        except ErsError as error:
+            await self.abandon(job.id, error)
+            raise
+        return job
+
+    async def _token(self, caller: Holder, job: bytes) -> bytes:
+        token = await self._uses.api.job_token(job, caller.auth)
+        return await asyncio.to_thread(self._uses.secrets.seal_token, caller, job, token)
+
+    async def receive(self, caller: Holder, job: Job, body: AsyncIterable[bytes]) -> int:
+        """Put an upload that comes in one piece into the spool; how many bytes it has.
+
+        An error in its first bytes ends the upload at once.
+
+        Raises:
+            BadInput: ``csv_header``, or not JSON.
+            OutOfSpace, Unavailable: the disk cannot store it.
+        """
+        keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
+        recognized = False
+        start = b""
+        with await asyncio.to_thread(self._uses.spool.append, job.id, keyring, 0) as appending:
+            async for piece in gather(body):
+                if not recognized:
+                    start += piece
+                    recognized = await self.look(caller, job.options, start, final=False)
+                await asyncio.to_thread(appending.write, piece)
+            if not recognized:
+                await self.look(caller, job.options, start, final=True)
+            return await asyncio.to_thread(appending.finish)
+
+    async def look(self, caller: Holder, options: JobOptions, start: bytes, *, final: bool) -> bool:
+        """Whether the first bytes of an upload show its layout. A CSV header is checked against the
+        schema.
+
+        Raises:
+            BadInput: as :meth:`receive`; also where the caller reaches no schema of the id that the
+                header or the request names.
+        """
+        recognized = await asyncio.to_thread(
+            recognize, start, options.kind, final=final, charset=options.charset
+        )
+        if recognized is not None:
+            await self._check_header(caller, options, recognized[0])
+        return recognized is not None
+
+    async def _check_header(self, caller: Holder, options: JobOptions, layout: Layout) -> None:
+        if not isinstance(layout, Header):
+            return
+        schema = schema_of_header(layout, options.named)
+        try:
+            state = await self._uses.schemas.load(caller, schema)
+        except NotFound:
+            detail, code = "names no schema that you can reach", "unknown_reference"
+            if layout.schema is not None:
+                raise bad_schema(detail, code) from None
+            flaws = (Flaw(code, detail, parameter="schema"),)
+            raise BadInput(f"the request {detail}", flaws=flaws) from None
+        check_columns(layout.names, state.definition)
+
+    async def mark_received(self, caller: Holder | None, job: bytes, size: int) -> None:
+        """All bytes are in the spool: process them.
+
+        Args:
+            caller: who sent the last bytes; None if that is no longer known.
+
+        Raises:
+            Conflict: ``job_ended``; it was cancelled in the meantime.
+            Unavailable: the API gives no token; nothing has changed.
+        """
+        if caller is not None:
+            # The upload may have outlived the job's token: renew it. If it has outlived the
+            # caller's own as well, the job keeps its token.
+            with suppress(NotAuthenticated):
+                await asyncio.to_thread(self._uses.store.renew, job, await self._token(caller, job))
+        await asyncio.to_thread(self._uses.store.mark_received, job, size)
+        self._uses.progress.announce(job)
+        self._start(job)
+
+    async def abandon(self, job: bytes, error: ErsError) -> None:
+        """The upload will not come: fail the job.
+
+        Raises:
+            Conflict: ``job_ended``; it has ended already.
+        """
+        try:
+            await asyncio.to_thread(self._uses.store.mark_failed, job, in_words(error), time.time())
+        except Unavailable:
+            # The disk is full. Deleting the upload may free enough space to store the failure.
+            await asyncio.to_thread(self._uses.spool.delete, job)
+            self._track(job, self._fail(job, error))
+            return
+        await self._finish(job)
+
+    async def _fail(self, job: bytes, error: ErsError) -> None:
+        await self.runner.fail(job, error)
+        await self.runner.tidy(job)
+
+    async def _finish(self, job: bytes) -> None:
+        self._uses.progress.announce(job)
+        await self.runner.tidy(job)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def find(self, caller: Holder, name: str) -> Job:
+        """The caller's job of this name, a UUID.
+
+        Raises:
+            NotFound: the caller has no such job; with an API token, none that it began.
+        """
+        try:
+            job = await asyncio.to_thread(self._uses.store.get, uuid.UUID(name).bytes)
+        except ValueError:
+            job = None
+        if job is None or not caller.owns(job.user, job.began):
+            raise NotFound("there is no such job, or it is not yours")
+        return job
+
+    async def list_awaited(self) -> list[Job]:
+        """Jobs whose upload may still continue."""
+        unfinished = await asyncio.to_thread(self._uses.store.list_unfinished)
+        return [job for job in unfinished if job.state == "uploading" and job.options.resumable]
+
+    async def of_user(
+        self, caller: Holder, *, schema: bytes | None = None, offset: int, limit: int
+    ) -> tuple[int, list[Job]]:
+        return await asyncio.to_thread(
+            self._uses.store.of_user,
+            caller.user,
+            schema=schema,
+            began=caller.began,
+            offset=offset,
+            limit=limit,
+        )
+
+    async def list_schemas(self, job: Job) -> list[bytes]:
+        """The schemas that the job's records are of, as far as they are known."""
+        stored = await asyncio.to_thread(self._uses.store.stored_groups, job.id)
+        return list(stored) or ([job.options.named] if job.options.named else [])
+
+    async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
+        """What was said of the caller's job's file; None if nothing was, or if no key opens it."""
+        sealed = await asyncio.to_thread(self._uses.store.file, job.id)
+        if sealed is None:
+            return None
+        try:
+            return await asyncio.to_thread(self._uses.secrets.open_note, caller, job.id, sealed)
+        except Closed:
+            return None
+
+    async def refuse_repeated(
+        self, caller: Holder, options: JobOptions, size: int, note: FileNote
+    ) -> None:
+        """
+        Raises:
+            Conflict: ``uploaded_before``; a job of the caller's has stored this file in this
+                schema, or is storing it.
+        """
+        for job in await asyncio.to_thread(self._uses.store.of_size, caller.user, size):
+            known = await self.note_of(caller, job)
+            if job.options.named == options.named and known and known.is_same(note):
+                raise uploaded_before(job)
+
+    async def errors(self, caller: Holder, job: Job) -> list[Flaw]:
+        """What is wrong with the rows of the caller's job, the first 10,000 errors."""
+        sealed = await asyncio.to_thread(self._uses.store.errors, job.id)
+        flaws = await asyncio.to_thread(self._uses.secrets.open_errors, caller, job, sealed)
+        sealed = await asyncio.to_thread(self._uses.store.fates.errors, job.id)
+        if sealed:
+            open_errors = self._uses.secrets.open_errors
+            flaws += await asyncio.to_thread(open_errors, caller, job, sealed, "conflicts")
+            flaws.sort(key=lambda flaw: flaw.row or 0)
+        return flaws[:MAX_ERRORS]
+
+    async def list_examples(self, caller: Holder, job: Job) -> Examples:
+        """Some of the rows of the caller's job that do not fit: their numbers and cells."""
+        sealed = await asyncio.to_thread(self._uses.store.examples, job.id)
+        if sealed is None:
+            return []
+        return await asyncio.to_thread(self._uses.secrets.open_examples, caller, job, sealed)
+
+    async def watch(self, job: bytes) -> AsyncIterator[Job]:
+        """The job's state now and after changes, at most ten times a second, until it has ended."""
+        with self._uses.progress.watching(job) as changed:
+            while True:
+                changed.clear()
+                state = await asyncio.to_thread(self._uses.store.get, job)
+                if state is None:
+                    return
+                yield state
+                if state.state in ENDED:
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
+                await changed.wait()
+
+    async def cancel(self, caller: Holder, job: Job) -> None:
+        """Cancel a job of which nothing is visible yet; forget one that has ended.
+
+        Raises:
+            Conflict: ``job_ended``; it completed before it could be cancelled.
+            Unavailable: the API, which may have published it, does not answer, or the disk is
+                full; the job continues.
+        """
+        if job.state in ENDED:
+            await asyncio.to_thread(self._uses.store.forget, job.id)
+            return
+        task = self._running.get(job.id)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        try:
+            if not await self._withdraw(caller, job.id):
+                await asyncio.to_thread(self._uses.store.mark_completed, job.id, time.time())
+            await asyncio.to_thread(
+                self._uses.store.mark_failed,
+                job.id,
+                "cancelled by its owner (job_cancelled)",
+                time.time(),
+            )
+        except Conflict:
+            await self._finish(job.id)
+            raise
+        except ErsError:
+            if task is not None:
+                self._start(job.id)
+            raise
+        await self._finish(job.id)
+
+    async def forget(self, job: bytes) -> None:
+        """Forget a job that has ended."""
+        await asyncio.to_thread(self._uses.store.forget, job)
+
+    async def _withdraw(self, caller: Holder, name: bytes) -> bool:
+        job = await asyncio.to_thread(self._uses.store.get, name)
+        if job is None or job.state in ENDED or job.phase != "publish":
+            return True
+        return await self.runner.withdraw(job, caller)
+
+    # --- resuming ---------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Resume the jobs of an earlier process."""
+        for job in await asyncio.to_thread(self._uses.store.list_unfinished):
+            if job.state == "processing":
+                log.info("resuming a job of %d bytes", job.size)
+                self._start(job.id)
+            elif not job.options.resumable:
+                lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
+                await asyncio.to_thread(
+                    self._uses.store.mark_failed, job.id, in_words(lost), time.time()
+                )
+
+    async def sweep(self) -> None:
+        """From time to time: delete what ended jobs have left, at the API too, and forget jobs that
+        ended long ago."""
+        while True:
+            try:
+                for job in await asyncio.to_thread(self._uses.store.with_leftovers):
+                    if job.id not in self._running:
+                        self._track(job.id, self.runner.tidy(job.id))
+                await asyncio.to_thread(self._uses.store.forget_before, time.time() - KEPT_SECONDS)
+            except Unavailable as error:
+                log.warning("ended jobs were not deleted: %s", error.message)
+            await asyncio.sleep(self._sweep_seconds)
+
+    async def knows(self, job: bytes) -> bool:
+        """Whether there is such a job, of any user."""
+        return await asyncio.to_thread(self._uses.store.get, job) is not None
+
+    def _start(self, job: bytes) -> None:
+        self._track(job, self.runner.run(job))
+
+    def _track(self, job: bytes, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running[job] = task
+        task.add_done_callback(lambda _: self._running.pop(job, None))
+
+    async def stop(self) -> None:
+        """Stop all work; the next process resumes it."""
+        for task in self._running.values():
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())

@@ -1,0 +1,390 @@
+"""Jobs in SQLite: what a job needs to resume in the next process, and no plaintext.
+
+No value of a record is stored here, and no key. The job's token and the errors of its rows, which
+may quote a wrong field name, are sealed (docs/SPEC.md, section 12). When a method returns, its
+change is on disk. Progress never decreases, even if a job begins its check again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from encrypted_records.errors import Conflict
+from encrypted_records.model.media_types import Format
+from encrypted_records.model.records import Group, Segment
+from encrypted_records.proxy.disk.sqlite import MOST_PAGES, Database
+from encrypted_records.proxy.jobs import tables
+from encrypted_records.proxy.jobs.fate_store import FateStore
+from encrypted_records.proxy.jobs.job import NEXT, Job, JobState, Phase
+from encrypted_records.proxy.jobs.targets import Targets
+from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
+
+_segments = msgspec.msgpack.Decoder(list[Segment])
+_holes = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSchema:
+    """A schema of a checked job: the digest of the definition that its records fit, and the
+    versions of the keys that seal them and that are in their index."""
+
+    schema: bytes
+    definition: bytes
+    key_version: int
+    tails_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """A part that is staged at the API, as the commit will describe it."""
+
+    groups: list[Group]
+    segments: list[Segment]
+    #: ordinals of its only group that have no row
+    holes: list[tuple[int, int]] = field(default_factory=list)
+
+
+class JobStore:
+    """Safe to use from several threads.
+
+    Every method raises OutOfSpace where the disk is full, and then has changed nothing, and
+    Unavailable (``job_store_failed``) where the file fails otherwise. ``most_pages`` is as
+    :class:`Database` has it.
+    """
+
+    def __init__(self, path: Path, *, most_pages: int = MOST_PAGES) -> None:
+        """
+        Raises:
+            Startup: the file is damaged, or cannot be opened.
+        """
+        self._database = Database(
+            path,
+            tables.TABLES,
+            code="job_store_failed",
+            message="the proxy's store of jobs does not answer",
+            loss="batch jobs are then forgotten, those under way too: of these, look whether their"
+            " records are stored before you send a file again",
+            later={"job": tables.LATER, "part": {"holes": "BLOB"}},
+            most_pages=most_pages,
+        )
+        self.fates = FateStore(self._database)
+        self.targets = Targets(self._database)
+
+    def _rows(self, statement: str, *values: object) -> list[sqlite3.Row]:
+        with self._database.asking() as database:
+            cursor = database.cursor()
+            cursor.row_factory = sqlite3.Row
+            return cursor.execute(statement, values).fetchall()
+
+    def add(self, job: Job, token: bytes, file: bytes | None = None) -> None:
+        """Store a new job.
+
+        Args:
+            file: what was said of its file, sealed.
+        """
+        options = job.options
+        with self._database.writing() as database:
+            database.execute(
+                "INSERT INTO job (id, user, csv, named, batch_size, skip, resumable, state,"
+                " created, charset, token, began, conflict, found_by, work) VALUES (:id, :user,"
+                " :csv, :named, :batch_size, :skip, :resumable, :state, :created, :charset, :token,"
+                " :began, :conflict, :found_by, :work)",
+                {
+                    "id": job.id,
+                    "user": job.user,
+                    "csv": options.kind is Format.CSV,
+                    "named": options.named,
+                    "batch_size": options.batch_size,
+                    "skip": options.skip,
+                    "resumable": options.resumable,
+                    "state": job.state,
+                    "created": job.created,
+                    "charset": options.charset and options.charset.value,
+                    "token": token,
+                    "began": job.began,
+                    "conflict": options.on_conflict,
+                    "found_by": json.dumps(options.by),
+                    "work": options.work,
+                },
+            )
+            database.execute("INSERT INTO about (job, file) VALUES (?, ?)", (job.id, file))
+
+    def get(self, job: bytes) -> Job | None:
+        jobs = self._jobs("WHERE id = ?", job)
+        return jobs[0] if jobs else None
+
+    def of_user(
+        self,
+        user: bytes,
+        *,
+        schema: bytes | None = None,
+        began: bytes | None = None,
+        offset: int,
+        limit: int,
+    ) -> tuple[int, list[Job]]:
+        """How many jobs the user has, and some of them, the newest first.
+
+        Args:
+            began: the digest of the API token that began them, if not all are asked for.
+            schema: the one that they are for, if not those of all are asked for.
+        """
+        condition, values = "WHERE user = ?", [user]
+        if schema is not None:
+            condition += " AND (named = ? OR id IN (SELECT job FROM stored WHERE schema = ?))"
+            values += [schema, schema]
+        if began is not None:
+            condition += " AND began = ?"
+            values.append(began)
+        ((count,),) = self._rows(f"SELECT count(*) FROM job {condition}", *values)  # noqa: S608
+        order = " ORDER BY created DESC, id LIMIT ? OFFSET ?"
+        return count, self._jobs(condition + order, *values, limit, offset)
+
+    def of_size(self, user: bytes, size: int) -> list[Job]:
+        """The user's jobs whose upload had ``size`` bytes, and which store or have stored it."""
+        condition = (
+            "WHERE user = ? AND size = ? AND state IN ('processing', 'completed')"
+            " AND undone IS NULL ORDER BY created DESC"
+        )
+        return self._jobs(condition, user, size)
+
+    def file(self, job: bytes) -> bytes | None:
+        """What was said of the job's file, sealed; None if nothing was."""
+        rows = self._rows("SELECT file FROM about WHERE job = ?", job)
+        return rows[0]["file"] if rows else None
+
+    def examples(self, job: bytes) -> bytes | None:
+        """The cells of some of the job's bad rows, sealed; None if there are none."""
+        rows = self._rows("SELECT examples FROM about WHERE job = ?", job)
+        return rows[0]["examples"] if rows else None
+
+    def stored_groups(self, job: bytes) -> dict[bytes, list[bytes]]:
+        """By schema, the uids of the groups that the job's records were stored in."""
+        rows = self._rows("SELECT schema, groups FROM stored WHERE job = ? ORDER BY schema", job)
+        return {row["schema"]: tables.split_uids(row["groups"]) for row in rows}
+
+    def mark_undone(self, job: bytes) -> None:
+        """What the job stored is deleted."""
+        with self._database.writing() as database:
+            tables.stamp(database, job, "undone", time.time())
+            database.execute("DELETE FROM stored WHERE job = ?", (job,))
+
+    def list_unfinished(self) -> list[Job]:
+        return self._jobs("WHERE state IN ('uploading', 'processing') ORDER BY created")
+
+    def with_leftovers(self) -> list[Job]:
+        """Ended jobs that have left something at the API or in the spool."""
+        return self._jobs("WHERE state IN ('completed', 'failed') AND leftovers ORDER BY created")
+
+    def _jobs(self, condition: str, *values: object) -> list[Job]:
+        return [tables.job_of(row) for row in self._rows(tables.JOBS + condition, *values)]
+
+    def counts(self) -> dict[JobState, int]:
+        """How many jobs there are in each state, of all users."""
+        rows = self._rows("SELECT state, count(*) AS jobs FROM job GROUP BY state")
+        counts = {row["state"]: row["jobs"] for row in rows}
+        return {state: counts.get(state, 0) for state in NEXT}
+
+    def token(self, job: bytes) -> bytes:
+        ((token,),) = self._rows("SELECT token FROM job WHERE id = ?", job)
+        return bytes(token)
+
+    def renew(self, job: bytes, token: bytes) -> None:
+        with self._database.writing() as database:
+            database.execute("UPDATE job SET token = ? WHERE id = ?", (token, job))
+
+    def mark_received(self, job: bytes, size: int) -> None:
+        """All bytes are in the spool.
+
+        Raises:
+            Conflict: the job has ended in the meantime.
+        """
+        with self._database.writing() as database:
+            _move(database, job, "processing")
+            database.execute("UPDATE job SET size = ? WHERE id = ?", (size, job))
+            tables.stamp(database, job, "received", time.time())
+
+    def mark_counted(self, job: bytes, rows: int) -> None:
+        with self._database.writing() as database:
+            database.execute("UPDATE job SET total = max(total, ?) WHERE id = ?", (rows, job))
+
+    def mark_checked(
+        self,
+        job: bytes,
+        *,
+        rows: int,
+        bad_rows: int,
+        errors: Iterable[bytes],
+        examples: bytes | None = None,
+        chunks: Iterable[ChunkAt],
+        schemas: Iterable[CheckedSchema],
+    ) -> None:
+        """The input was checked as a whole; the results of an earlier check are deleted."""
+        with self._database.writing() as database:
+            tables.forget(database, job)
+            database.executemany(
+                "INSERT INTO flaws VALUES (?, ?, ?)",
+                [(job, number, sealed) for number, sealed in enumerate(errors)],
+            )
+            database.executemany(
+                'INSERT INTO chunk (job, number, "offset", "row", first, last)'
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                [(job, one.number, one.offset, one.row, one.first, one.last) for one in chunks],
+            )
+            database.executemany(
+                "INSERT INTO checked VALUES (?, ?, ?, ?, ?)",
+                [
+                    (job, one.schema, one.definition, one.key_version, one.tails_version)
+                    for one in schemas
+                ],
+            )
+            database.execute(
+                "UPDATE job SET phase = 'seal', total = ?, flawed = ?, conflicts = 0, replaced = 0"
+                " WHERE id = ?",
+                (rows, bad_rows, job),
+            )
+            tables.stamp(database, job, "checked", time.time())
+            database.execute("UPDATE about SET examples = ? WHERE job = ?", (examples, job))
+
+    def check_again(self, job: bytes) -> None:
+        """The definition or the key has changed: no sealed chunk can be used."""
+        self._phase(job, "check")
+
+    def mark_sealed(self, job: bytes) -> None:
+        """All chunks are staged."""
+        self._phase(job, "publish")
+
+    def _phase(self, job: bytes, phase: Phase) -> None:
+        with self._database.writing() as database:
+            database.execute("UPDATE job SET phase = ? WHERE id = ?", (phase, job))
+
+    def schemas(self, job: bytes) -> list[CheckedSchema]:
+        rows = self._rows(
+            "SELECT schema, definition, key_version, tails_version FROM checked WHERE job = ?", job
+        )
+        return [
+            CheckedSchema(
+                schema=row["schema"],
+                definition=row["definition"],
+                key_version=row["key_version"],
+                tails_version=row["tails_version"],
+            )
+            for row in rows
+        ]
+
+    def open_chunks(self, job: bytes) -> list[ChunkAt]:
+        """Chunks that the API does not hold yet."""
+        return self._chunks("WHERE job = ? AND NOT done", job)
+
+    def chunks(self, job: bytes) -> list[ChunkAt]:
+        """All chunks."""
+        return self._chunks("WHERE job = ?", job)
+
+    def _chunks(self, condition: str, job: bytes) -> list[ChunkAt]:
+        columns = 'number, "offset", "row", first, last'
+        rows = self._rows(f"SELECT {columns} FROM chunk {condition} ORDER BY number", job)  # noqa: S608
+        return [
+            ChunkAt(
+                number=row["number"],
+                offset=row["offset"],
+                row=row["row"],
+                first=row["first"],
+                last=row["last"],
+            )
+            for row in rows
+        ]
+
+    def done(self, job: bytes, chunk: ChunkAt, parts: Sequence[SealedPart]) -> None:
+        """The API holds the parts of this chunk."""
+        with self._database.writing() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments, holes)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                [(job, one.schema, chunk.number, *tables.encode(one)) for one in parts],
+            )
+            database.execute(
+                "UPDATE chunk SET done = 1 WHERE job = ? AND number = ?", (job, chunk.number)
+            )
+            database.execute(
+                "UPDATE job SET processed = max(processed, (SELECT total(last - first + 1)"
+                " FROM chunk WHERE chunk.job = job.id AND done)) WHERE id = ?",
+                (job,),
+            )
+
+    def parts(self, job: bytes, schema: bytes) -> list[StagedPart]:
+        """The parts of a schema, in their options."""
+        rows = self._rows(
+            "SELECT groups, segments, holes FROM part WHERE job = ? AND schema = ?"
+            " ORDER BY sequence",
+            job,
+            schema,
+        )
+        return [
+            StagedPart(
+                groups=tables.groups_of(row["groups"]),
+                segments=_segments.decode(row["segments"]),
+                holes=_holes.decode(row["holes"]) if row["holes"] else [],
+            )
+            for row in rows
+        ]
+
+    def mark_completed(self, job: bytes, when: float) -> None:
+        """
+        Raises:
+            Conflict: the job has ended in the meantime.
+        """
+        with self._database.writing() as database:
+            _move(database, job, "completed")
+            tables.keep_groups(database, job)
+            database.execute(
+                "UPDATE job SET processed = total, finished = ? WHERE id = ?", (when, job)
+            )
+
+    def mark_failed(self, job: bytes, error: str, when: float) -> None:
+        """
+        Raises:
+            Conflict: the job has ended in the meantime.
+        """
+        with self._database.writing() as database:
+            _move(database, job, "failed")
+            change = "UPDATE job SET error = ?, finished = ? WHERE id = ?"
+            database.execute(change, (error, when, job))
+
+    def mark_tidied(self, job: bytes) -> None:
+        """Nothing of the job is left at the API or in the spool; keep what its owner may read."""
+        with self._database.writing() as database:
+            for statement in tables.FORGET_WORK:
+                database.execute(statement, (job,))
+            database.execute("UPDATE job SET leftovers = 0, token = x'' WHERE id = ?", (job,))
+
+    def errors(self, job: bytes) -> list[bytes]:
+        """The sealed pieces of the list of errors, in their order."""
+        rows = self._rows("SELECT sealed FROM flaws WHERE job = ? ORDER BY number", job)
+        return [bytes(row["sealed"]) for row in rows]
+
+    def forget(self, job: bytes) -> None:
+        with self._database.writing() as database:
+            tables.forget(database, job)
+            for statement in tables.FORGET_ALL:
+                database.execute(statement, (job,))
+
+    def forget_before(self, when: float) -> None:
+        """Forget jobs that ended before ``when`` and have left nothing."""
+        for (job,) in self._rows("SELECT id FROM job WHERE finished < ? AND NOT leftovers", when):
+            self.forget(job)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _move(database: sqlite3.Connection, job: bytes, state: JobState) -> None:
+    row = database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
+    if row is None or state not in NEXT[row[0]]:
+        raise Conflict("the job has ended already", code="job_ended")
+    database.execute("UPDATE job SET state = ? WHERE id = ?", (state, job))

@@ -1,0 +1,260 @@
+"""The devices of each keyring: taken in, used, revoked.
+
+A device belongs to one keyring. One that another user's keyring has is as good as unknown: so an
+API that takes one user for another has neither read from, nor seal into, the other's keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from encrypted_records.crypto.keys import RootKey
+from encrypted_records.errors import Conflict, NotAllowed, NotAuthenticated, NotFound, Throttled
+from encrypted_records.model.device_secret import DOOR, DeviceSecret
+from encrypted_records.proxy.keyrings.enrolment_store import (
+    AccessStore,
+    DeviceRecord,
+    Event,
+    KeyringRecord,
+)
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Level, Policy
+
+#: Devices that one keyring may have; one that is not used for so long leaves.
+MAX_DEVICES = 50
+UNUSED_SECONDS = 180 * 86_400
+_DAY = 86_400
+#: Keyrings that may be made from one address in an hour, at level ``device``.
+NEW_KEYRINGS = 10
+NEW_SECONDS = 3600
+MAX_NAME = 60
+
+
+class Enrolment:
+    """Safe to use from several threads; watches belong to the event loop.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, store: AccessStore, policy: Policy, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.policy = policy
+        self._lock = threading.RLock()
+        self._devices = {one.id: one for one in store.devices()}
+        self._keyrings = store.keyrings()
+        self._made_from: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._watches: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def owner_of(self, device: DeviceSecret) -> bytes | None:
+        """Whose device this is; None where this proxy does not know it.
+
+        Raises:
+            NotAuthenticated: ``device_unknown``; the id is known, and this is not its secret, or
+                it was revoked.
+        """
+        known = self._devices.get(device.id)
+        if known is None and device.id != DOOR:
+            return None
+        if known is None or known.revoked or not hmac.compare_digest(known.digest, device.digest):
+            raise unknown_device()
+        return known.user
+
+    def digest_of(self, device_id: str) -> bytes | None:
+        """The SHA-256 of the secret of a device, also of one that was revoked."""
+        known = self._devices.get(device_id)
+        return None if known is None else known.digest
+
+    def devices(self, user: bytes) -> list[DeviceRecord]:
+        """The user's devices that are not revoked, in the order in which they came.
+
+        Those of one second come in any order after a restart.
+        """
+        devices = [one for one in self._devices.values() if one.user == user and not one.revoked]
+        return sorted(devices, key=lambda one: one.created)
+
+    def keyring(self, user: bytes) -> KeyringRecord | None:
+        return self._keyrings.get(user)
+
+    def events(self, user: bytes) -> list[Event]:
+        return sorted(
+            [*self._store.events(user), *self._store.events(b"")], key=lambda one: -one.at
+        )
+
+    # --- changing ---------------------------------------------------------------------------
+
+    def use(self, device_id: str) -> None:
+        """Remember that a device was used today."""
+        today = int(self._clock()) // _DAY * _DAY
+        device = self._devices[device_id]
+        if device.used < today:
+            with self._lock, suppress(KeyError):
+                used = replace(self._devices[device_id], used=today)
+                self._store.put_device(used)
+                self._devices[device_id] = used
+
+    def take_in(self, user: bytes, device: DeviceSecret, way: str, name: str = "") -> DeviceRecord:
+        """Make a device one of the user's; what it is already, it stays.
+
+        Args:
+            way: how it showed that it may: ``made``, ``restored``, ``code``, ``passphrase``,
+                ``words``, ``door`` or ``device``.
+
+        Raises:
+            NotAuthenticated: ``device_unknown``; somebody else has it, or it was revoked.
+            Conflict: ``too_many_devices``.
+        """
+        with self._lock:
+            owner = self.owner_of(device)
+            if owner == user:
+                return self._devices[device.id]
+            if owner is not None:
+                raise unknown_device()
+            self._drop_unused(user)
+            if len(self.devices(user)) >= MAX_DEVICES:
+                raise Conflict(
+                    f"a keyring has at most {MAX_DEVICES} devices",
+                    code="too_many_devices",
+                    hint="revoke one that is not used any more: ers device revoke",
+                )
+            now = int(self._clock())
+            named = name.strip()[:MAX_NAME] or f"device {device.id}"
+            made = DeviceRecord(
+                device.id, user, device.digest, named, way, now, now // _DAY * _DAY, False
+            )
+            self._store.put_device(made)
+            self._devices[device.id] = made
+            self.note(user, "taken_in", device.id, way)
+            return made
+
+    def revoke(self, user: bytes, device_id: str) -> None:
+        """End a device: it is refused from the next request on, and its streams are closed.
+
+        Raises:
+            NotFound: the user has no such device.
+        """
+        with self._lock:
+            device = self._devices.get(device_id)
+            if device is None or device.user != user or device.revoked:
+                raise NotFound("you have no such device here", hint="list them: ers device list")
+            ended = replace(device, revoked=True)
+            self._store.put_device(ended)
+            self._devices[device_id] = ended
+            self.note(user, "revoked", device_id)
+        for event in self._watches.pop(device_id, set()):
+            event.set()
+
+    def _drop_unused(self, user: bytes) -> None:
+        before = self._clock() - UNUSED_SECONDS
+        for device in [one for one in self._devices.values() if one.user == user]:
+            if device.used < before:
+                self._store.delete_device(device.id)
+                del self._devices[device.id]
+
+    def note(self, user: bytes, kind: str, device: str | None = None, detail: str = "") -> None:
+        """Enter an event into what is kept of the user's keyring."""
+        self._store.note(user, Event(int(self._clock()), kind, device or "", detail, 1))
+
+    # --- keyrings ---------------------------------------------------------------------------
+
+    def admit_new(self, holder: Holder, *, others: bool) -> None:
+        """Whether a keyring may be made for this user; asked under the lock of the keyring files.
+
+        Args:
+            others: whether another user has a keyring here.
+
+        Raises:
+            NotAllowed: ``another_user``; this proxy is for one.
+            NotAuthenticated: ``device_unknown``; the device became somebody else's meanwhile.
+            Throttled: too many were made from that address.
+        """
+        if self.policy.lone and others:
+            raise another_user()
+        if holder.newcomer is not None and self.owner_of(holder.newcomer) is not None:
+            raise unknown_device()
+        if self.policy.level is Level.DEVICE and holder.address:
+            now = self._clock()
+            with self._lock:
+                made = self._made_from[holder.address]
+                while made and made[0] < now - NEW_SECONDS:
+                    made.popleft()
+                if len(made) >= NEW_KEYRINGS:
+                    wait = int(made[0] + NEW_SECONDS - now) + 1
+                    raise Throttled("too many new keyrings from this address", retry_after=wait)
+                made.append(now)
+
+    def take_in_newcomer(self, holder: Holder, way: str) -> None:
+        """Take in the device of a request for which a keyring is made or restored.
+
+        Before the file is written: a keyring without a device would be one that its owner cannot
+        reach, a device without a keyring harms nobody.
+        """
+        if holder.newcomer is not None:
+            self.take_in(holder.user, holder.newcomer, way)
+
+    def remember_key(self, user: bytes, newest: RootKey) -> None:
+        """Remember by what the newest version of the user's keyring is known again."""
+        with self._lock:
+            before = self._keyrings.get(user)
+            if before is not None and before.verifier == newest.verifier:
+                return
+            made = int(self._clock()) if before is None else before.made
+            record = KeyringRecord(made, newest.fingerprint, newest.verifier)
+            self._store.put_keyring(user, record)
+            self._keyrings[user] = record
+
+    # --- streams ----------------------------------------------------------------------------
+
+    @contextmanager
+    def watch(self, device_id: str | None) -> Iterator[asyncio.Event]:
+        """An event that is set when the device is revoked; never without a device."""
+        event = asyncio.Event()
+        if device_id is None:
+            yield event
+            return
+        self._watches[device_id].add(event)
+        try:
+            yield event
+        finally:
+            self._watches[device_id].discard(event)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def unknown_device() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the device of this request is not one of yours here",
+        code="device_unknown",
+        hint="have it taken in: ers device add, or the page /device/",
+    )
+
+
+def needed_device() -> NotAuthenticated:
+    return NotAuthenticated(
+        "this request needs a device that was taken in here",
+        code="device_needed",
+        hint="ers device add takes this machine in; a browser opens the page /device/; curl sends"
+        " the header X-ERS-Device with what ers device create printed",
+    )
+
+
+def another_user() -> NotAllowed:
+    return NotAllowed(
+        "this proxy is for one user, and somebody else has a keyring here",
+        code="another_user",
+        hint="start it with --access device, so that each request must come from a device of its"
+        " user's; or with --access api, if you run the API as well and believe it",
+    )

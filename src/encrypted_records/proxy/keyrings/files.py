@@ -1,0 +1,272 @@
+"""The files of keyrings: where they are, what encrypts them, and named errors.
+
+New files are encrypted with the first of the configured secrets, or with the user's own passphrase.
+Files under a later secret are encrypted again with the first, the kept ones too: as long as one of
+them remains, the later secret is enough to read the keyring.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import Passphrase, Wrapper, unwrap, wrap, wrapping_of
+from encrypted_records.errors import (
+    Closed,
+    DoesNotOpen,
+    ErsError,
+    NotFound,
+    Startup,
+    Unsupported,
+)
+from encrypted_records.model import ids
+from encrypted_records.proxy.disk import atomic_files as durable
+from encrypted_records.proxy.disk.errors import disk_errors
+from encrypted_records.proxy.keyrings.secrets import machine_key
+
+log = logging.getLogger(__name__)
+
+NAMES = {
+    fmt.WRAP_MACHINE_KEY: "machine_key",
+    fmt.WRAP_PASSPHRASE: "passphrase",
+    fmt.WRAP_KEYCHAIN: "keychain",
+    fmt.WRAP_TRANSIT: "vault",
+}
+_UNLOCK = (
+    "unlock it with ers keyring unlock or on the proxy's page /keyring/; or set"
+    " ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to what it was sealed with and start"
+    " the proxy again"
+)
+#: What to do where the secret of a wrapping is not here.
+_NOT_HERE = {
+    fmt.WRAP_KEYCHAIN: "unlock the keychain that it was sealed with and start the proxy again",
+    fmt.WRAP_TRANSIT: "set ERS_VAULT_ADDR and the variables beside it and start the proxy again",
+}
+
+
+class KeyringFiles:
+    """
+    Args:
+        folder: the proxy's own.
+        secrets: what seals keyrings, the preferred one first. Where there is none, a machine key
+            that is kept in ``folder`` does.
+
+    Raises:
+        Startup: the machine key is needed and cannot be read or made, or is damaged.
+    """
+
+    def __init__(self, folder: Path, *secrets: Wrapper) -> None:
+        self._folder = folder / "keyrings"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        #: by wrapping, the preferred one first
+        self._secrets: dict[int, Wrapper] = {one.wrapping: one for one in secrets}
+        self._add_machine_key(folder / "machine.key")
+
+    def path(self, user: bytes) -> Path:
+        return self._folder / f"{ids.to_text(user)}.keyring"
+
+    def users(self) -> list[bytes]:
+        """Whose keyrings are here."""
+        return [ids.from_text(path.stem) for path in self._folder.glob("*.keyring")]
+
+    def read(self, user: bytes) -> tuple[Path, bytes]:
+        """Where the user's keyring is, and the file.
+
+        Raises:
+            NotFound: there is none.
+            Closed: there was one.
+        """
+        path = self.path(user)
+        try:
+            return path, path.read_bytes()
+        except FileNotFoundError:
+            kept = durable.list_kept(path)
+            if kept:
+                raise damaged(
+                    path, f"it is missing, but there is {kept[-1].name}", "put the file back"
+                ) from None
+            raise no_keyring() from None
+
+    def create(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> bool:
+        """Write the file unless there is one; whether it was this call that did."""
+        return durable.write_once(self.path(user), wrap(keyring, self.wrapper(given), user))
+
+    def replace(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> None:
+        """Replace the file; the old one is kept beside it."""
+        path = self.path(user)
+        kept = durable.replace_and_keep(path, wrap(keyring, self.wrapper(given), user))
+        log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
+
+    def open(
+        self,
+        path: Path,
+        file: bytes,
+        user: bytes,
+        given: Passphrase | None,
+    ) -> Keyring:
+        """Open a keyring file.
+
+        Args:
+            given: the passphrase of the user's own, used before the one that is configured.
+
+        Raises:
+            Closed: ``keyring_locked``: what sealed it is not here, or the passphrase is wrong;
+                ``keyring_damaged``.
+        """
+        try:
+            wrapping = wrapping_of(file)
+            wrapper = self._secrets.get(wrapping)
+            if wrapping == fmt.WRAP_PASSPHRASE:
+                wrapper = given or wrapper
+            if wrapper is None and wrapping == fmt.WRAP_MACHINE_KEY:
+                raise DoesNotOpen(
+                    "the machine key that it is sealed under is not here",
+                    hint="restore machine.key from the same backup",
+                )
+            if wrapper is None:
+                raise locked(path, wrapping)
+            try:
+                return unwrap(file, wrapper, user)
+            except DoesNotOpen as error:
+                if wrapping != fmt.WRAP_PASSPHRASE:
+                    raise
+                raise Closed(
+                    f"keyring {path.name}: {error.message}", code="keyring_locked", hint=_UNLOCK
+                ) from None
+        except (DoesNotOpen, Unsupported) as error:
+            raise damaged(path, error.message, error.hint) from None
+
+    def wrapper(self, given: Passphrase | None) -> Wrapper:
+        """What seals a user's files from now on."""
+        return given or next(iter(self._secrets.values()))
+
+    def is_own(self, file: bytes, user: bytes) -> bool:
+        """Whether a file is under a passphrase that is not the operator's."""
+        operators = self._secrets.get(fmt.WRAP_PASSPHRASE)
+        return wrapping(file) == fmt.WRAP_PASSPHRASE and (
+            operators is None or not _opens(file, operators, user)
+        )
+
+    def seal_later(
+        self, path: Path, file: bytes, user: bytes, keyring: Keyring, given: Passphrase | None
+    ) -> None:
+        """Seal a file, and what was kept of it, with the preferred secret where a later one did."""
+        if self._comes_later(file, given):
+            durable.replace_and_keep(path, wrap(keyring, self.wrapper(given), user))
+            self.open(path, path.read_bytes(), user, given)
+            name = NAMES[self.wrapper(given).wrapping]
+            log.info("keyring %s is now sealed with: %s", path.name, name)
+        self.seal_kept_later(path, user, given)
+
+    def seal_kept_later(self, path: Path, user: bytes, given: Passphrase | None) -> None:
+        """Seal what was kept of ``path`` under a later secret with the preferred one."""
+        if any(self._comes_later(kept.read_bytes(), given) for kept in durable.list_kept(path)):
+            self._seal_kept(path, user, given, self.wrapper(given), later_alone=True)
+
+    def seal_under(
+        self, path: Path, user: bytes, keyring: Keyring, old: Passphrase | None, new: Passphrase
+    ) -> int:
+        """Seal a keyring and what was kept of it under ``new``; nothing keeps the file before.
+
+        Kept files are encrypted again first. So an interruption leaves the keyring under what
+        sealed it before.
+
+        Returns:
+            How many kept files stay under what they were sealed with, since that is not here.
+        """
+        left = self._seal_kept(path, user, old, new)
+        # The replaced file is not kept: it would open with the old passphrase.
+        durable.replace(path, wrap(keyring, new, user))
+        return left
+
+    def _seal_kept(
+        self,
+        path: Path,
+        user: bytes,
+        given: Passphrase | None,
+        wrapper: Wrapper,
+        *,
+        later_alone: bool = False,
+    ) -> int:
+        left = 0
+        for kept in durable.list_kept(path):
+            file = kept.read_bytes()
+            if later_alone and not self._comes_later(file, given):
+                continue
+            try:
+                keyring = self.open(kept, file, user, given)
+            except ErsError:
+                left += not _opens(file, wrapper, user)
+                log.warning("%s does not open and is left as it is", kept.name)
+            else:
+                durable.replace(kept, wrap(keyring, wrapper, user))
+        return left
+
+    def _comes_later(self, file: bytes, given: Passphrase | None) -> bool:
+        """Whether the file is under a secret that is less preferred than what seals new ones."""
+        order = list(self._secrets)
+        own, present = wrapping(file), self.wrapper(given).wrapping
+        if own not in order:
+            return False
+        return present not in order or order.index(own) > order.index(present)
+
+    def _add_machine_key(self, path: Path) -> None:
+        """Take up the machine key: always where there is one, made where nothing else seals."""
+        files = [keyring.read_bytes() for keyring in self._folder.glob("*.keyring")]
+        if not path.exists() and any(wrapping(file) == fmt.WRAP_MACHINE_KEY for file in files):
+            raise Startup(
+                f"the machine key {path} is missing, but there are keyrings sealed under it",
+                hint="restore it from the same backup as the keyrings",
+            )
+        key = machine_key(path, may_make=not self._secrets)
+        if key is not None:
+            self._secrets[key.wrapping] = key
+
+
+def keyring_disk_errors() -> AbstractContextManager[None]:
+    """Name what the disk refuses. Files are written whole or not at all, so nothing is lost."""
+    return disk_errors(
+        "the disk fails under the keyring",
+        code="keyring_disk",
+        full="the disk is full: the keyring is as it was before",
+    )
+
+
+def wrapping(file: bytes) -> int | None:
+    """What seals a file; None where it cannot be read."""
+    try:
+        return wrapping_of(file)
+    except Unsupported:
+        return None
+
+
+def _opens(file: bytes, wrapper: Wrapper, user: bytes) -> bool:
+    try:
+        unwrap(file, wrapper, user)
+    except (DoesNotOpen, Unsupported):
+        return False
+    return True
+
+
+def no_keyring() -> NotFound:
+    return NotFound(
+        "you have no keyring here yet",
+        code="no_keyring",
+        hint="it is made with the first records that are stored, or restored from a backup",
+    )
+
+
+def locked(path: Path, sealed_with: int = fmt.WRAP_PASSPHRASE) -> Closed:
+    if sealed_with == fmt.WRAP_PASSPHRASE:
+        message, hint = "is sealed with a passphrase, and none is configured", _UNLOCK
+    else:
+        name = NAMES[sealed_with].replace("_", " ")
+        message, hint = f"is sealed with a {name} that is not here", _NOT_HERE[sealed_with]
+    return Closed(f"keyring {path.name} {message}", code="keyring_locked", hint=hint)
+
+
+def damaged(path: Path, message: str, hint: str) -> Closed:
+    return Closed(f"keyring {path.name}: {message}", code="keyring_damaged", hint=hint)

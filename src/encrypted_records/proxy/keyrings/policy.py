@@ -1,0 +1,85 @@
+"""At which level a proxy works. It follows from how its operator starts it, and from nothing that
+an API, a request or a page says.
+
+- ``api``: it suffices that the API names the user.
+- ``device``: a request must also come from a device that was taken in for that very user.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from encrypted_records.errors import Startup
+
+
+class Level(StrEnum):
+    API = "api"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """
+    Attributes:
+        level: what a request needs.
+        lone: whether the proxy is for one user: the one whose keyring was made here first.
+        exposed: whether it works at level ``api`` although others can reach its port.
+    """
+
+    level: Level
+    lone: bool
+    exposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """How the proxy was started.
+
+    Attributes:
+        access: the value of ``--access``: ``auto``, ``api`` or ``device``.
+        host: the address that it listens on.
+        allowed_hosts: further names that it answers to.
+        own_api: whether ``ers up`` runs it beside an API and a database in the same data folder.
+        keyrings: how many users have keyrings here.
+    """
+
+    access: str
+    host: str
+    allowed_hosts: tuple[str, ...] = field(default=())
+    own_api: bool = False
+    keyrings: int = 0
+
+
+def decide(circumstances: Circumstances) -> Policy:
+    """The policy for these circumstances.
+
+    Raises:
+        Startup: two users have keyrings at a proxy that is for one.
+    """
+    beyond = not is_loopback(circumstances.host) or bool(circumstances.allowed_hosts)
+    if circumstances.access == "device" or (circumstances.access == "auto" and beyond):
+        return Policy(Level.DEVICE, lone=False)
+    if circumstances.access == "api":
+        return Policy(Level.API, lone=False, exposed=beyond)
+    if circumstances.own_api:
+        return Policy(Level.API, lone=False)
+    if circumstances.keyrings > 1:
+        raise Startup(
+            f"{circumstances.keyrings} users have keyrings here, and a proxy whose API is somebody"
+            " else's is for one",
+            hint="start it with --access device, so that each request must come from a device of"
+            " its user's; or with --access api, if you run the API as well and believe it",
+        )
+    return Policy(Level.API, lone=True)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on ``host``."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

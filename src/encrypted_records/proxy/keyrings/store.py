@@ -1,0 +1,212 @@
+"""Users' keyrings on this machine: made at first use, stored encrypted, never silently replaced.
+
+- A keyring opens for a :class:`~.holder.Holder` alone (:mod:`.opened`).
+- A keyring that is changed leaves its old file beside the new one (:mod:`.changes`).
+- A keyring under a passphrase of its user's own opens for the devices on which that passphrase was
+  typed, until they lock it, do not use it for some hours, or the proxy ends.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import Passphrase, Wrapper, root_of, wrapping_of
+from encrypted_records.errors import BadInput, Conflict, Unsupported
+from encrypted_records.proxy.keyrings import files
+from encrypted_records.proxy.keyrings.backoff import Attempts
+from encrypted_records.proxy.keyrings.changes import KeyringChanges
+from encrypted_records.proxy.keyrings.enrolment import Enrolment
+from encrypted_records.proxy.keyrings.files import keyring_disk_errors
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.opened import OpenKeyrings
+from encrypted_records.proxy.keyrings.unlocked import UNLOCKED_SECONDS
+
+
+class Keyrings:
+    """Safe to use from several threads; opening a keyring may take a third of a second.
+
+    Args:
+        folder: the proxy's own.
+        secrets: what seals keyrings (:class:`KeyringFiles`, which says what it raises).
+        enrolment: decides whether a keyring may be made, and enrols its device.
+        unlocked_seconds: without use, after which a keyring that was unlocked locks by itself.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *secrets: Wrapper,
+        enrolment: Enrolment,
+        attempts: Attempts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        unlocked_seconds: float = UNLOCKED_SECONDS,
+    ) -> None:
+        self._core = OpenKeyrings(
+            folder,
+            *secrets,
+            enrolment=enrolment,
+            attempts=attempts,
+            clock=clock,
+            unlocked_seconds=unlocked_seconds,
+        )
+        self.unlocked_seconds = unlocked_seconds
+        self.backups = self._core.backups
+        self.changes = KeyringChanges(self._core)
+
+    # --- for those who may ------------------------------------------------------------------
+
+    def of(self, holder: Holder) -> Keyring:
+        """The holder's keyring, made now if there is none.
+
+        Raises:
+            Closed: the file is damaged, missing, of another machine, of a newer version, or locked.
+            NotAllowed, NotAuthenticated, Throttled: none may be made for this holder.
+            Unavailable: it has to be written, and the disk is full or fails.
+        """
+        keyring = self._core.at_hand(holder)
+        if keyring is not None:
+            return keyring
+        with self._core.lock, keyring_disk_errors():
+            return self._core.open_for(holder) or self._core.make(holder)
+
+    def existing(self, holder: Holder) -> Keyring | None:
+        """The holder's keyring, or None where there is none.
+
+        Raises:
+            Closed, NotAuthenticated, Unavailable: as :meth:`of`.
+        """
+        keyring = self._core.at_hand(holder)
+        if keyring is not None:
+            return keyring
+        with self._core.lock, keyring_disk_errors():
+            return self._core.open_for(holder)
+
+    def check_unlocked(self, holder: Holder) -> None:
+        """Refuse a holder whose keyring others have unlocked, and this device has not.
+
+        The event loop calls this, so it waits for no lock.
+
+        Raises:
+            Closed: ``keyring_locked``.
+        """
+        self._core.check_unlocked(holder)
+
+    def close_unused(self) -> list[bytes]:
+        """Lock what no device has used for long; whose keyrings these were."""
+        return [one for one in self._core.unlocked.users() if self._core.close_unused(one)]
+
+    def lock(self, holder: Holder) -> None:
+        """Forget a keyring that was unlocked here, on whichever devices.
+
+        Raises:
+            Conflict: ``keyring_not_lockable``; it would open again without being unlocked.
+        """
+        with self._core.lock:
+            if holder.user not in self._core.unlocked and not self._core.check_own(holder.user):
+                raise Conflict(
+                    "the keyring opens by what this proxy was started with",
+                    code="keyring_not_lockable",
+                    hint="give it a passphrase with ers keyring passphrase; or end the proxy",
+                )
+            self._core.close(holder.user)
+
+    # --- for those who show what they know --------------------------------------------------
+
+    def unlock(
+        self, user: bytes, passphrase: Passphrase, *, device: str, counted: bytes
+    ) -> Keyring:
+        """Open the user's keyring, which is under a passphrase of the user's own, on a device.
+
+        Args:
+            counted: what wrong passphrases are counted under.
+
+        Raises:
+            NotFound: there is none.
+            Throttled: too soon after a wrong passphrase.
+            Closed: as :meth:`of`; ``keyring_locked`` also for a wrong passphrase.
+        """
+        with self._core.lock, keyring_disk_errors():
+            path, file = self._core.files.read(user)
+            keyring = self._core.try_passphrase(path, file, user, passphrase, counted)
+            self._core.unlocked.add(user, passphrase, device)
+            self._core.enrolment.remember_key(user, keyring.roots[keyring.newest])
+            return self._core.open.setdefault(user, keyring)
+
+    def check_passphrase(self, user: bytes, passphrase: Passphrase, *, counted: bytes) -> None:
+        """
+        Raises:
+            NotFound, Throttled, Closed: as :meth:`unlock`; it is not the passphrase.
+        """
+        with self._core.lock, keyring_disk_errors():
+            path, file = self._core.files.read(user)
+            self._core.try_passphrase(path, file, user, passphrase, counted)
+
+    def knows_words(self, user: bytes, phrase: str) -> bool:
+        """Whether these are the words of the newest version of the user's keyring."""
+        known = self._core.enrolment.keyring(user)
+        try:
+            shown = root_of(phrase, created=0).verifier
+        except BadInput:
+            return False
+        return known is not None and hmac.compare_digest(shown, known.verifier)
+
+    def dismiss(self, user: bytes, device: str) -> None:
+        """Forget that a device, which was revoked, has unlocked the keyring."""
+        with self._core.lock:
+            self._core.unlocked.drop_device(user, device)
+            self._core.close_unused(user)
+
+    # --- about keyrings ---------------------------------------------------------------------
+
+    def has(self, user: bytes) -> bool:
+        """Whether there is a keyring of this user's, or was one that is only missing."""
+        return (
+            user in self._core.open
+            or self._core.files.path(user).exists()
+            or self._core.enrolment.keyring(user) is not None
+            or self.backups.knows(user)
+        )
+
+    def is_open(self, user: bytes) -> bool:
+        """Whether the user's keyring is in memory; it may be unlocked for other devices alone."""
+        return user in self._core.open
+
+    def is_for_another(self, user: bytes) -> bool:
+        """Whether this proxy is for one user, who is another one; of a user without a keyring
+        here."""
+        return (
+            self._core.enrolment.policy.lone
+            and not self.is_here(user)
+            and self._core.has_others(user)
+        )
+
+    def is_here(self, user: bytes) -> bool:
+        """Whether the file of this user's keyring is here."""
+        return self._core.files.path(user).exists()
+
+    def is_own(self, user: bytes) -> bool:
+        """Whether the user's keyring is under a passphrase of the user's own, not the operator's.
+
+        It takes a third of a second where the operator's passphrase has to be tried.
+        """
+        with self._core.lock, keyring_disk_errors():
+            known = self._core.own.get(user)
+            return self._core.check_own(user) if known is None else known
+
+    def own_if_known(self, user: bytes) -> bool | None:
+        """As :meth:`is_own`, where that takes no look at the file; None elsewhere."""
+        return self._core.own.get(user)
+
+    def wrapping_name(self, user: bytes) -> str:
+        """How the user's keyring, which exists, is sealed."""
+        path = self._core.files.path(user)
+        try:
+            return files.NAMES[wrapping_of(path.read_bytes())]
+        except (FileNotFoundError, Unsupported):
+            raise files.damaged(
+                path, "its file is gone or damaged", "back it up before the proxy ends"
+            ) from None

@@ -1,0 +1,84 @@
+"""Prometheus metrics of the proxy's services, read at each request for metrics.
+
+Everything is summed over all users and schemas: no label tells one from another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from encrypted_records.proxy.jobs.store import JobStore
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+
+#: How long the proxy may be too busy to answer.
+_PATIENCE = 10.0
+
+
+class Figures(Collector):
+    """Asked from threads; the parts are read in the event loop, which changes them."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        schemas: Schemas,
+        merger: MergeScheduler,
+        cache: MemoryCache,
+        pages: DiskCache,
+        jobs: JobStore,
+    ) -> None:
+        self._loop = loop
+        self._schemas = schemas
+        self._merger = merger
+        self._cache = cache
+        self._pages = pages
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        """
+        Raises:
+            TimeoutError: the proxy is too busy.
+        """
+        asked = asyncio.run_coroutine_threadsafe(self._index(), self._loop)
+        yield from asked.result(_PATIENCE)
+        yield from self._caches()
+        jobs = GaugeMetricFamily("ers_jobs", "Jobs that the proxy remembers.", labels=["state"])
+        for state, count in self._jobs.counts().items():
+            jobs.add_metric([state], count)
+        yield jobs
+
+    async def _index(self) -> list[Metric]:
+        segments = pending = 0
+        states = self._schemas.in_use()
+        for state in states:
+            segments += len(state.ledger.snapshot().segments)
+            pending += self._merger.pending(state)
+            await asyncio.sleep(0)  # questions go first
+        return [
+            GaugeMetricFamily("ers_schemas_in_use", "Schemas that the proxy holds.", len(states)),
+            GaugeMetricFamily("ers_live_segments", "Live index segments of these.", segments),
+            GaugeMetricFamily(
+                "ers_pending_merges", "Those of these with segments worth merging.", pending
+            ),
+            GaugeMetricFamily("ers_running_merges", "Merges under way.", self._merger.running),
+        ]
+
+    def _caches(self) -> Iterator[Metric]:
+        entries = GaugeMetricFamily("ers_cache_entries", "What is held.", labels=["cache"])
+        size = GaugeMetricFamily("ers_cache_bytes", "Bytes of it.", labels=["cache"])
+        lookups = CounterMetricFamily(
+            "ers_cache_lookups", "What was looked for.", labels=["cache", "outcome"]
+        )
+        for name, use in (*self._cache.uses.items(), ("disk", self._pages.use)):
+            entries.add_metric([name], use.count)
+            size.add_metric([name], use.bytes)
+            lookups.add_metric([name, "hit"], use.hits)
+            lookups.add_metric([name, "miss"], use.misses)
+        yield from (entries, size, lookups)

@@ -1,0 +1,48 @@
+"""The limits and times of a proxy that tests replace. No setting of a started proxy does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from encrypted_records.index.segments import crowds
+from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
+from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
+from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
+from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
+from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
+from encrypted_records.proxy.search.context import MOST_PAGES
+from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
+from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
+from encrypted_records.proxy.write.erasure import WAIT_SECONDS
+from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What tests replace; the defaults are what every proxy has."""
+
+    #: which segments are worth merging, and with how many dead rows
+    tiers: tuple[Tier, ...] = TIERS
+    most_dead: float = MOST_DEAD
+    #: which groups are small, and how many of them become one
+    crowds: crowds.Sizes = crowds.STANDARD
+    #: for how long a writer waits until merges have made room
+    room_seconds: float = ROOM_SECONDS
+    #: how many pages of the index a question may need
+    question_pages: int = MOST_PAGES
+    keeping: KeepingPolicy = STANDARD
+    checkpointing: CheckpointPolicy = CHECKPOINTS
+    sweep_seconds: float = SWEEP_SECONDS
+    #: for how long a request waits until what was deleted is gone
+    erasing_seconds: float = WAIT_SECONDS
+    #: by which records are old enough to be deleted: seconds since 1970
+    clock: Callable[[], float] = time.time
+    salvaged_bytes: int = ANSWER_BYTES
+    salvage_pages: int = MOST_TEMPORARY_PAGES
+    #: how many requests are never too many, and after how many seconds an answer is too late
+    few_requests: int = FEW
+    answer_seconds: float = MOST_SECONDS
+    #: how often at most an owner's requests make the proxy look for what is due
+    attend_seconds: float = EVERY_SECONDS

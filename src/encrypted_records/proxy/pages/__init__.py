@@ -1,0 +1,61 @@
+"""The pages for people, at the proxy's address outside of /api/.
+
+They call the proxy's own endpoints in this process (:mod:`.internal_client`) and act on nothing
+else but what belongs to pages alone: sessions' desks and saved questions. May import: ``auth``,
+``admission``, ``http``, ``keyrings``, ``process``, ``search``, ``services``.
+"""
+
+from __future__ import annotations
+
+from starlette.routing import Mount
+
+from encrypted_records.proxy.pages import (
+    account,
+    api_tokens,
+    audit,
+    datasets,
+    device,
+    docs,
+    finding,
+    help_pages,
+    home,
+    imports,
+    jobs,
+    keyring,
+    organizations,
+    people,
+    records,
+    saved,
+    schemas,
+    search,
+    static_files,
+    trust,
+    uploads,
+)
+from encrypted_records.proxy.pages import charts as look
+
+routes = [
+    *home.routes,
+    *account.routes,
+    *api_tokens.routes,
+    *device.routes,
+    *datasets.routes,
+    *schemas.routes,
+    *search.routes,
+    *records.routes,
+    *saved.routes,
+    *keyring.routes,
+    *look.routes,
+    *uploads.routes,
+    *imports.routes,
+    *jobs.routes,
+    *audit.routes,
+    *organizations.routes,
+    *people.routes,
+    *docs.routes,
+    *finding.routes,
+    *help_pages.routes,
+    *trust.routes,
+    Mount("/static", static_files.application()),
+    home.last,
+]

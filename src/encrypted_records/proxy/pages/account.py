@@ -1,0 +1,244 @@
+"""In and out: register, the pages behind signed links, log in, change the password, log out.
+
+Opening a link of a message changes nothing, since mail scanners open links too; the page's button
+does. What a visitor typed is shown again after an error, passwords excepted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, NotAuthenticated
+from encrypted_records.model import device_secret
+from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model.forwarded import CSRF, SESSION
+from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.pages.internal_client import Answer
+from encrypted_records.proxy.pages.page import LOG_IN, Visit, page
+from encrypted_records.proxy.services import services_of
+
+#: Where a visitor may be sent after logging in: a page of ours, and no other site's.
+OWN_PATH = re.compile(r"/(?:[A-Za-z0-9_-]+/)*(?:\?q=[A-Za-z0-9_-]{1,64})?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """One kind of signed link, and the texts of its page."""
+
+    path: str
+    endpoint: str
+    title: str
+    explanation: str
+    button: str
+    done_title: str
+    done: str
+    #: of a link that does not work: what to do, and the page that does it
+    instead: str
+    again: tuple[str, str]
+    asks_password: bool = False
+
+    async def __call__(self, visit: Visit) -> Response:
+        names = ("user_id", "timestamp", "signature")
+        if not visit.sends:
+            query = visit.request.query_params
+            return self._form(visit, {name: query.get(name, "") for name in names})
+        signed = {name: visit.text(name) for name in names}
+        timestamp = signed["timestamp"]
+        asked: dict[str, object] = {
+            **signed,
+            "timestamp": int(timestamp) if timestamp.isascii() and timestamp.isdecimal() else 0,
+        }
+        if self.asks_password:
+            asked["password"] = visit.text("password")
+        try:
+            await visit.ask("POST", self.endpoint, asked)
+        except ErsError as error:
+            return self._form(visit, signed, error)
+        return visit.render(
+            "said.html", title=self.done_title, lines=[self.done], link=(LOG_IN, "Log in")
+        )
+
+    def _form(
+        self, visit: Visit, signed: dict[str, str], error: ErsError | None = None
+    ) -> Response:
+        shown: dict[str, Any] = {
+            "title": self.title,
+            "explanation": self.explanation,
+            "button": self.button,
+            "action": self.path,
+            "asks_password": self.asks_password,
+            "signed": signed,
+            "instead": self.instead,
+            "again": self.again,
+        }
+        if error is not None:
+            return visit.problem(error, "signed_form.html", **shown)
+        return visit.render("signed_form.html", **shown)
+
+
+_LINKS = (
+    _Link(
+        path="/verify-registration/",
+        endpoint="/api/accounts/verify-registration/",
+        title="Confirm your e-mail address",
+        explanation="One click, and your account is ready to use.",
+        button="Confirm my address",
+        done_title="Your address is confirmed",
+        done="You can log in now, with your e-mail address and password.",
+        instead="A link works once, and for seven days. If you used it before, your account is"
+        " ready: log in. If not, register again with the same address: a new message comes, and"
+        " its link makes the account.",
+        again=("/register/", "Register again"),
+    ),
+    _Link(
+        path="/reset-password/",
+        endpoint="/api/accounts/reset-password/",
+        title="Choose a new password",
+        explanation="At least 12 characters. Your records stay as they are.",
+        button="Set the password",
+        done_title="Your password is changed",
+        done="Log in with the new one. Other sessions have ended.",
+        instead="A link works once, and for an hour.",
+        again=("/forgot-password/", "Ask for a new message"),
+        asks_password=True,
+    ),
+)
+
+
+def _cookies(answer: Answer) -> dict[str, str]:
+    """The values of the cookies that the API has set, by name."""
+    cookies: SimpleCookie = SimpleCookie()
+    for name, value in answer.headers:
+        if name.lower() == b"set-cookie":
+            cookies.load(value.decode("latin-1"))
+    return {name: morsel.value for name, morsel in cookies.items()}
+
+
+def _with_cookies(response: Response, answer: Answer) -> Response:
+    """Hand on the cookies that the API has set, to a client that came with such cookies."""
+    response.raw_headers += [pair for pair in answer.headers if pair[0].lower() == b"set-cookie"]
+    return response
+
+
+async def _device_for(visit: Visit, session: str) -> DeviceSecret:
+    """The browser's device, for the user of a session; a new one, if it is somebody else's."""
+    parts, device = services_of(visit.request), visit.device
+    if device is not None:
+        try:
+            owner = parts.admission.enrolment.owner_of(device)
+        except NotAuthenticated:  # it was revoked
+            device = None
+        else:
+            caller = await parts.access.caller(Credentials("session", session))
+            if owner is not None and owner != caller.user:
+                device = None
+    return device or device_secret.generate()
+
+
+async def log_in(visit: Visit) -> Response:
+    if not visit.sends:
+        back = visit.request.query_params.get("next", "")
+        return visit.render("login.html", next=back if OWN_PATH.fullmatch(back) else "", email="")
+    email, back = visit.text("email"), visit.text("next")
+    body = {"email": email, "password": visit.text("password")}
+    try:
+        answer = await visit.ask_as_session("/api/accounts/login/", body)
+    except ErsError as error:
+        return visit.problem(error, "login.html", next=back, email=email)
+    visit.forget()
+    target = back if back != LOG_IN and OWN_PATH.fullmatch(back) else "/"
+    cookies = _cookies(answer)
+    session, csrf = cookies.get(SESSION, ""), cookies.get(CSRF, "")
+    return visit.let_in(session, csrf, target, await _device_for(visit, session))
+
+
+async def log_out(visit: Visit) -> Response:
+    answer = await visit.ask_as_session("/api/accounts/logout/")
+    visit.forget()
+    if visit.device is None:
+        return _with_cookies(visit.go(LOG_IN), answer)
+    return visit.let_out(LOG_IN)
+
+
+async def register(visit: Visit) -> Response:
+    names = ("email", "organization_name", "password", "password_confirm")
+    sent = {name: visit.text(name) for name in names}
+    if not visit.sends:
+        return visit.render("register.html", values=sent)
+    try:
+        await visit.ask("POST", "/api/accounts/register/", sent)
+    except ErsError as error:
+        return visit.problem(error, "register.html", values=sent)
+    return visit.render(
+        "said.html",
+        title="Look into your mail",
+        lines=[
+            f"A message is on its way to {sent['email']}.",
+            "The link in it confirms the address; then you can log in. It works for seven days.",
+        ],
+        link=None,
+    )
+
+
+async def ask_for_link(visit: Visit) -> Response:
+    if not visit.sends:
+        return visit.render("forgot.html")
+    await visit.ask(
+        "POST", "/api/accounts/send-reset-password-link/", {"email": visit.text("email")}
+    )
+    return visit.render(
+        "said.html",
+        title="Look into your mail",
+        lines=[
+            "If the address has an account, a message with a link is on its way.",
+            "The link works for an hour.",
+        ],
+        link=None,
+    )
+
+
+async def show_account(visit: Visit) -> Response:
+    shown = {
+        "user": await visit.ask("GET", "/api/users/self/"),
+        "organizations": await visit.every("/api/organizations/"),
+    }
+    if not visit.sends:
+        return visit.render("account.html", **shown)
+    names = ("old_password", "password", "password_confirm")
+    try:
+        answer = await visit.ask_as_session(
+            "/api/accounts/change-password/", {name: visit.text(name) for name in names}
+        )
+    except ErsError as error:
+        return visit.problem(error, "account.html", **shown)
+    visit.forget()
+    if visit.device is None:
+        return _with_cookies(visit.go("/account/changed/"), answer)
+    cookies = _cookies(answer)
+    session = cookies.get(SESSION, visit.session)
+    return visit.let_in(session, cookies.get(CSRF, visit.csrf), "/account/changed/", visit.device)
+
+
+async def say_changed(visit: Visit) -> Response:
+    return visit.render(
+        "said.html",
+        title="Your password is changed",
+        lines=["Other sessions, access tokens and API tokens have ended. This session continues."],
+        link=("/", "Go to the start"),
+    )
+
+
+routes = [
+    *(page(link.path, link, methods=("GET", "POST"), public=True) for link in _LINKS),
+    page(LOG_IN, log_in, methods=("GET", "POST"), public=True),
+    page("/logout/", log_out, methods=("POST",)),
+    page("/register/", register, methods=("GET", "POST"), public=True),
+    page("/forgot-password/", ask_for_link, methods=("GET", "POST"), public=True),
+    page("/account/", show_account, methods=("GET", "POST")),
+    page("/account/changed/", say_changed),
+]

@@ -1,0 +1,110 @@
+"""Entries of an audit log as lines that people read: names instead of paths, equal ones together.
+
+What the API says of who and of what is shown as it is. A path becomes a link only where it is that
+of a dataset or a schema that the visitor reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from encrypted_records.proxy.pages.page import Visit
+
+#: Every action of docs/http-api.md, in the words of a line: "who <words> what".
+ACTIONS: Mapping[str, str] = {
+    "login": "logged in",
+    "logout": "logged out",
+    "password.changed": "changed the password",
+    "password.reset": "reset the password",
+    "token.created": "made an API token",
+    "token.revoked": "revoked an API token",
+    "organization.changed": "changed the organization",
+    "organization.founded": "began the signed list of people of",
+    "service.created": "made a service account",
+    "member.invited": "invited somebody",
+    "member.uninvited": "withdrew an invitation",
+    "member.joined": "joined",
+    "member.changed": "changed a member's role",
+    "member.removed": "removed a member",
+    "dataset.created": "made the dataset",
+    "dataset.changed": "changed the dataset",
+    "dataset.deleted": "deleted the dataset",
+    "dataset.key": "began a new key for the dataset",
+    "schema.created": "made the schema",
+    "schema.changed": "changed the schema",
+    "schema.deleted": "deleted the schema",
+    "schema.key": "began a new key for",
+    "records.stored": "stored records in",
+    "records.changed": "changed records of",
+    "records.deleted": "deleted records of",
+    "records.expired": "deleted old records of",
+    "records.read": "read records of",
+    "records.erased": "erased deleted records of",
+    "records.resealed": "sealed records again in",
+    "records.compacted": "joined small groups of",
+    "index.merged": "merged the index of",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """
+    Attributes:
+        since: when the oldest of them was; ``until``, the newest.
+        name: of what; empty where it is gone, or not known here.
+        path: the page of it; empty where there is none.
+        count: how many equal entries it stands for.
+    """
+
+    since: str
+    until: str
+    who: str
+    did: str
+    name: str
+    path: str
+    subject: str
+    source: str
+    count: int = 1
+
+
+async def names_of(visit: Visit) -> dict[str, str]:
+    """What the visitor reaches, by its path."""
+    names: dict[str, str] = {}
+    for kind in ("datasets", "schemas", "organizations"):
+        names |= {one["url"]: one["name"] for one in await visit.every(f"/api/{kind}/")}
+    return names
+
+
+def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> list[Line]:
+    """The newest first, as they come; those that follow each other and differ in time alone are
+    one line."""
+    lines: list[Line] = []
+    for entry in entries:
+        line = _line(entry, names)
+        before = lines[-1] if lines else None
+        if before is not None and _key(before) == _key(line):
+            lines[-1] = replace(before, since=line.since, count=before.count + 1)
+        else:
+            lines.append(line)
+    return lines
+
+
+def _line(entry: Mapping[str, Any], names: Mapping[str, str]) -> Line:
+    subject, action = str(entry["subject"] or ""), str(entry["action"])
+    leads = subject in names and subject.startswith(("/api/datasets/", "/api/schemas/"))
+    return Line(
+        since=entry["created"],
+        until=entry["created"],
+        who=str(entry["email"] or "somebody"),
+        did=ACTIONS.get(action, action.replace(".", " ")),
+        name=names.get(subject, ""),
+        path=subject.removeprefix("/api") if leads else "",
+        subject=subject,
+        source=str(entry["source"] or ""),
+    )
+
+
+def _key(line: Line) -> Iterable[str]:
+    return line.who, line.did, line.subject, line.source

@@ -1,0 +1,84 @@
+"""Rows of a table of records, as HTML. A page has some hundred cells: a template takes many times
+as long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from markupsafe import Markup
+
+from encrypted_records.proxy.pages.column_heads import Column
+from encrypted_records.proxy.pages.formatting import reveal, write_digits
+from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValues
+
+_MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
+#: Fields that a record's card has on a phone; each says its name there.
+CARD_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where rows lead: below ``at``, with ``query`` after a record's address."""
+
+    at: str
+    query: str
+
+
+def write_rows(
+    records: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    sealed: SealedValues,
+    links: Links,
+    first: int,
+) -> Markup:
+    """A row for each record: its number, which leads to it, and its fields.
+
+    Args:
+        records: as a search answers them, with ``id`` and ``data``.
+        columns: the fields that are shown, in order.
+        sealed: values as the server has them, which are shown below; empty to show none.
+        first: the number of the first record.
+    """
+    starts = [
+        (one.name, one.type == "string", *_starts(one, place)) for place, one in enumerate(columns)
+    ]
+    at, query = escape(links.at), escape(links.query)
+    parts: list[str] = []
+    for place, record in enumerate(records):
+        number = first + place
+        parts.append(
+            f'<tr><td><a href="{at}{escape(record["id"])}/{query}" id=open-{place + 1}'
+            f' aria-label="Open record {number}">{number}</a></td>'
+        )
+        data, hidden = record["data"], sealed.get(record["id"], {})
+        for name, is_text, start, other_start in starts:
+            value = data.get(name)
+            if value is None:
+                parts += (start, _MISSING)
+            elif is_text:
+                # Letters of ASCII run in the direction of the page.
+                parts.append(start if value.isascii() else other_start)
+                # Between tags a quote is a letter like others.
+                shown = escape(value, quote=False) if value.isprintable() else reveal(value)
+                parts.append(shown)
+            else:
+                parts += (start, write_digits(value))
+            if name in hidden:
+                parts.append(_write_sealed(hidden[name]))
+        parts.append("\n")  # HTML needs no ends of cells and rows, nor quotes around a word
+    return Markup("".join(parts))  # noqa: S704 - each value was escaped
+
+
+def _starts(column: Column, place: int) -> tuple[str, str]:
+    """How a cell begins, and one whose text shows its own direction."""
+    label = f' data-label="{escape(column.name)}"' if place < CARD_FIELDS else ""
+    if column.type == "string":
+        return f"<td{label}>", f"<td dir=auto{label}>"
+    return f"<td class=number{label}>", ""
+
+
+def _write_sealed(value: SealedValue) -> str:
+    return f"<i>{escape(value.start)}… {value.size} B</i>"

@@ -1,0 +1,133 @@
+"""Overview: a picture of every field of what the filters find, each loaded on its own.
+
+The same pictures stand beside the records, and below filters as suggestions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.http import problem as problems
+from encrypted_records.proxy.pages.heat_map import draw_heat_map
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.pictures import Picture, draw_picture, draw_suggestions
+from encrypted_records.proxy.pages.question_changes import change
+from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+
+
+async def look(visit: Visit) -> Response:
+    on = await find_question(visit)
+    if visit.sends:
+        on.question = change(on.question, visit.text("do"), visit.form, on.types)
+        kept = keep_question(visit, on)
+        path = f"/schemas/{visit.id}/look/{on.query}"
+        if kept and "hx-request" not in visit.request.headers:
+            return visit.go(path)
+        response = await _show(visit, on)
+        response.headers["HX-Replace-Url"] = visit.at + path
+        return response
+    return await _show(visit, on)
+
+
+async def _show(visit: Visit, on: SchemaQuestion) -> Response:
+    """The frames of all pictures; with ``?all``, and so without scripts, the pictures as well."""
+    total = None
+    pictures: dict[str, Picture] = {}
+    problem = on.down
+    try:
+        if problem is None:
+            where = on.question.where(on.types)
+            body = {"schema": on.schema["url"], "where": where}
+            answer = await visit.ask("POST", "/api/records/aggregate/", body)
+            total = answer["measures"][0]["value"]
+            if "all" in visit.request.query_params:
+                pictures = {name: await draw_picture(visit, on, name) for name in on.types}
+    except ErsError as error:
+        problem = error
+    shown: dict[str, Any] = {
+        "schema": on.schema,
+        "types": on.types,
+        "question": on.question,
+        "query": on.query,
+        "q": on.name,
+        "edited": on.edited,
+        "opens": not visit.sends,
+        "total": total,
+        "pictures": pictures,
+    }
+    if problem is not None:
+        response = visit.problem(problem, "look.html", **shown)
+        # What was drawn before stays, with the filters that are asked for now above it.
+        response.headers["HX-Retarget"] = response.headers["HX-Reselect"] = "#filters"
+        response.headers["HX-Reswap"] = "outerHTML"
+        return response
+    return visit.render("look.html", **shown)
+
+
+async def facet(visit: Visit) -> Response:
+    """One field's picture, as a part of a page: small beside records, or large."""
+    on = await find_question(visit)
+    name = _field(visit, on)
+    shown: dict[str, Any] = {"schema": on.schema, "large": visit.text("large") == "yes"}
+    try:
+        one = await draw_picture(visit, on, name)
+    except ErsError as error:
+        return _refuse(visit, error)
+    return visit.render("facet.html", one=one, failed=None, **shown)
+
+
+async def suggest(visit: Visit) -> Response:
+    """What a filter may be compared with: the most common values, or how numbers are spread."""
+    on = await find_question(visit)
+    name = _field(visit, on)
+    number = visit.request.query_params.get("filter", "")
+    if not number.isdecimal() or int(number) >= len(on.question.filters):
+        raise NotFound("there is no such filter")
+    try:
+        typed = on.question.filters[int(number)].first.strip()
+        one = await draw_suggestions(visit, on, name, typed)
+    except ErsError as error:
+        return _refuse(visit, error)
+    return visit.render("suggestions.html", one=one, number=int(number), failed=None)
+
+
+async def pair(visit: Visit) -> Response:
+    """Two fields of what the filters find against each other, as a page and as a part of one."""
+    on = await find_question(visit)
+    keep_question(visit, on)
+    down, across = (_field_at(on, visit.text(name)) for name in ("down", "across"))
+    shown: dict[str, Any] = {
+        "schema": on.schema,
+        "query": on.query,
+        "said": on.question.says(on.types),
+    }
+    try:
+        return visit.render("pair.html", map=await draw_heat_map(visit, on, down, across), **shown)
+    except ErsError as error:
+        return visit.problem(error, "pair.html", map=None, **shown)
+
+
+def _field(visit: Visit, on: SchemaQuestion) -> str:
+    return _field_at(on, visit.part("position"))
+
+
+def _field_at(on: SchemaQuestion, position: str) -> str:
+    if not position.isdecimal() or int(position) >= len(on.types):
+        raise NotFound("there is no such field")
+    return list(on.types)[int(position)]
+
+
+def _refuse(visit: Visit, error: ErsError) -> Response:
+    """The error instead of the picture; the others stay."""
+    return visit.render("facet.html", problems.status_of(error), one=None, failed=error)
+
+
+routes = [
+    page("/schemas/{id}/look/", look, methods=("GET", "POST"), changes=False),
+    page("/schemas/{id}/pair/", pair, methods=("POST",), changes=False),
+    page("/schemas/{id}/facet/{position}/", facet, methods=("POST",), changes=False),
+    page("/schemas/{id}/suggest/{position}/", suggest, methods=("POST",), changes=False),
+]

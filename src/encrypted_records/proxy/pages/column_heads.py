@@ -1,0 +1,76 @@
+"""What the page of records has once for each column, as HTML: heads, menus, frames of pictures.
+
+As with rows (:mod:`.cells`), a template takes many times as long, and a schema may have hundreds
+of fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from markupsafe import Markup
+
+from encrypted_records.proxy.pages.formatting import reveal
+from encrypted_records.proxy.pages.search_form import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field of the schema; ``position`` is its place among all fields."""
+
+    name: str
+    type: str
+    position: int
+
+
+def write_heads(columns: Sequence[Column], question: Question) -> Markup:
+    """A ``th`` each: a button that sorts, and one that opens the menu."""
+    parts: list[str] = []
+    for one in columns:
+        named, at = escape(one.name), one.position
+        number = "" if one.type == "string" else ' class="number"'
+        sorts, arrow = "", ""
+        if question.order == one.name:
+            way, sign = ("descending", "▼") if question.descending else ("ascending", "▲")
+            sorts = f' aria-sort="{way}"'
+            arrow = f' <span aria-hidden="true">{sign}</span>'
+        parts.append(
+            f'<th scope="col"{number}{sorts}><span class="head">'
+            f'<button name="do" value="sort:{named}" id="sort-{at}">'
+            f"<bdi>{reveal(one.name)}</bdi>{arrow}</button>"
+            f'<button type="button" class="more" id="more-{at}" popovertarget="menu-{at}"'
+            f' aria-label="Menu of {named}">⋮</button></span></th>\n'
+        )
+    return Markup("".join(parts))  # noqa: S704 - each name was escaped
+
+
+def write_menus(columns: Sequence[Column], look: str) -> Markup:
+    """The menus that the heads open; ``look`` is the address of the page with all pictures."""
+    last = " disabled" if len(columns) < 2 else ""
+    parts: list[str] = []
+    for one in columns:
+        named, at = escape(one.name), one.position
+        parts.append(
+            f'<div popover id="menu-{at}" class="menu" role="group" aria-label="{named}">'
+            f'<button name="do" value="up:{named}">Sort ascending</button>'
+            f'<button name="do" value="down:{named}">Sort descending</button>'
+            f'<button name="do" value="filter:{named}">Filter by this</button>'
+            f'<button name="do" value="hide:{named}"{last}>Hide</button>'
+            f'<a class="button" href="{escape(look)}#field-{at}">Statistics</a></div>\n'
+        )
+    return Markup("".join(parts))  # noqa: S704 - as above
+
+
+def write_facets(fields: Sequence[Column], schema: str, look: str) -> Markup:
+    """The places of the small pictures, which a script fills from addresses below ``schema``."""
+    parts: list[str] = []
+    for one in fields:
+        at, shown = one.position, reveal(one.name)
+        parts.append(
+            f'<section id="facet-{at}"><h2><bdi>{shown}</bdi></h2>'
+            f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/">'
+            f'<a href="{escape(look)}#field-{at}">Look at <bdi>{shown}</bdi></a></div></section>\n'
+        )
+    return Markup("".join(parts))  # noqa: S704 - as above

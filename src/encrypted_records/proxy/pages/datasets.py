@@ -1,0 +1,116 @@
+"""Datasets: browse, create, edit, delete with care."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.client.sdk.condition_language import parse
+from encrypted_records.errors import ErsError, InvalidQuery
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.saved import forget_questions
+
+#: Records of each schema that a search of the dataset shows.
+_FIRST = 5
+
+
+def _url(visit: Visit) -> str:
+    return f"/api/datasets/{visit.id}/"
+
+
+async def list_all(visit: Visit) -> Response:
+    return visit.render(
+        "datasets.html",
+        datasets=await visit.every("/api/datasets/"),
+        schemas=await visit.every("/api/schemas/"),
+    )
+
+
+async def show(visit: Visit) -> Response:
+    answer = await visit.answer("GET", _url(visit))
+    dataset = answer.json()
+    schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
+    deletable = answer.allows("DELETE")
+    return visit.render("dataset.html", dataset=dataset, schemas=schemas, deletable=deletable)
+
+
+async def search(visit: Visit) -> Response:
+    """One condition, typed as on the command line, asked of all schemas of the dataset."""
+    dataset = await visit.ask("GET", _url(visit))
+    typed = visit.text("condition")
+    shown: dict[str, Any] = {"dataset": dataset, "condition": typed, "found": None, "more": False}
+    if not typed.strip():
+        return visit.render("dataset_search.html", **shown)
+    try:
+        body = {"where": parse(typed), "limit": _FIRST}
+        answer = await visit.ask("POST", f"{_url(visit)}search/", body)
+    except InvalidQuery as error:
+        return visit.problem(error, "dataset_search.html", **shown)
+    shown |= {"found": answer["results"], "more": answer["next"] is not None}
+    return visit.render("dataset_search.html", **shown)
+
+
+async def create(visit: Visit) -> Response:
+    organizations = await visit.every("/api/organizations/")
+    return await _form(
+        visit,
+        {"name": "", "description": "", "organization": organizations[0]["url"]},
+        organizations=organizations,
+    )
+
+
+async def edit(visit: Visit) -> Response:
+    return await _form(visit, await visit.ask("GET", _url(visit)), organizations=[])
+
+
+async def _form(
+    visit: Visit, dataset: dict[str, Any], *, organizations: list[dict[str, Any]]
+) -> Response:
+    """The form of a dataset: a new one where ``organizations`` may own it."""
+    if not visit.sends:
+        return visit.render("dataset_form.html", dataset=dataset, organizations=organizations)
+    names = ("name", "description", *(("organization",) if organizations else ()))
+    sent = {name: visit.text(name) for name in names}
+    try:
+        if organizations:
+            stored = await visit.ask("POST", "/api/datasets/", sent)
+        else:
+            stored = await visit.ask("PATCH", _url(visit), sent)
+    except ErsError as error:
+        return visit.problem(
+            error, "dataset_form.html", dataset=dataset | sent, organizations=organizations
+        )
+    return visit.go(f"/datasets/{stored['id']}/")
+
+
+async def delete(visit: Visit) -> Response:
+    """Asks for the name where there is something in it: a click is too easily made."""
+    dataset = await visit.ask("GET", _url(visit))
+    schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
+    shown = {
+        "kind": "dataset",
+        "thing": dataset,
+        "must_type": bool(schemas),
+        "goes_with": [schema["name"] for schema in schemas],
+        "back": f"/datasets/{visit.id}/",
+        "wrong": False,
+    }
+    if not visit.sends:
+        return visit.render("delete.html", **shown)
+    if schemas and visit.text("name") != dataset["name"]:
+        return visit.render("delete.html", 400, **shown | {"wrong": True})
+    params = {"cascade": "true"} if schemas else {}
+    await visit.ask("DELETE", _url(visit), params=params)
+    await forget_questions(visit, [schema["id"] for schema in schemas])
+    return visit.go("/datasets/")
+
+
+routes = [
+    page("/datasets/", list_all),
+    page("/datasets/new/", create, methods=("GET", "POST")),
+    page("/datasets/{id}/", show),
+    page("/datasets/{id}/search/", search, methods=("GET", "POST"), changes=False),
+    page("/datasets/{id}/edit/", edit, methods=("GET", "POST")),
+    page("/datasets/{id}/delete/", delete, methods=("GET", "POST")),
+]

@@ -1,0 +1,228 @@
+"""How pages say things: sentences of errors, numbers, times, sizes."""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from encrypted_records.errors import Flaw
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def sentence(text: str) -> str:
+    """A message, which is lower case and without a full stop, as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def marked(text: object) -> Markup:
+    """Text as HTML, in which what stands between backquotes is code."""
+    parts = str(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
+        for at, part in enumerate(parts)
+    )
+
+
+def position_of(flaw: Flaw) -> str:
+    """Where in what was sent: the row and the field, or the last name of the pointer."""
+    name = flaw.field or (flaw.pointer or "").rpartition("/")[2]
+    return ", ".join(part for part in (f"row {flaw.row}" if flaw.row else "", name) if part)
+
+
+def plain(value: object) -> str:
+    """A record's value, as a person would type it; nothing where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)
+
+
+def grouped(value: object) -> str:
+    """A number with its digits in groups of three: ``1,234.5``; anything else as :func:`plain`."""
+    if isinstance(value, bool):
+        return plain(value)
+    if isinstance(value, Decimal):
+        return f"{value:,f}"
+    return f"{value:,}" if isinstance(value, int) else plain(value)
+
+
+def rounded(value: object) -> str:
+    """A mean: grouped, with at most two decimals where there are digits before them."""
+    if not isinstance(value, Decimal | float):
+        return grouped(value)
+    exact = Decimal(value)
+    if exact and abs(exact) < 1:
+        return f"{exact:.3g}"
+    text = f"{exact:,.2f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def short(number: float) -> str:
+    """A count on a scale: ``950``, ``1.2k``, ``15M``."""
+    for unit, size_of_unit in (("M", 1_000_000), ("k", 1000)):
+        if number >= size_of_unit:
+            return f"{number / size_of_unit:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share that is never shown as nothing, or as all, where it is not."""
+    share = 100 * part / whole if whole else 0.0
+    if not share:
+        return "0 %"
+    if share < 0.01:
+        return "under 0.01 %"
+    if 99.9 < share < 100:
+        return "over 99.9 %"
+    return f"{share:.2g} %" if share < 10 else f"{share:.3g} %"
+
+
+_NUMBER = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
+#: Digits before the point from which on they are grouped.
+_GROUPED_FROM = 5
+#: Characters that change how others are shown, or cannot be seen.
+_INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
+
+
+def reveal(text: object, *, lines: bool = False) -> Markup:
+    """Text as HTML in which nothing hides: control characters are named in place.
+
+    Args:
+        lines: leave line ends as they are.
+    """
+    written = str(text)
+    if written.isprintable():
+        return escape(written)
+    kept = "\n" if lines else ""
+    parts = [
+        Markup('<span class="control" title="{0}">{0}</span>').format(f"U+{ord(one):04X}")
+        if one not in kept and unicodedata.category(one) in _INVISIBLE
+        else escape(one)
+        for one in written
+    ]
+    return Markup("").join(parts)
+
+
+def digits(value: object) -> Markup:
+    """A stored number as HTML: gaps between groups of three digits, which are not in its text, so
+    that what is copied is what is stored. Four digits stay together."""
+    return Markup(write_digits(value))  # noqa: S704 - digits and a sign, or escaped
+
+
+def write_digits(value: object) -> str:
+    """As :func:`digits`, for what puts many together: that is HTML already."""
+    if type(value) is int:  # most are, and a page has hundreds
+        if -10_000 < value < 10_000:
+            return str(value)
+        first, gap, rest = f"{value:,}".partition(",")
+        return f"{first}<span>{rest.replace(gap, '</span><span>')}</span>"
+    text = plain(value)
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return str(escape(text))
+    sign, whole, decimals = number.groups()
+    if len(whole) < _GROUPED_FROM:
+        return text
+    head = len(whole) % 3 or 3
+    gaps = "".join(f"<span>{whole[at : at + 3]}</span>" for at in range(head, len(whole), 3))
+    return f"{sign}{whole[:head]}{gaps}{decimals}"
+
+
+def format_minutes(minutes: float) -> str:
+    """``12 hours``, ``45 minutes``"""
+    whole = round(minutes)
+    if whole % 60:
+        return format_count(whole, "minute")
+    return format_count(whole // 60, "hour")
+
+
+def format_count(number: int, singular: str, many: str = "") -> str:
+    """``1 record``, ``12,345 records``"""
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"
+
+
+def size(number: float) -> str:
+    """Bytes in the largest unit that leaves a number above one."""
+    for unit in _UNITS:
+        if number < 1000 or unit == _UNITS[-1]:
+            break
+        number /= 1000
+    return f"{number:.0f} {unit}" if unit == "bytes" or number >= 100 else f"{number:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    for limit, unit_seconds, unit in (
+        (90, 1, "second"),
+        (5400, 60, "minute"),
+        (172800, 3600, "hour"),
+    ):
+        if seconds < limit:
+            return format_count(round(seconds / unit_seconds), unit)
+    return format_count(round(seconds / 86400), "day")
+
+
+def moment(value: str | float | None) -> str:
+    """A time of the API (ISO 8601, or seconds since 1970), to the minute, in UTC."""
+    if not value:
+        return "not known"
+    if isinstance(value, str):
+        moment = datetime.fromisoformat(value)
+    else:
+        moment = datetime.fromtimestamp(float(value), UTC)
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def age(then: float) -> str:
+    """How long ago, in the largest unit: ``5 min``, ``3 days``."""
+    seconds = max(0, int(time.time() - then))
+    for unit_seconds, one, many in ((86_400, "day", "days"), (3600, "h", "h"), (60, "min", "min")):
+        if seconds >= unit_seconds:
+            count = seconds // unit_seconds
+            return f"{count:,} {one if count == 1 else many}"
+    return "under 1 min"
+
+
+def second(value: float) -> str:
+    """A time of this day, in seconds since 1970: ``14:03:05 UTC``."""
+    return datetime.fromtimestamp(value, UTC).strftime("%H:%M:%S UTC")
+
+
+@cache
+def scripts_are_built() -> bool:
+    """Whether the bundles are there; without Node they could not be made."""
+    return files("encrypted_records.proxy.pages").joinpath("static/built/pages.js").is_file()
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "sentence": sentence,
+    "marked": marked,
+    "position": position_of,
+    "plain": plain,
+    "grouped": grouped,
+    "digits": digits,
+    "reveal": reveal,
+    "counted": format_count,
+    "size": size,
+    "duration": duration,
+    "moment": moment,
+    "second": second,
+    "share": percent,
+    "age": age,
+}

@@ -1,0 +1,164 @@
+"""What surrounds every page of somebody who is logged in: where one can go, and how things stand.
+
+- It is shown beside every page, so it must never be why a page is not shown: what cannot be found
+  out is shown as not known, and what was known a moment ago stays.
+- It is asked for at most every few seconds, and again after a form was sent, which may have changed
+  it. In between it lies on the desk of the session.
+- What the API says of names and numbers is shown. What has an identifier of another form is left
+  out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
+from encrypted_records.model import ids
+from encrypted_records.proxy.http.page_sessions import Desk
+
+FRESH_SECONDS = 10.0
+#: A page waits no longer than this for what surrounds it.
+WAIT_SECONDS = 3.0
+MOST_DATASETS = 40
+MOST_SCHEMAS = 200
+#: A name has no more, unless the API lies.
+MOST_CHARACTERS = 200
+_NAME = ("frame",)
+_ID = re.compile(ids.PATTERN)
+
+
+class Asker(Protocol):
+    async def ask(
+        self, method: str, path: str, body: Any = None, params: dict[str, str] | None = None
+    ) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An organization, a dataset or a schema."""
+
+    id: str
+    name: str
+    #: of a dataset, its schemas
+    schemas: tuple[Place, ...] = ()
+    #: of a schema, whether records were stored
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """
+    Attributes:
+        more: whether there are datasets or schemas beyond those that are listed.
+        api_ms: how long the API took, in milliseconds; None while it does not answer.
+        keyring: ``open``, ``locked``, ``none`` (not made yet), ``closed`` (this browser is not one
+            of its devices) or ``unknown``.
+        backed_up: whether every key of the keyring has a confirmed backup.
+    """
+
+    organizations: tuple[Place, ...] = ()
+    datasets: tuple[Place, ...] = ()
+    more: bool = False
+    invitations: int = 0
+    api_ms: int | None = None
+    keyring: str = "unknown"
+    backed_up: bool = True
+    found_at: float = field(default=float("-inf"), repr=False)
+
+
+def find_last(desk: Desk | None) -> Frame | None:
+    """What is remembered of a session; None of one that is not known here."""
+    return None if desk is None else desk.get(_NAME)
+
+
+async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
+    """What is remembered, if that is fresh; or else what is found out now."""
+    known: Frame = find_last(desk) or Frame()
+    if known.found_at > max(desk.changed_at, time.monotonic() - FRESH_SECONDS):
+        return known
+    found = await _find_out(asker, known)
+    desk.put(_NAME, found)
+    return found
+
+
+def mark_outdated(desk: Desk | None) -> None:
+    """Something may have changed: look again with the next page."""
+    if desk is not None:
+        desk.changed_at = time.monotonic()
+
+
+async def _find_out(asker: Asker, known: Frame) -> Frame:
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            organizations, datasets, schemas, invitations = await asyncio.gather(
+                asker.ask("GET", "/api/organizations/", params={"limit": "20"}),
+                asker.ask("GET", "/api/datasets/", params={"limit": str(MOST_DATASETS)}),
+                asker.ask("GET", "/api/schemas/", params={"limit": str(MOST_SCHEMAS)}),
+                asker.ask("GET", "/api/invitations/", params={"limit": "1"}),
+            )
+            took = round((time.monotonic() - started) * 1000)
+            keyring, backed_up = await _ask_for_keyring(asker)
+        return Frame(
+            organizations=_read_places(organizations["results"]),
+            datasets=_build_tree(datasets["results"], schemas["results"]),
+            more=datasets["next"] is not None or schemas["next"] is not None,
+            invitations=int(invitations["count"]),
+            api_ms=took,
+            keyring=keyring,
+            backed_up=backed_up,
+            found_at=time.monotonic(),
+        )
+    except (ErsError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
+        return replace(known, api_ms=None)
+
+
+def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:
+    return tuple(
+        Place(one["id"], str(one["name"])[:MOST_CHARACTERS])
+        for one in items[:MOST_SCHEMAS]
+        if _ID.fullmatch(str(one["id"]))
+    )
+
+
+def _build_tree(
+    datasets: Sequence[dict[str, Any]], schemas: Sequence[dict[str, Any]]
+) -> tuple[Place, ...]:
+    below: dict[str, list[Place]] = {}
+    for one in schemas[:MOST_SCHEMAS]:
+        if _ID.fullmatch(str(one["id"])):
+            name = str(one["name"])[:MOST_CHARACTERS]
+            place = Place(one["id"], name, filled=one["key_id"] is not None)
+            below.setdefault(str(one["dataset"]), []).append(place)
+    return tuple(
+        replace(place, schemas=tuple(below.get(f"/api/datasets/{place.id}/", ())))
+        for place in _read_places(datasets)
+    )
+
+
+async def _ask_for_keyring(asker: Asker) -> tuple[str, bool]:
+    """Its state, and whether it is backed up.
+
+    A browser that the keyring does not open for does not ask it: that would be noted as an attempt.
+    """
+    try:
+        access = await asker.ask("GET", "/api/devices/")
+        if access["keyring"] is None:
+            return "none", True
+        if access["level"] == "device" and not access["enrolled"]:
+            return "closed", True
+        keyring = await asker.ask("GET", "/api/keyring/")
+    except NotFound:
+        return "none", True
+    except NotAuthenticated:
+        return "closed", True
+    except Closed as error:
+        return ("locked" if error.reason == "keyring_locked" else "unknown"), True
+    except ErsError:
+        return "unknown", True
+    return "open", bool(keyring["backup_confirmed"])

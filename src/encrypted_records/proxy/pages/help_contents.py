@@ -1,0 +1,67 @@
+"""The order of the documents: of the pages under /help/ and of the site that ``make docs`` builds.
+
+A document's name follows from its path: ``docs/how-to/back-up.md`` is ``how-to-back-up``.
+"""
+
+from __future__ import annotations
+
+#: Heading -> the names of documents, each with its title and what to expect there.
+CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "readme": ("About", "what it is, in one screen"),
+        "quickstart": ("Start", "install it, and the first records by curl, command and browser"),
+        "tutorial": ("Tutorial", "from a CSV of patients to a question in ten minutes"),
+        "web-ui": ("The web interface", "what each page does, and how little it leaves behind"),
+    },
+    "How to": {
+        "how-to-invite-a-colleague": ("Invite a colleague", "an account, a role, and the keys"),
+        "how-to-move-to-a-new-machine": ("Move to a new machine", "bring the keyring along"),
+        "how-to-lose-a-disk": ("Lose a disk", "what is left, and how to get to it"),
+        "how-to-back-up": ("Back up", "keyring, data folder and database"),
+        "upgrading": ("Upgrade", "from one version to the next"),
+        "how-to-change-a-schema": ("Change a schema", "what can change, and how the rest does"),
+        "production": ("Run it in production", "from a wheel to a service that others use"),
+    },
+    "Concepts": {
+        "concepts-searching": ("Searching what is encrypted", "how, in three pictures"),
+        "concepts-keys": ("Keys", "the keyring, its versions, and what opens it"),
+        "concepts-organizations": ("Organizations", "who may ask, and who can read"),
+        "concepts-teams": (
+            "Teams and their keys",
+            "a list that is signed, and a key for a dataset",
+        ),
+        "concepts-leaks": ("What leaks", "in plain words, with an attack"),
+        "performance": ("How fast", "what was measured, with charts"),
+        "comparison": ("Compared with others", "what each of them does better, too"),
+    },
+    "Reference": {
+        "cli": ("The command line", "every command with every option"),
+        "python": ("From Python", "storing and searching from a program"),
+        "http-api": ("The HTTP API", "every endpoint of API and proxy"),
+        "errors": ("Errors", "every code, what it means and what to do"),
+        "operations": ("Operations", "settings, backups, restoring, sizes"),
+        "tus": ("Resumable uploads", "what is kept of the protocol"),
+        "spec": ("Specification", "every byte of keys, sealing, index and log"),
+        "security": ("Security", "what is protected, and what is not"),
+        "leakage": ("Who learns what", "what the server can find out all the same"),
+        "threat-model": ("Threat model", "who may try what, and what stops them"),
+    },
+    "The project": {
+        "architecture": ("Architecture", "the parts of the program, and the way of a record"),
+        "contributing": ("Contributing", "what we ask of a change"),
+        "changelog": ("Changes", "what is new"),
+    },
+}
+#: The heading of what was decided; its documents need no title here.
+DECISIONS = "What was decided, and why"
+IS_DECISION = "decisions-"
+
+TITLES: dict[str, tuple[str, str]] = {
+    name: title for section in CONTENTS.values() for name, title in section.items()
+}
+
+
+def name_of(relative: str) -> str:
+    """A document's name from its path in the project."""
+    stem = relative.removeprefix("docs/").removesuffix(".md")
+    return stem.replace("/", "-").replace("_", "-").lower()

@@ -1,0 +1,248 @@
+"""The start: an empty account is led through its first steps, others see how everything stands.
+
+An overview must not wait for its slowest part: what the index of a schema says is asked for all at
+once, and what is not there after two seconds is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
+from encrypted_records.proxy.pages import example
+from encrypted_records.proxy.pages.audit_lines import Line, lines_of
+from encrypted_records.proxy.pages.job_view import JobView
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.search_counts import BAR_MINUTES, SearchCounts
+
+WAIT_SECONDS = 2.0
+#: Schemas, running jobs and entries of the audit log that are shown.
+MOST_SCHEMAS = 24
+MOST_JOBS = 5
+MOST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the log of a schema says: live records, rows of changed and deleted ones, rows stored
+    on each of the last days, the time of the last change, and bytes that are stored at least."""
+
+    records: int
+    dead: int
+    days: Sequence[int]
+    last: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Of a picture: the rows of a day, the searches of two minutes. ``height`` is in percent of the
+    highest."""
+
+    name: str
+    count: int
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A schema on the overview; ``state`` is None where it could not be found out."""
+
+    schema: Mapping[str, Any]
+    dataset: Mapping[str, Any] | None
+    state: State | None
+
+    @property
+    def records(self) -> int | None:
+        return None if self.state is None else self.state.records
+
+
+async def start(visit: Visit) -> Response:
+    datasets = await visit.every("/api/datasets/")
+    schemas = await visit.every("/api/schemas/")
+    invitations = await visit.every("/api/invitations/")
+    filled = [one for one in schemas if one["key_id"] is not None]
+    if filled:
+        return await _overview(visit, datasets, schemas, filled, invitations)
+    done = {
+        "backup": await _is_backed_up(visit),
+        "dataset": bool(datasets),
+        "schema": bool(schemas),
+        "upload": False,
+    }
+    return visit.render(
+        "first_steps.html",
+        done=done,
+        next=next(name for name, is_done in done.items() if not is_done),
+        dataset=_newest(datasets),
+        schema=_newest(schemas),
+        invitations=invitations,
+        imports=_has_import(visit),
+    )
+
+
+async def _overview(
+    visit: Visit,
+    datasets: Sequence[dict[str, Any]],
+    schemas: Sequence[dict[str, Any]],
+    filled: Sequence[dict[str, Any]],
+    invitations: Sequence[dict[str, Any]],
+) -> Response:
+    by_url = {one["url"]: one for one in datasets}
+    newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)
+    shown = newest[:MOST_SCHEMAS]
+    states = await _states(visit, shown)
+    cards = [Card(one, by_url.get(one["dataset"]), states.get(one["id"])) for one in shown]
+    known = list(states.values())
+    complete = len(known) == len(filled)
+    return visit.render(
+        "home.html",
+        cards=cards,
+        more=len(filled) - len(cards),
+        # Said only where it is the sum of all.
+        records=sum(one.records for one in known) if complete else None,
+        size=sum(one.size for one in known) if complete else None,
+        last=max((one.last for one in known if one.last), default=None),
+        days=_days(known),
+        searches=_searches(visit),
+        complete=complete,
+        keyring=await _keyring(visit),
+        datasets=datasets,
+        empty=[one for one in schemas if one["key_id"] is None],
+        invitations=invitations,
+        imports=_has_import(visit),
+        jobs=await _running_jobs(visit, schemas),
+        lines=await _latest(visit, [*datasets, *schemas]),
+    )
+
+
+async def _states(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
+    """By schema; those that are not there in time are left out."""
+
+    async def ask(schema: Mapping[str, Any]) -> tuple[str, State] | None:
+        try:
+            state = await visit.ask("GET", "/api/records/status/", params={"schema": schema["url"]})
+        except NotAuthenticated:  # this browser is to be let in first
+            raise
+        except ErsError:  # a key that is not here, a log that does not hold: its own page says so
+            return None
+        past = state["activity"]
+        return schema["id"], State(
+            state["records"], state["dead"], past["days"], past["last"], past["bytes"]
+        )
+
+    asked = [asyncio.create_task(ask(one)) for one in schemas]
+    try:
+        answered, _ = await asyncio.wait(asked, timeout=WAIT_SECONDS)
+    finally:
+        for one in asked:
+            one.cancel()
+    found = [task.result() for task in answered]
+    return dict(one for one in found if one is not None)
+
+
+def _days(states: Sequence[State]) -> list[Bar]:
+    """The last days, today's last; nothing where no row was stored on any of them."""
+    rows = [sum(counts) for counts in zip(*(one.days for one in states), strict=True)]
+    highest = max(rows, default=0)
+    if not highest:
+        return []
+    today = datetime.now(UTC).date()
+    return [
+        Bar(f"{today - timedelta(days=len(rows) - 1 - at):%d %b}", count, 100 * count / highest)
+        for at, count in enumerate(rows)
+    ]
+
+
+def _searches(visit: Visit) -> list[Bar]:
+    """The last hour of this session, its latest minutes last; nothing where nobody searched."""
+    known = visit.desk.find(("searches",), SearchCounts)
+    counts = known.bars() if known else []
+    highest = max(counts, default=0)
+    if not highest:
+        return []
+    ago = [BAR_MINUTES * (len(counts) - 1 - at) for at in range(len(counts))]
+    return [
+        Bar(f"{begin} to {begin + BAR_MINUTES} minutes ago", count, 100 * count / highest)
+        for begin, count in zip(ago, counts, strict=True)
+    ]
+
+
+async def _keyring(visit: Visit) -> Any:
+    """What can be said of the keys; None while the keyring is not open."""
+    if visit.frame is None or visit.frame.keyring != "open":
+        return None
+    try:
+        return await visit.ask("GET", "/api/keyring/")
+    except NotAuthenticated:
+        raise
+    except ErsError:
+        return None
+
+
+async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
+    try:
+        listed = await visit.ask("GET", "/api/jobs/", params={"limit": "50"})
+    except ErsError:
+        return []
+    names = {one["id"]: one["name"] for one in schemas}
+    views = [JobView(one, names) for one in listed["results"]]
+    return [one for one in views if one.live][:MOST_JOBS]
+
+
+async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """The newest lines of the audit log of the first organization, for its owners."""
+    if visit.frame is None or not visit.frame.organizations:
+        return []
+    path = f"/api/organizations/{visit.frame.organizations[0].id}/audit-log/"
+    try:
+        entries = await visit.ask("GET", path, params={"limit": "40"})
+    except ErsError:  # for owners alone
+        return []
+    return lines_of(entries["results"], {one["url"]: one["name"] for one in named})[:MOST_LINES]
+
+
+async def _is_backed_up(visit: Visit) -> bool:
+    try:
+        keyring = await visit.ask("GET", "/api/keyring/")
+    except NotFound:
+        return False
+    except Closed:
+        # The page of the keyring explains what to do.
+        return True
+    return bool(keyring["backup_confirmed"])
+
+
+def _has_import(visit: Visit) -> bool:
+    """Whether this proxy has a page that makes dataset, schema and records of one file."""
+    return any(getattr(route, "path", "") == "/import/" for route in visit.request.app.routes)
+
+
+def _newest(items: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Identifiers sort by creation."""
+    return max(items, key=lambda one: str(one["id"]), default=None)
+
+
+async def state(visit: Visit) -> Response:
+    """Whether the API answers, for the band on top of pages; the session is not looked at."""
+    await visit.ask("GET", "/api/status/")
+    return visit.render("said.html", title="The API answers", lines=[], link=("/", "Overview"))
+
+
+async def nothing(_visit: Visit) -> Response:
+    raise NotFound("there is no such page")
+
+
+routes = [
+    page("/", start),
+    page("/state/", state, public=True),
+    page("/example/", example.store, methods=("POST",)),
+]
+#: After all others.
+last = page("/{path:path}", nothing, public=True)

@@ -1,0 +1,220 @@
+"""The proxy's own HTTP interface, asked from inside its process, as somebody who visits a page.
+
+Pages are a client of the interface that docs/http-api.md describes, like any other: what they
+show and do is what its endpoints answer and do, and nothing is implemented twice. Requests go
+straight to the router, without a socket and without the guard, which the page's own request has
+passed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.http import problem
+from encrypted_records.model import json_text, strict_json
+
+#: What the routes of the page's own request have added to its scope.
+_OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
+#: What needs no quoting, so that the path is the same to all who read it.
+_PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
+
+_WRITTEN_HERE = msgspec.json.Decoder(float_hook=Decimal)
+
+Headers = Mapping[str, str]
+#: The page that is shown in place of a file that was refused.
+Refusal = Callable[[ErsError], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The value of a header; empty if there is none."""
+        wanted = name.lower().encode()
+        found = (value for key, value in self.headers if key.lower() == wanted)
+        return next(found, b"").decode("latin-1")
+
+    def allows(self, method: str) -> bool:
+        """Whether the answer names a method as allowed for who asked, or names none."""
+        allowed = self.header("allow")
+        return not allowed or method in allowed.replace(" ", "").split(",")
+
+    def json(self) -> Any:
+        """The body; numbers are exact."""
+        return strict_json.loads(self.body) if self.body else None
+
+    def records(self) -> Any:
+        """As :meth:`json`, of a body that this proxy has written itself and did not hand on: it
+        need not be checked, which takes four times as long."""
+        return _WRITTEN_HERE.decode(self.body)
+
+
+class Inside:
+    """The endpoints under /api/, for one page.
+
+    Args:
+        request: the page's own request.
+        headers: what proves who asks, in every request.
+    """
+
+    def __init__(self, request: Request, headers: Headers) -> None:
+        self._request = request
+        self._headers = headers
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
+    ) -> Answer:
+        """What the endpoint answers.
+
+        Args:
+            body: anything that JSON can say; bytes go as they are, and so does an iterator of them.
+
+        Raises:
+            ErsError: what its problem document stands for.
+        """
+        scope, receive = self._send(method, path, body, params, headers)
+        status = 0
+        answered: list[tuple[bytes, bytes]] = []
+        parts: list[bytes] = []
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                answered.extend(message.get("headers", ()))
+            else:
+                parts.append(message.get("body", b""))
+
+        await self._request.app.router(scope, receive, send)
+        response = Answer(status, answered, b"".join(parts))
+        if status >= 400:
+            wait = response.header("retry-after")
+            raise problem.to_error(status, response.body, int(wait) if wait.isdecimal() else None)
+        return response
+
+    def hand_on(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Headers,
+        refused: Refusal | None = None,
+    ) -> Response:
+        """The endpoint's answer as the page's own, streaming.
+
+        Args:
+            headers: put into its answer, instead of its own of these names.
+            refused: what to answer instead of a refusal, with the error that it stands for.
+        """
+        scope, receive = self._send(method, path, body, params, None)
+        return _HandedOn(self._request, scope, receive, headers, refused)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        params: Mapping[str, str] | None,
+        headers: Headers | None,
+    ) -> tuple[Scope, Receive]:
+        # Services of a path may come from a form, or from what the API has said.
+        if not (isinstance(path, str) and _PATH.fullmatch(path)):
+            raise NotFound("there is nothing under that address")
+        sent = {**self._headers, **(headers or {})}
+        data = body if isinstance(body, bytes) else b""
+        streams = isinstance(body, AsyncIterator)
+        if body is not None and not streams and not isinstance(body, bytes):
+            data = json_text.encode(body)
+            sent.setdefault("content-type", "application/json")
+        if not streams and (data or method not in ("GET", "HEAD")):
+            sent["content-length"] = str(len(data))
+        kept = {
+            name: value for name, value in self._request.scope.items() if name not in _OF_THE_PAGE
+        }
+        scope = kept | {
+            "method": method,
+            "path": path,
+            "raw_path": path.encode("ascii"),
+            "query_string": urlencode(params or {}).encode("ascii"),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
+        }
+        if streams:
+            return scope, _receive_from(body)
+        pending = [data]
+
+        async def receive() -> Message:
+            if pending:
+                return {"type": "http.request", "body": pending.pop(), "more_body": False}
+            return await self._request.receive()
+
+        return scope, receive
+
+
+def _receive_from(pieces: AsyncIterator[bytes]) -> Receive:
+    async def receive() -> Message:
+        async for piece in pieces:
+            return {"type": "http.request", "body": piece, "more_body": True}
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
+
+
+class _HandedOn(Response):
+    def __init__(
+        self,
+        request: Request,
+        scope: Scope,
+        receive: Receive,
+        headers: Headers,
+        refused: Refusal | None,
+    ) -> None:
+        super().__init__()
+        self._inner = request.app.router, scope, receive
+        self._added_headers = headers
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = 0
+        parts: list[bytes] = []
+
+        async def adding(message: Message) -> None:
+            nonlocal refusal
+            if message["type"] == "http.response.start":
+                if self._refused is not None and message["status"] >= 400:
+                    refusal = message["status"]
+                    return
+                message["headers"] = list(message.get("headers", ()))
+                MutableHeaders(scope=message).update(self._added_headers)
+            if refusal:
+                parts.append(message.get("body", b""))
+            else:
+                await send(message)
+
+        router, inner_scope, inner_receive = self._inner
+        await router(inner_scope, inner_receive, adding)
+        if refusal and self._refused is not None:
+            page = await self._refused(problem.to_error(refusal, b"".join(parts), None))
+            await page(scope, receive, send)

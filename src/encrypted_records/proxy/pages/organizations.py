@@ -1,0 +1,170 @@
+"""Organizations: who reads what in them, one's invitations, renaming.
+
+Who is in an organization says its roster, which the proxy has verified; where it has none, nothing
+was shared or stored yet, and the server's list of members is shown. Removing, and leaving, is asked
+for on a page of its own, which says what it does and what it cannot do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
+from encrypted_records.proxy.pages.page import Visit, page
+
+_METHODS = ("GET", "POST")
+
+
+async def start(visit: Visit) -> Response:
+    """Those one belongs to, and those one is invited to; straight to the only one."""
+    problem: ErsError | None = None
+    if visit.sends:
+        do, _, invitation = visit.text("do").partition(":")
+        try:
+            if do == "accept":
+                await visit.ask("POST", f"/api/invitations/{invitation}/accept/")
+            if do == "decline":
+                await visit.ask("DELETE", f"/api/invitations/{invitation}/")
+        except ErsError as error:
+            if do == "accept" and error.reason == "through_a_proxy":
+                return visit.go(f"/invitations/{invitation}/")  # this one takes words
+            problem = error
+        else:
+            return visit.go("/organizations/")
+    shown: dict[str, Any] = {
+        "organizations": await visit.every("/api/organizations/"),
+        "invitations": await visit.every("/api/invitations/"),
+    }
+    if problem is not None:
+        return visit.problem(problem, "organizations.html", **shown)
+    if len(shown["organizations"]) == 1 and not shown["invitations"]:
+        return visit.go(f"/organizations/{shown['organizations'][0]['id']}/")
+    return visit.render("organizations.html", **shown)
+
+
+async def show(visit: Visit) -> Response:
+    url = f"/api/organizations/{visit.id}/"
+    if not visit.sends:
+        return await _show(visit, url)
+    do, _, target = visit.text("do").partition(":")
+    try:
+        match do:
+            case "rename":
+                await visit.ask("PATCH", url, {"name": visit.text("name")})
+            case "withdraw":
+                await visit.ask("DELETE", f"{url}people/{target}/")
+            case "settle":
+                _keep_done(visit, await visit.ask("POST", f"{url}settle/"))
+            case "withdraw-member":
+                await visit.ask("DELETE", f"{url}invitations/{target}/")
+            case "owner" | "member":
+                await visit.ask("PATCH", f"{url}members/{target}/", {"role": do})
+    except ErsError as error:
+        return await _show(visit, url, error)
+    return visit.go(f"/organizations/{visit.id}/")
+
+
+def _keep_done(visit: Visit, done: dict[str, Any]) -> None:
+    """What a change has done is shown by the page that follows, once."""
+    visit.desk.put(("settled", visit.id), done)
+
+
+async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Response:
+    done = visit.desk.take(("settled", visit.id), dict)
+    organization = await visit.ask("GET", url)
+    people: dict[str, Any] | None = None
+    closed = False
+    try:
+        people = await visit.ask("GET", f"{url}people/")
+        if done is None and problem is None and _is_due(people):
+            done = await visit.ask("POST", f"{url}settle/")
+            people = await visit.ask("GET", f"{url}people/")
+    except NotAuthenticated as error:
+        if error.reason not in ("device_needed", "device_unknown"):
+            raise
+        closed = True
+    except ErsError as error:
+        problem = problem or error
+    values: dict[str, Any] = {
+        "organization": organization,
+        "people": people,
+        "closed": closed,
+        "done": done,
+        "typed": visit.form,
+        "you": next((one for one in (people or {}).get("people", ()) if one["you"]), None),
+        "plain": None,
+    }
+    if people is not None and not people["number"]:
+        values["plain"] = await _members(visit, url)
+    if problem is not None:
+        return visit.problem(problem, "organization.html", **values)
+    return visit.render("organization.html", **values)
+
+
+def _is_due(people: dict[str, Any]) -> bool:
+    """Whether the visitor, as an owner, has something to do that needs no further word."""
+    owns = any(one["you"] and one["role"] == "owner" for one in people["people"])
+    answered = any(one["status"] == "answered" for one in people["invitations"])
+    return owns and (answered or bool(people["due"]))
+
+
+async def _members(visit: Visit, url: str) -> dict[str, Any]:
+    """What the server says of an organization without a roster."""
+    user = await visit.ask("GET", "/api/users/self/")
+    members = await visit.every(f"{url}members/")
+    owns = any(one["email"] == user["email"] and one["role"] == "owner" for one in members)
+    return {
+        "members": members,
+        "user": user,
+        "owns": owns,
+        "invitations": await visit.every(f"{url}invitations/") if owns else [],
+    }
+
+
+async def remove(visit: Visit) -> Response:
+    """Asks first; who removes themselves leaves."""
+    url = f"/api/organizations/{visit.id}/"
+    wanted = visit.part("member")
+    people = await visit.ask("GET", f"{url}people/")
+    if people["number"]:
+        matching = [one for one in people["people"] if one["id"] == wanted]
+        leaves = bool(matching) and matching[0]["you"]
+        path = f"{url}people/{wanted}/"
+    else:
+        user = await visit.ask("GET", "/api/users/self/")
+        members = await visit.every(f"{url}members/")
+        matching = [
+            {"name": one["email"], "type": "person", "shares": [], "role": one["role"]}
+            for one in members
+            if one["url"].split("/")[-2] == wanted
+        ]
+        leaves = bool(matching) and matching[0]["name"] == user["email"]
+        path = f"{url}members/{wanted}/"
+    if not matching:
+        raise NotFound("there is no such member")
+    values: dict[str, Any] = {
+        "organization": await visit.ask("GET", url),
+        "member": matching[0],
+        "leaves": leaves,
+        "signed": bool(people["number"]),
+    }
+    if not visit.sends:
+        return visit.render("member_remove.html", **values)
+    try:
+        answered = await visit.answer("DELETE", path)
+    except ErsError as error:
+        return visit.problem(error, "member_remove.html", **values)
+    if leaves:
+        return visit.go("/organizations/")
+    if values["signed"]:
+        _keep_done(visit, answered.json())
+    return visit.go(f"/organizations/{visit.id}/")
+
+
+routes = [
+    page("/organizations/", start, methods=_METHODS),
+    page("/organizations/{id}/", show, methods=_METHODS),
+    page("/organizations/{id}/remove/{member}/", remove, methods=_METHODS),
+]

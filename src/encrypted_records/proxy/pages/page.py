@@ -1,0 +1,394 @@
+"""One request for a page: the visitor, the form, and the answer.
+
+- Pages take cookies and nothing else: that of the page
+  (:mod:`encrypted_records.proxy.http.page_cookie`), or a session's own.
+  A form carries the CSRF token in a field, since forms work without scripts; from here on it is the
+  header that the interface asks for.
+- A page uses only the endpoints under /api/ for what it shows and does
+  (:mod:`.internal_client`).
+- An error is shown in the words of its problem document, with the fix. A visitor who is not logged
+  in is sent to the login page. No page answers with a bare status.
+- An identifier in a page's address must have the form of one; otherwise there is no such page.
+- No page runs an inline script or loads anything from another host, and browsers are told not to
+  keep one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from encrypted_records.client import journal
+from encrypted_records.client.journal import Journal
+from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
+from encrypted_records.http import problem as problems
+from encrypted_records.model import ids
+from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model.forwarded import CSRF, SESSION
+from encrypted_records.proxy.admission.admission import SCOPE_DEVICE
+from encrypted_records.proxy.auth import credentials_of
+from encrypted_records.proxy.http import responses as answers
+from encrypted_records.proxy.http.bodies import media_type, read_body
+from encrypted_records.proxy.http.page_cookie import PageCookie, at_of
+from encrypted_records.proxy.http.page_sessions import Desk
+from encrypted_records.proxy.pages import file_form, frame
+from encrypted_records.proxy.pages import formatting as words
+from encrypted_records.proxy.pages.file_form import FileForm
+from encrypted_records.proxy.pages.headers import HEADERS
+from encrypted_records.proxy.pages.internal_client import Answer, Inside
+from encrypted_records.proxy.pages.templating import templates
+from encrypted_records.proxy.process.offload import LONG_BYTES, aside
+from encrypted_records.proxy.services import services_of
+
+LOG_IN = "/login/"
+LET_IN = "/device/"
+MAX_FORM_BYTES = 4 << 20
+MAX_FORM_FIELDS = 10_000
+_ID = re.compile(ids.PATTERN)
+#: What the services of a page's path must look like, by the names that routes give them.
+_FORMS = {
+    "id": _ID,
+    "member": _ID,
+    "question": _ID,
+    "job": re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+}
+_QUESTION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Visit:
+    """A request as pages see it. ``inside`` asks in the visitor's name, where there is one."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        #: What was typed into the form; of fields of one name, the last.
+        self.form: Mapping[str, str] = {}
+        self.session = request.cookies.get(SESSION, "")
+        self.csrf = request.cookies.get(CSRF, "")
+        #: The form with its file, where the page takes one and one was sent.
+        self.sent_file: FileForm | None = None
+        self.known = False
+        #: what surrounds the page; None for somebody who is not logged in
+        self.frame: frame.Frame | None = None
+        #: The secret path that this page lies below; its links begin with it.
+        self.at = at_of(request)
+        self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
+        #: The name of the question that this page shows, where its address has another or none.
+        self.question = ""
+        self._inside = Inside(request, {})
+
+    @property
+    def id(self) -> str:
+        """The identifier in the page's path."""
+        return self.part("id")
+
+    def part(self, name: str) -> str:
+        """A part of the page's path, in the form of what it stands for."""
+        return str(self.request.path_params[name])
+
+    @property
+    def sends(self) -> bool:
+        """Whether a form was sent, rather than a page asked for."""
+        return self.request.method == "POST"
+
+    @property
+    def is_for_part(self) -> bool:
+        """Whether a script asks for a part of the page's own content."""
+        sent = self.request.headers
+        return "hx-request" in sent and sent.get("hx-target", "main") not in ("main", "")
+
+    @property
+    def desk(self) -> Desk:
+        return services_of(self.request).desks.of(self.session)
+
+    @property
+    def journal(self) -> Journal:
+        """What has left this proxy for pages of this session."""
+        return self.desk.item(("journal",), Journal)
+
+    async def open(self, *, public: bool, files: bool = False) -> None:
+        """Look at the address, read the form and find out who visits.
+
+        Args:
+            files: whether the form may have a file, which is not read yet.
+
+        Raises:
+            NotFound: the path names something in a form that nothing has.
+            NotAuthenticated: nobody, on a page that is not ``public``.
+            NotAllowed: a form without the session's CSRF token.
+            TooLarge: a form of absurd length.
+        """
+        # Also around a page that asks nobody who they are, or that is refused before that.
+        self.frame = frame.find_last(services_of(self.request).desks.known(self.session))
+        for name, form in _FORMS.items():
+            if name in self.request.path_params and not form.fullmatch(self.part(name)):
+                raise NotFound("there is no such page")
+        if self.sends and files and media_type(self.request) == file_form.MEDIA_TYPE:
+            self.sent_file = file_form.FileForm(self.request)
+            await self.sent_file.open()
+            self.form = self.sent_file.fields
+        elif self.sends:
+            self.form = await _read_form(self.request)
+        if public:
+            return
+        caller = await services_of(self.request).caller(self.as_session())
+        self._inside = Inside(self.request, {"authorization": caller.auth})
+        self.known = True
+        if "hx-request" not in self.request.headers:
+            self.frame = await frame.keep_fresh(self, self.desk)
+
+    def as_session(self, method: str = "") -> Request:
+        """The request as a script of ours would have sent it: cookies and the CSRF header."""
+        headers = self._session_headers().items()
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        changed = {"headers": raw, "method": method or self.request.method}
+        return Request({**self.request.scope, **changed})
+
+    def _session_headers(self) -> dict[str, str]:
+        sent = self.request.headers
+        headers = {"host": sent.get("host", ""), "cookie": sent.get("cookie", "")}
+        token = sent.get("x-csrftoken") or self.text("csrf")
+        if self.sends and token:
+            headers["x-csrftoken"] = token
+        if "origin" in sent:
+            headers["origin"] = sent["origin"]
+        return headers
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field of the form."""
+        return self.form.get(name, default)
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, params: Mapping[str, str] | None = None
+    ) -> Any:
+        """The JSON that an endpoint answers; raises the error it answers with."""
+        return (await self._inside.ask(method, path, body, params=params)).json()
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """As :meth:`ask`, with headers of its own, and those of the answer."""
+        return await self._inside.ask(method, path, body, params=params, headers=headers)
+
+    async def send(
+        self,
+        path: str,
+        body: AsyncIterator[bytes],
+        *,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+    ) -> Answer:
+        """POST a body as it comes."""
+        return await self._inside.ask("POST", path, body, params=params, headers=headers)
+
+    async def ask_as_session(self, path: str, body: Any = None) -> Answer:
+        """POST with the cookies themselves, where the session is what the request is about."""
+        return await self._inside.ask("POST", path, body, headers=self._session_headers())
+
+    def show(self, html: str, policy: str) -> Response:
+        """A page without a template, under its own Content-Security-Policy."""
+        return HTMLResponse(html, headers={**HEADERS, "Content-Security-Policy": policy})
+
+    def hand_on(
+        self,
+        method: str,
+        path: str,
+        name: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        refused: Callable[[ErsError], Awaitable[Response]] | None = None,
+    ) -> Response:
+        """The answer of an endpoint as a file for the visitor to keep, streaming; what ``refused``
+        makes of its error where it is refused."""
+        headers = _as_file(name)
+        return self._inside.hand_on(
+            method, path, body, params=params, headers=headers, refused=refused
+        )
+
+    async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
+        """All results of a list, page by page."""
+        items: list[dict[str, Any]] = []
+        while True:
+            page = await self.ask(
+                "GET", path, params={**params, "limit": "1000", "offset": str(len(items))}
+            )
+            items += page["results"]
+            if page["next"] is None or not page["results"]:
+                return items
+
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+        values.setdefault("problem", None)
+        html = templates.get_template(template).render(
+            csrf=self.csrf,
+            known=self.known or self.frame is not None,
+            frame=self.frame or frame.Frame(),
+            path=self.path,
+            here=self.here,
+            at=self.at,
+            built=words.scripts_are_built(),
+            is_part=self.is_for_part,
+            **values,
+        )
+        return HTMLResponse(html, status, headers=HEADERS)
+
+    def problem(self, error: ErsError, template: str = "problem.html", **values: Any) -> Response:
+        """A page that shows what went wrong: one of its own, or the form that was sent."""
+        status = problems.status_of(error)
+        response = self.render(template, status, problem=error, **values)
+        if error.retry_after is not None:
+            response.headers["Retry-After"] = str(error.retry_after)
+        return response
+
+    def download(self, content: bytes, name: str) -> Response:
+        """A file for the visitor to keep."""
+        return Response(content, headers=_as_file(name), media_type="application/octet-stream")
+
+    @property
+    def path(self) -> str:
+        """The page's own path, without the secret one that it lies below."""
+        path: str = self.request.scope["path"]
+        return path
+
+    @property
+    def here(self) -> str:
+        """The page's own path, and which of a window's questions it shows."""
+        question = self.question or self.request.query_params.get("q", "")
+        return f"{self.path}?q={question}" if _QUESTION.fullmatch(question) else self.path
+
+    def go(self, path: str) -> Response:
+        """Redirect after a form was processed: to another page, or to this one with its result."""
+        if "hx-request" in self.request.headers and path != self.path:
+            return _elsewhere(self.at + path)
+        return RedirectResponse(self.at + path, 303, headers=HEADERS)
+
+    def let_in(self, session: str, csrf: str, path: str, device: DeviceSecret) -> Response:
+        """On to a page below the secret path of ``device``, whose cookie the browser gets."""
+        cookie = PageCookie(device, session, csrf)
+        target = cookie.at + path
+        if "hx-request" in self.request.headers:
+            response: Response = _elsewhere(target)
+        else:
+            response = RedirectResponse(target, 303, headers=HEADERS)
+        self._set_cookie(response, cookie)
+        return response
+
+    def let_out(self, path: str) -> Response:
+        """On to a page, without the session; the browser stays the device that it is."""
+        response = self.go(path)
+        if self.device is not None:
+            self._set_cookie(response, PageCookie(self.device))
+        return response
+
+    def _set_cookie(self, response: Response, cookie: PageCookie) -> None:
+        name = services_of(self.request).cookie_name
+        cookie.put_into(response, name, secure=self.request.url.scheme == "https")
+
+    def forget(self) -> None:
+        """Drop what is remembered of the session: it has ended."""
+        services = services_of(self.request)
+        self.frame = None
+        services.desks.clear(self.session)
+        for method in ("GET", "POST"):
+            with suppress(NotAuthenticated):  # it may have come without any
+                services.access.forget(credentials_of(self.as_session(method)))
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    if media_type(request) != "application/x-www-form-urlencoded":
+        raise BadInput("this is not a form of ours", hint="use the page's own form")
+    body = await read_body(request, limit=MAX_FORM_BYTES)
+    return await aside(_parse, body) if len(body) > LONG_BYTES else _parse(body)
+
+
+def _parse(body: bytes) -> dict[str, str]:
+    try:
+        return dict(
+            parse_qsl(
+                body.decode(),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=MAX_FORM_FIELDS,
+            )
+        )
+    except ValueError:
+        raise BadInput("the form is not UTF-8, or has too many fields") from None
+
+
+Endpoint = Callable[[Visit], Awaitable[Response]]
+
+
+def page(
+    path: str,
+    endpoint: Endpoint,
+    *,
+    methods: Sequence[str] = ("GET",),
+    public: bool = False,
+    files: bool = False,
+    changes: bool = True,
+) -> Route:
+    """A route to a page. ``public`` pages ask nobody who they are; forms of ``files`` pages may
+    have a file; forms of pages without ``changes`` only ask for something."""
+
+    def back_to(visit: Visit) -> str:
+        """This page, if one can go there: a form may have an address that shows nothing."""
+        return visit.here if "GET" in methods else "/"
+
+    async def answer(request: Request) -> Response:
+        visit = Visit(request)
+        try:
+            await visit.open(public=public, files=files)
+            try:
+                if not visit.known:
+                    return await endpoint(visit)
+                with journal.keep(visit.journal):
+                    return await endpoint(visit)
+            finally:
+                if changes and visit.sends and visit.known:
+                    frame.mark_outdated(services_of(request).desks.known(visit.session))
+        except NotAuthenticated as error:
+            if public:
+                return visit.problem(error)
+            if error.reason in ("device_needed", "device_unknown"):
+                return _to(visit, LET_IN, back=back_to(visit))
+            visit.forget()
+            return _to(visit, LOG_IN, back=back_to(visit))
+        except ErsError as error:
+            return visit.problem(error)
+        except Exception as error:
+            await answers.on_bug(request, error)
+            return visit.problem(ErsError("something unexpected happened in the proxy"))
+
+    return Route(path, answer, methods=list(methods))
+
+
+def _to(visit: Visit, page: str, *, back: str) -> Response:
+    """To a page that has to be passed first, and afterwards to ``back``."""
+    target = visit.at + (page if back == "/" else f"{page}?next={back}")
+    if "hx-request" in visit.request.headers:
+        return _elsewhere(target)
+    return RedirectResponse(target, 303, headers=HEADERS)
+
+
+def _elsewhere(path: str) -> Response:
+    """For htmx, which would follow a redirect and put that page into a part of this one."""
+    return Response(status_code=204, headers={"HX-Redirect": quote(path, safe="/?=")})
+
+
+def _as_file(name: str) -> dict[str, str]:
+    """The headers of a download. A name may be made of what the API says."""
+    kept = _NO_FILE_NAME.sub("-", name)
+    return {**HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}

@@ -1,0 +1,240 @@
+"""Who reads what in an organization: invite, share, take away, make owners, services, recover.
+
+Words of an invitation and the string of a service are in the one answer that makes them: in no
+address, in no field that a form sends again, and nowhere in the browser's storage. What was typed
+is shown again after an error, words and passwords excepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, ErsError, NotFound
+from encrypted_records.proxy.pages import phrases
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.proof_fields import proof_of
+from encrypted_records.proxy.pages.shares import Choice, changed, choices_of
+
+_METHODS = ("GET", "POST")
+_DAY = 86_400
+#: More days than any service may last.
+_MOST_DIGITS = 6
+
+
+async def start(visit: Visit) -> Response:
+    """The people of the only organization, or which there are."""
+    return visit.go("/organizations/")
+
+
+async def invite(visit: Visit) -> Response:
+    """Invite an address; the answer to the form shows the twelve words, once."""
+    choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
+    # Asked before: nothing may fail between what is said once and its page.
+    organization = await visit.ask("GET", _url(visit))
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            body = {
+                "email": visit.text("email"),
+                "shares": _chosen(choices),
+                "new": visit.text("new") == "yes",
+                "proof": proof_of(visit),
+            }
+            made = await visit.ask("POST", f"{_url(visit)}people/", body)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.render(
+                "people_words.html",
+                organization=organization,
+                email=visit.text("email"),
+                made=made,
+            )
+    return await _form(visit, "people_invite.html", problem, choices=choices)
+
+
+async def make_service(visit: Visit) -> Response:
+    """Make a service; the answer to the form shows its string, once."""
+    choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
+    organization = await visit.ask("GET", _url(visit))
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            body = {
+                "name": visit.text("name"),
+                "shares": _chosen(choices),
+                "expires": _end(visit.text("days")),
+                "proof": proof_of(visit),
+            }
+            made = await visit.ask("POST", f"{_url(visit)}services/", body)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.render(
+                "people_service.html",
+                organization=organization,
+                name=visit.text("name"),
+                made=made,
+            )
+    return await _form(visit, "people_new_service.html", problem, choices=choices)
+
+
+def _end(days: str) -> int | None:
+    """When a service ends, in seconds since 1970; None where no days were chosen.
+
+    Raises:
+        BadInput: this is no number of days: it must not become a service that never ends.
+    """
+    if not days:
+        return None
+    if not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
+        raise BadInput("the days after which it ends are a number")
+    return int(time.time()) + int(days) * _DAY
+
+
+async def change(visit: Visit) -> Response:
+    """What one member reads and writes, and whether they are an owner."""
+    people = await visit.ask("GET", f"{_url(visit)}people/")
+    member = find_member(people, visit.part("member"))
+    shares: Sequence[dict[str, Any]] = member["shares"]
+    choices = await choices_of(visit, visit.id, people, shares)
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            if visit.text("do") == "share":
+                await _share(visit, choices, shares)
+            elif visit.text("do") in ("owner", "member"):
+                body = {"role": visit.text("do"), "proof": proof_of(visit)}
+                await visit.ask("PATCH", f"{_url(visit)}people/{member['id']}/", body)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.go(f"/organizations/{visit.id}/")
+    owners = [one for one in people["people"] if one["role"] == "owner"]
+    return await _form(
+        visit,
+        "people_change.html",
+        problem,
+        choices=choices,
+        member=member,
+        only_owner=len(owners) == 1,
+    )
+
+
+async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[str, Any]]) -> None:
+    """One dataset after the other: what was done before one fails, is done, and shown."""
+    for one in changed(choices, before):
+        path = f"/api/datasets/{one.dataset}/people/{visit.part('member')}/"
+        if not one.role:
+            await visit.ask("DELETE", path)
+            continue
+        body: dict[str, Any] = {"role": one.role, "proof": proof_of(visit)}
+        if one.schemas:
+            body["schemas"] = sorted(one.schemas)
+        await visit.ask("PUT", path, body)
+
+
+async def recover(visit: Visit) -> Response:
+    """Become an owner by the recovery words of an owner who was lost."""
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            words = phrases.phrases_of(visit.text("phrase"))
+            body = {"phrases": words, "proof": proof_of(visit)}
+            done = await visit.ask("POST", f"{_url(visit)}recover/", body)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.render(
+                "said.html",
+                title="You own the organization",
+                lines=[
+                    f"It knows you as an owner by the keys of {done['by']}.",
+                    "Show the words of your own keyring now, and keep them: they are the"
+                    " organization's recovery words from here on.",
+                ],
+                link=(f"/organizations/{visit.id}/", "Go to the people"),
+            )
+    return await _form(visit, "people_recover.html", problem)
+
+
+async def answer(visit: Visit) -> Response:
+    """Answer an invitation with its twelve words."""
+    invitations = await visit.every("/api/invitations/")
+    found = [one for one in invitations if one["id"] == visit.id]
+    if not found:
+        raise NotFound(
+            "no such invitation waits for this account",
+            hint="it was used, withdrawn or declined, or is for another address; ask to be invited"
+            " again",
+        )
+    if visit.sends:
+        words = " ".join(phrases.words_of(visit.text("words")))
+        try:
+            given = await visit.ask("POST", f"/api/invitations/{visit.id}/words/", {"words": words})
+        except ErsError as error:
+            return visit.problem(error, "people_answer.html", invitation=found[0])
+        return visit.render(
+            "said.html",
+            title="Your words were right",
+            lines=[
+                f"You are let in when the proxy of an owner sees your answer: {given['invited_by']}"
+                " was the one who invited you. It looks about once a minute while they work.",
+                "Then what was shared with you is among the datasets.",
+            ],
+            link=("/datasets/", "Look at the datasets"),
+        )
+    return visit.render("people_answer.html", invitation=found[0])
+
+
+def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
+    """
+    Raises:
+        NotFound: nobody of that id is in the roster.
+    """
+    found: list[dict[str, Any]] = [one for one in people["people"] if one["id"] == member]
+    if not found:
+        raise NotFound("there is no such member")
+    return found[0]
+
+
+def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """
+    Raises:
+        BadInput: nothing was chosen, so that who comes in would read nothing.
+    """
+    chosen = [one.as_share() for one in choices if one.role]
+    if not chosen:
+        raise BadInput("nothing is shared", hint="choose for one dataset at least what they may do")
+    return chosen
+
+
+async def _form(visit: Visit, template: str, problem: ErsError | None, **values: Any) -> Response:
+    """One of these pages with what was typed; nothing secret is among it."""
+    shown = {
+        "organization": await visit.ask("GET", _url(visit)),
+        "access": await visit.ask("GET", "/api/devices/"),
+        "typed": visit.form,
+        **values,
+    }
+    if problem is not None:
+        return visit.problem(problem, template, **shown)
+    return visit.render(template, **shown)
+
+
+def _url(visit: Visit) -> str:
+    return f"/api/organizations/{visit.id}/"
+
+
+routes = [
+    page("/people/", start),
+    page("/organizations/{id}/invite/", invite, methods=_METHODS),
+    page("/organizations/{id}/new-service/", make_service, methods=_METHODS),
+    page("/organizations/{id}/people/{member}/", change, methods=_METHODS),
+    page("/organizations/{id}/recover/", recover, methods=_METHODS),
+    page("/invitations/{id}/", answer, methods=_METHODS),
+]

@@ -1,0 +1,197 @@
+"""One record: in full, added, edited, deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, PreconditionFailed
+from encrypted_records.proxy.pages import formatting as words
+from encrypted_records.proxy.pages import sealed_values
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
+
+
+def _url(visit: Visit) -> str:
+    return f"/api/records/{visit.id}/"
+
+
+async def show(visit: Visit) -> Response:
+    """With ways to the records before and after it, where it was found on a page of a search; with
+    ``?sealed`` also as the server has it."""
+    record = await visit.ask("GET", _url(visit))
+    schema = await visit.ask("GET", record["schema"])
+    name = visit.request.query_params.get("q", "")
+    asks_sealed = "sealed" in visit.request.query_params
+    sealed = await sealed_values.fetch(visit, [record["id"]]) if asks_sealed else {}
+    found = visit.desk.find(("found", schema["id"], name), tuple) or ()
+    place = found.index(record["id"]) if record["id"] in found else -1
+    query = f"?q={quote(name)}" if name else ""
+    joined = f"{query}&" if query else "?"
+    return visit.render(
+        "record.html",
+        record=record,
+        schema=schema,
+        sealed=sealed.get(record["id"], {}),
+        query=query,
+        suffix=f"{joined}sealed=yes" if asks_sealed else query,
+        place=place + 1,
+        many=len(found),
+        previous=found[place - 1] if place > 0 else "",
+        next=found[place + 1] if 0 <= place < len(found) - 1 else "",
+    )
+
+
+async def add(visit: Visit) -> Response:
+    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
+    if not visit.sends:
+        return visit.render("record_form.html", typed={}, **shown)
+    try:
+        data = _typed_data(visit, schema)
+        given = {name: value for name, value in data.items() if value is not None}
+        body = [{"schema": schema["url"], "data": given}]
+        (made,) = await visit.ask("POST", "/api/records/ingest/", body)
+    except ErsError as error:
+        return visit.problem(error, "record_form.html", typed=_typed_texts(visit, schema), **shown)
+    return visit.go(f"/records/{made['id']}/")
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Of a field that somebody else has changed meanwhile, or both: as text, empty for missing.
+
+    ``kept``: the visitor has not changed it.
+    """
+
+    before: str
+    now: str
+    typed: str
+    kept: bool
+
+
+async def edit(visit: Visit) -> Response:
+    """Sends only the fields that were changed, for the version of the record that was shown.
+
+    Where somebody else was faster, the form comes back for the record as it is by now: with what
+    was typed, and with both versions of each field that differs.
+    """
+    answer = await visit.answer("GET", _url(visit))
+    record = answer.json()
+    schema = await visit.ask("GET", record["schema"])
+    shown: dict[str, Any] = {"schema": schema, "record": record, "versions": {}}
+    if not visit.sends:
+        etag = answer.header("etag")
+        return visit.render("record_form.html", typed=_stored(record), etag=etag, **shown)
+    etag = visit.text("etag")
+    typed = _typed_texts(visit, schema)
+    try:
+        changed = _typed_data(visit, schema, only_changed=True)
+        if changed:
+            matching = {"if-match": etag} if etag else {}
+            await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
+    except PreconditionFailed:
+        answer = await visit.answer("GET", _url(visit))
+        shown["record"] = answer.json()
+        return _show_conflict(visit, answer.header("etag"), shown, typed)
+    except ErsError as error:
+        before = {name: visit.text(f"shown-{n}") for n, name in enumerate(_names(schema))}
+        shown["record"] = {**record, "data": {n: text for n, text in before.items() if text}}
+        return visit.problem(error, "record_form.html", typed=typed, etag=etag, **shown)
+    return visit.go(f"/records/{visit.id}/")
+
+
+def _show_conflict(
+    visit: Visit, etag: str, shown: dict[str, Any], typed: dict[str, str]
+) -> Response:
+    stored = _stored(shown["record"])
+    versions: dict[str, Versions] = {}
+    merged: dict[str, str] = {}
+    for position, name in enumerate(_names(shown["schema"])):
+        before, mine = (visit.text(f"{part}-{position}") for part in ("shown", "value"))
+        before, mine = (text.replace("\r\n", "\n") for text in (before, mine))
+        now = stored.get(name, "")
+        kept = mine == before
+        merged[name] = now if kept else typed[name]
+        if now not in (before, mine):
+            versions[name] = Versions(before, now, mine, kept)
+    error = Conflict(
+        "somebody else has changed this record meanwhile",
+        hint="nothing of yours is stored yet, and nothing of it is lost: compare, then save yours,"
+        " or keep what is stored",
+    )
+    shown |= {"versions": versions}
+    return visit.problem(error, "record_form.html", typed=merged, etag=etag, **shown)
+
+
+def _stored(record: dict[str, Any]) -> dict[str, str]:
+    return {name: words.plain(value) for name, value in record["data"].items()}
+
+
+async def delete(visit: Visit) -> Response:
+    record = await visit.ask("GET", _url(visit))
+    search = f"/schemas/{record['schema'].split('/')[-2]}/search/"
+    if not visit.sends:
+        tried = {"erase": "true", "dry_run": "true"}
+        costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
+        return visit.render(
+            "delete.html",
+            kind="record",
+            cost=sum(one["rows"] for one in costs),
+            thing={"name": "this record", "data": record["data"]},
+            must_type=False,
+            goes_with=[],
+            back=f"/records/{visit.id}/",
+            wrong=False,
+        )
+    how = {"erase": "true"} if visit.text("erase") else None
+    await visit.ask("DELETE", _url(visit), params=how)
+    return visit.go(search)
+
+
+def _names(schema: dict[str, Any]) -> list[str]:
+    return list(schema["schema"]["properties"])
+
+
+def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
+    """Text in the form by field name: fields are numbered there, as names may be anything."""
+    return {name: visit.text(f"value-{n}") for n, name in enumerate(_names(schema))}
+
+
+def _typed_data(
+    visit: Visit, schema: dict[str, Any], *, only_changed: bool = False
+) -> dict[str, Any]:
+    """The form's text as values; a field left blank has none.
+
+    Raises:
+        InvalidRecords: a number's field holds something else.
+    """
+    flaws: list[Flaw] = []
+    data: dict[str, Any] = {}
+    types = types_of(schema["schema"])
+    for position, name in enumerate(_names(schema)):
+        # Browsers send line ends as CRLF, whatever the text had.
+        typed = visit.text(f"value-{position}").replace("\r\n", "\n")
+        shown = visit.text(f"shown-{position}").replace("\r\n", "\n")
+        if only_changed and typed == shown:
+            continue
+        if not typed.strip():
+            data[name] = None
+        elif is_listed(types[name]):
+            data[name] = read_typed(types[name], typed, name, flaws)
+        else:
+            data[name] = number(typed, name, flaws)
+    if flaws:
+        raise InvalidRecords("the record cannot be read", flaws=tuple(flaws), hint="")
+    return data
+
+
+routes = [
+    page("/schemas/{id}/add/", add, methods=("GET", "POST")),
+    page("/records/{id}/", show),
+    page("/records/{id}/edit/", edit, methods=("GET", "POST")),
+    page("/records/{id}/delete/", delete, methods=("GET", "POST")),
+]

@@ -1,0 +1,29 @@
+"""The words of a keyring as a QR code: SVG that stands in the page itself, without styles of its
+own, which the pages' Content-Security-Policy would refuse.
+
+The code holds the words as they are written, with a space between two, so that any reader of codes
+types them into the form that takes them. Who has the code has the words.
+"""
+
+from __future__ import annotations
+
+import segno
+from markupsafe import Markup
+
+#: Light modules around the code, without which readers do not find it (ISO/IEC 18004).
+QUIET_MODULES = 4
+
+
+def draw_code(phrase: str) -> Markup:
+    """An ``svg`` of the class ``code-modules``, which is read also where a sixth of it is lost."""
+    code = segno.make(phrase, error="m", micro=False)
+    # Always dark on light: readers may not know the other way round.
+    drawn = code.svg_inline(
+        border=QUIET_MODULES,
+        dark="#000",
+        light="#fff",
+        omitsize=True,
+        svgclass="code-modules",
+        lineclass=None,
+    )
+    return Markup(drawn)  # noqa: S704 - numbers alone, whatever the words are

@@ -1,0 +1,120 @@
+"""Questions that somebody keeps by name, sealed at this proxy: save, list, open, rename, delete.
+
+A saved question has an address of its own, which says nothing of it, so that it can be bookmarked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from re import fullmatch
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, ErsError
+from encrypted_records.model import ids
+from encrypted_records.model.ids import from_text, to_text
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.search_form import Question
+from encrypted_records.proxy.saved_questions import Form, SavedQuestion, SavedQuestions
+from encrypted_records.proxy.services import services_of
+
+#: Of a form, where in the answer one is; a saved question begins at the first page.
+_OF_A_PAGE = ("pages", "asked", "start")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedQuestion:
+    """A saved question as the page has it; ``says`` are its filters, each with a link word."""
+
+    id: str
+    name: str
+    says: list[tuple[str, tuple[str, str, str]]]
+    order: str
+
+
+async def show(visit: Visit) -> Response:
+    """All of a schema's; its forms save one, rename and delete."""
+    on = await find_question(visit)
+    if not visit.sends:
+        return await _show(visit, on)
+    action, _, target = visit.text("do").partition(":")
+    holder = await _holder(visit)
+    questions, schema = _saved_questions(visit), from_text(visit.id)
+    try:
+        match action:
+            case "save":
+                await questions.add(holder, schema, visit.text("name"), _form_of(on))
+            case "rename":
+                await questions.rename(holder, schema, from_text(target), visit.text("name"))
+            case "delete":
+                await questions.delete(holder, schema, from_text(target))
+            case _:
+                raise BadInput("the page has no such button", hint="load the page again")
+    except BadInput as error:
+        return await _show(visit, on, error)
+    return visit.go(f"/schemas/{visit.id}/questions/")
+
+
+async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = None) -> Response:
+    known, lost = await _saved_questions(visit).find_all(await _holder(visit), from_text(visit.id))
+    shown: dict[str, Any] = {
+        "schema": on.schema,
+        "questions": [_describe(on, one) for one in known],
+        "lost": lost,
+        "types": on.types,
+        # What could not be saved under its name is offered again.
+        "unsaved": on.question if visit.text("do") == "save" else None,
+        "name": visit.text("name"),
+    }
+    if problem is not None:
+        return visit.problem(problem, "saved.html", **shown)
+    return visit.render("saved.html", **shown)
+
+
+async def open_question(visit: Visit) -> Response:
+    on = await find_question(visit)
+    holder = await _holder(visit)
+    saved = await _saved_questions(visit).find(
+        holder, from_text(visit.id), from_text(visit.part("question"))
+    )
+    on.question = Question.read(dict(saved.form), on.types)
+    keep_question(visit, on)
+    return visit.go(f"/schemas/{visit.id}/search/{on.query}")
+
+
+async def forget_questions(visit: Visit, schemas: Iterable[str]) -> None:
+    """The visitor's, of schemas that the visitor has just deleted. Nobody else's: that a schema is
+    gone, the API says."""
+    caller = await services_of(visit.request).caller(visit.as_session())
+    known = [from_text(one) for one in schemas if fullmatch(ids.PATTERN, one)]
+    await _saved_questions(visit).forget_schemas(caller.user, known)
+
+
+def _saved_questions(visit: Visit) -> SavedQuestions:
+    return services_of(visit.request).saved_questions
+
+
+async def _holder(visit: Visit) -> Holder:
+    """The visitor, whose keyring seals."""
+    return await services_of(visit.request).holder(visit.as_session())
+
+
+def _form_of(on: SchemaQuestion) -> Form:
+    return [pair for pair in on.question.carried(on.types) if pair[0] not in _OF_A_PAGE]
+
+
+def _describe(on: SchemaQuestion, saved: SavedQuestion) -> ListedQuestion:
+    question = Question.read(dict(saved.form), on.types)
+    order = f"{question.order}, {'descending' if question.descending else 'ascending'}"
+    says = question.says(on.types)
+    return ListedQuestion(to_text(saved.id), saved.name, says, order if question.order else "")
+
+
+routes = [
+    page("/schemas/{id}/questions/", show, methods=("GET", "POST")),
+    page("/schemas/{id}/questions/{question}/", open_question),
+]

@@ -1,0 +1,277 @@
+"""The schema editor's form <-> a definition. Pure.
+
+One row of the form is one field. Keywords that the table has no column for (``enum``, ``pattern``,
+``title``, ...) travel in a hidden member of their row and come out unchanged. What the definition
+means is not judged here: the endpoints do that, with their own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
+from encrypted_records.model import json_text, strict_json
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.formats import JSON_TYPES
+
+#: The number of records of an estimate until the user enters one.
+EXPECTED_RECORDS = 100_000
+NUMERIC = ("integer", "number")
+#: Types of JSON, and enforced formats, which are types of their own.
+TYPES = ("string", *NUMERIC, *JSON_TYPES)
+#: What a field leaves behind that becomes one of a format.
+_OF_PLAIN_TYPES = frozenset(
+    {"padTo", "maxLength", "minLength", "pattern", "enum", "const", "multipleOf"}
+    | {"exclusiveMinimum", "exclusiveMaximum"}
+)
+_NUMBERS = ("minimum", "maximum", "precision")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
+
+
+@dataclass(slots=True)
+class Row:
+    """A field as it stands in the table: text, as typed. ``more`` are its other keywords."""
+
+    name: str = ""
+    type: str = "string"
+    minimum: str = ""
+    maximum: str = ""
+    precision: str = ""
+    required: bool = False
+    #: whether no two records may have one value of it
+    unique: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    #: least and greatest value that a sample has
+    seen: str = ""
+    #: what is wrong, by column
+    errors: dict[str, str] = field(default_factory=dict)
+    #: whether records are sealed under it, so that its name and type stay
+    locked: bool = False
+    #: whether the column of a file that it stands for is not stored
+    left_out: bool = False
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.type in NUMERIC
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Its type as a definition has it."""
+        if self.type not in JSON_TYPES:
+            return {"type": self.type}
+        bounds = {"minimum": 0, "maximum": 1} if self.type == "boolean" else {}
+        return {"type": JSON_TYPES[self.type], "format": self.type, **bounds}
+
+    @property
+    def more_json(self) -> str:
+        return json_text.encode(self.more).decode()
+
+
+@dataclass(slots=True)
+class Draft:
+    """A schema that is being edited. ``rest`` are keywords beside properties and required."""
+
+    name: str = ""
+    description: str = ""
+    rows: list[Row] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+    records: int = EXPECTED_RECORDS
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rest_json(self) -> str:
+        return json_text.encode(self.rest).decode()
+
+    @property
+    def json(self) -> str:
+        """The definition for reading: what :meth:`definition` gives, or all of it that parses."""
+        body = json_text.encode(self._definition([]))
+        return msgspec.json.format(body, indent=2).decode()
+
+    def definition(self) -> dict[str, Any]:
+        """The definition that the table stands for.
+
+        Raises:
+            InvalidDefinition: a bound is no number, or two fields have one name.
+        """
+        flaws: list[Flaw] = []
+        definition = self._definition(flaws)
+        if flaws:
+            # Of what is wrong all is said at once.
+            flaws += _missing(row for row in self.rows if not row.left_out)
+            raise InvalidDefinition("the table cannot be read", flaws=tuple(flaws), hint="")
+        return definition
+
+    def _definition(self, flaws: list[Flaw]) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for row in self.rows:
+            if not row.name or row.left_out:
+                continue
+            if row.name in properties:
+                flaws.append(
+                    Flaw("field_name", "there are two fields of this name", field=row.name)
+                )
+            more = row.more
+            if row.type in JSON_TYPES:
+                more = {key: value for key, value in more.items() if key not in _OF_PLAIN_TYPES}
+            properties[row.name] = {**row.rules, **dict(_bounds(row, flaws)), **more}
+        rows = [row for row in self.rows if row.name and not row.left_out]
+        required = [row.name for row in rows if row.required]
+        sets = self.rest.get("unique", [])
+        unique = [[row.name] for row in rows if row.unique] + (sets if _is_list(sets) else [])
+        definition = {"type": "object", "properties": properties, **self.rest}
+        if any(row.type in JSON_TYPES for row in rows):
+            definition["formats"] = "enforced"
+        definition |= {"unique": unique} if unique else {}
+        return definition | ({"required": required} if required else {})
+
+    def take(self, definition: object) -> None:
+        """Fill the table from a definition.
+
+        Raises:
+            InvalidDefinition: it is not even of the right form to be shown in a table.
+        """
+        before = {row.name: row for row in self.rows}
+        if not isinstance(definition, dict) or not isinstance(definition.get("properties"), dict):
+            raise InvalidDefinition("a definition is an object with properties")
+        required = definition.get("required", [])
+        names = required if isinstance(required, list) else []
+        enforced = definition.get("formats") == "enforced"
+        sets = definition.get("unique", [])
+        single = [one[0] for one in sets if _is_single(one)] if _is_list(sets) else []
+        rows = []
+        for name, rules in definition["properties"].items():
+            if not isinstance(rules, dict):
+                raise InvalidDefinition(
+                    "a field is an object with a type",
+                    flaws=(Flaw("invalid", "is no object", field=name),),
+                )
+            least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
+            more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}
+            kind = str(rules.get("type", ""))
+            if enforced and (rules.get("format"), kind) in JSON_TYPES.items():
+                kind = more.pop("format")
+                least = most = ""
+            rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
+            if name in before:
+                rows[-1].note, rows[-1].seen = before[name].note, before[name].seen
+        self.rows = rows
+        kept = {"type", "properties", "required"}
+        self.rest = {key: value for key, value in definition.items() if key not in kept}
+        if any(row.type in JSON_TYPES for row in rows):
+            del self.rest["formats"]
+        if _is_list(sets) and "unique" in self.rest:
+            names_of_rows = {row.name for row in rows}
+            left = [one for one in sets if not (_is_single(one) and one[0] in names_of_rows)]
+            self.rest["unique"] = left
+            if not left:
+                del self.rest["unique"]
+
+    def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
+        """Take over what a proposal says of its fields."""
+        notes = {one["name"]: one for one in proposed}
+        for row in self.rows:
+            one = notes.get(row.name, {})
+            row.note = one.get("note") or ""
+            row.seen = ""
+            if one.get("least") is not None:
+                # What was seen says more than that the bounds are a guess.
+                row.note, row.seen = "", f"{one['least']} to {one['most']}"
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _is_single(value: object) -> bool:
+    """Whether this is a set of one field."""
+    return isinstance(value, list) and len(value) == 1 and isinstance(value[0], str)
+
+
+def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
+    for key in _NUMBERS:
+        typed = getattr(row, key).strip().replace("\N{MINUS SIGN}", "-")
+        # A field that became a string keeps no bounds; an integer no decimals.
+        if not typed or not row.is_numeric or (row.type == "integer" and key == "precision"):
+            continue
+        if not _NUMBER.fullmatch(typed):
+            pointer = f"/properties/{escape_pointer(row.name)}/{key}"
+            flaws.append(Flaw("keyword", "expected a number", pointer, field=row.name))
+        elif "." in typed:
+            yield key, Decimal(typed)
+        else:
+            yield key, int(typed)
+
+
+def _missing(rows: Iterable[Row]) -> Iterator[Flaw]:
+    for row in rows:
+        for key in _NUMBERS:
+            needed = row.type == "number" or (row.type == "integer" and key != "precision")
+            if row.name and needed and not getattr(row, key).strip():
+                pointer = f"/properties/{escape_pointer(row.name)}/{key}"
+                yield Flaw("missing_keyword", f"{key} is required here", pointer, field=row.name)
+
+
+def _text(value: object) -> str:
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def draft_of(form: Mapping[str, str]) -> Draft:
+    """What the form holds. JSON that was edited beside the table goes before the table.
+
+    Raises:
+        Malformed, InvalidDefinition: the edited JSON cannot be shown in a table.
+    """
+    draft = Draft(
+        name=form.get("name", ""),
+        description=form.get("description", ""),
+        rest=_object(form.get("rest", "")),
+        records=_count(form.get("records", "")),
+    )
+    numbers = [int(key[6:]) for key in form if re.fullmatch(r"field-[0-9]{1,4}", key)]
+    for number in sorted(set(numbers)):
+
+        def typed(name: str, at: int = number) -> str:
+            return form.get(f"{name}-{at}", "").strip()
+
+        draft.rows.append(
+            Row(
+                typed("field"),
+                typed("type") or "string",
+                typed("minimum"),
+                typed("maximum"),
+                typed("precision"),
+                required=bool(typed("required")),
+                unique=bool(typed("unique")),
+                more=_object(form.get(f"more-{number}", "")),
+                note=typed("note"),
+                seen=typed("seen"),
+                left_out=bool(typed("out")),
+            )
+        )
+    edited, shown = form.get("json", ""), form.get("json-shown", "")
+    if edited.split() != shown.split():
+        draft.take(strict_json.loads(edited.encode()))
+    return draft
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A hidden member that this page wrote; nothing, when somebody else did."""
+    try:
+        value = strict_json.loads((text or "{}").encode())
+    except ErsError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _count(typed: str) -> int:
+    digits = re.sub(r"[\s,._']", "", typed)
+    known = digits.isascii() and digits.isdecimal() and 0 < len(digits) <= 12
+    return max(1, int(digits)) if known else EXPECTED_RECORDS

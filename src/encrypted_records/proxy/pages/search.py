@@ -1,0 +1,159 @@
+"""Records of a schema: filters, sorted columns, pages, export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, ErsError
+from encrypted_records.model.queries import MAX_OFFSET
+from encrypted_records.proxy.pages import explanations, sealed_values
+from encrypted_records.proxy.pages.cells import Links, write_rows
+from encrypted_records.proxy.pages.column_heads import (
+    Column,
+    write_facets,
+    write_heads,
+    write_menus,
+)
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.question_changes import change
+from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.search_counts import SearchCounts
+from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question
+
+#: From the address of the page: these are shorter than those below the secret path.
+_RECORDS, _SCHEMA = "../../../records/", "../"
+_FORMATS = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
+#: Where the answer to a script's request goes when it is a problem: what was found before stays.
+_PROBLEM_ONLY = {"HX-Retarget": "#filters", "HX-Reselect": "#filters", "HX-Reswap": "outerHTML"}
+
+
+async def search(visit: Visit) -> Response:
+    """The form changes the question and leads to its address; a script gets the answer at once."""
+    on = await find_question(visit, early=True)
+    try:
+        response = await _search(visit, on)
+    except BadInput:
+        # A button may be of a field that is newer than the schema that was taken.
+        on.in_doubt = True
+        if not await on.is_outdated(visit):
+            raise
+        return await _search(visit, await find_question(visit))
+    if await on.is_outdated(visit):
+        return await _search(visit, await find_question(visit))
+    return response
+
+
+async def _search(visit: Visit, on: SchemaQuestion) -> Response:
+    if not visit.sends:
+        return await _show(visit, on, on.refused)
+    on.question = change(on.question, visit.text("do"), visit.form, on.types)
+    kept = keep_question(visit, on)
+    path = f"/schemas/{visit.id}/search/{on.query}"
+    if kept and "hx-request" not in visit.request.headers:
+        return visit.go(path)
+    response = await _show(visit, on)
+    response.headers["HX-Replace-Url"] = visit.at + path
+    return response
+
+
+async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = None) -> Response:
+    question = on.question
+    answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
+    reasons: list[str] = []
+    sealed: dict[str, Any] = {}
+    try:
+        if on.down is not None:
+            raise on.down
+        asked = question.body(on.schema["url"], on.types)
+        answer = await _ask(visit, question, asked)
+        visit.desk.item(("searches",), SearchCounts).add()
+        if question.start and not answer["results"] and answer["count"]:
+            question.begin()  # beyond the last one: the last page of those that there are
+            question.go_to(str(max(0, answer["count"] - PAGE_RECORDS)))
+            answer = await _ask(visit, question, asked)
+        if answer["count"] == 0:
+            reasons = await explanations.explain_nothing(visit, on)
+        if question.sealed:
+            sealed = await sealed_values.fetch(visit, [one["id"] for one in answer["results"]])
+        on.in_doubt = any(one["data"].keys() - on.types.keys() for one in answer["results"])
+    except ErsError as error:
+        problem = error
+        on.in_doubt = True
+    ids = tuple(one["id"] for one in answer["results"])
+    visit.desk.put(("found", visit.id, on.name), ids)
+    opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
+    fields = [Column(name, kind, at) for at, (name, kind) in enumerate(on.types.items())]
+    seen = [one for one in fields if one.name not in question.hidden]
+    look = f"{_SCHEMA}look/{on.query}"
+    shown: dict[str, Any] = {
+        "schema": on.schema,
+        "types": on.types,
+        "heads": write_heads(seen, question),
+        "menus": write_menus(seen, look),
+        "facets": write_facets(fields, _SCHEMA, look),
+        "question": question,
+        "query": on.query,
+        "q": on.name,
+        "edited": on.edited,
+        "opens": not visit.sends,
+        "found": answer,
+        "sealed": sealed,
+        "reasons": reasons,
+        "first": question.first,
+        "furthest": MAX_OFFSET + 1,
+        "formats": _FORMATS,
+        "rows": write_rows(
+            answer["results"], seen, sealed, Links(_RECORDS, opened), question.first
+        ),
+    }
+    if problem is None:
+        return visit.render("search.html", **shown)
+    response = visit.problem(problem, "search.html", **shown)
+    response.headers.update(_PROBLEM_ONLY)
+    return response
+
+
+async def _ask(visit: Visit, question: Question, asked: dict[str, Any]) -> dict[str, Any]:
+    """The page of the answer that the question is at."""
+    if question.pages:
+        where: dict[str, Any] = {"cursor": question.pages[-1]}
+    else:
+        where = {"offset": question.start}
+    body = {**asked, "limit": PAGE_RECORDS, "count": True, **where}
+    answered = await visit.answer("POST", "/api/records/search/", body)
+    found: dict[str, Any] = answered.records()
+    return found
+
+
+async def export(visit: Visit) -> Response:
+    """All records that match, as a file, which is sent while they are found.
+
+    A refusal leads back to the page, which says it.
+    """
+    on = await find_question(visit)
+    kind = visit.text("format")
+    chosen = kind if kind in _FORMATS else "csv"
+    name = f"{on.schema['slug']}.{chosen}"
+
+    async def refuse(error: ErsError) -> Response:
+        keep_question(visit, on)
+        visit.desk.put(("refused", visit.id, on.name), error)
+        return visit.go(f"/schemas/{visit.id}/search/{on.query}")
+
+    try:
+        if on.down is not None:
+            raise on.down
+        asked = on.question.body(on.schema["url"], on.types) | {"format": chosen}
+    except ErsError as error:
+        return await refuse(error)
+    if chosen == "csv" and visit.text("safe_cells"):
+        asked["safe_cells"] = True
+    return visit.hand_on("POST", "/api/records/export/", name, body=asked, refused=refuse)
+
+
+routes = [
+    page("/schemas/{id}/search/", search, methods=("GET", "POST"), changes=False),
+    page("/schemas/{id}/export/", export, methods=("POST",), changes=False),
+]

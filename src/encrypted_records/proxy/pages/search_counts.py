@@ -1,0 +1,46 @@
+"""How many searches the pages of a session made in the last hour, for the overview.
+
+Kept on the session's desk, so in memory only, and gone with it. There are numbers of searches by
+minute and nothing of what was asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+#: Minutes that are remembered, and that a bar of the picture stands for.
+KEPT_MINUTES = 60
+BAR_MINUTES = 2
+
+
+@dataclass(slots=True)
+class SearchCounts:
+    """``clock`` is in seconds and never goes back."""
+
+    clock: Callable[[], float] = time.monotonic
+    _by_minute: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def add(self) -> None:
+        """Count a search that is made now."""
+        now = self._now()
+        self._by_minute[now] = self._by_minute.get(now, 0) + 1
+        for minute in [one for one in self._by_minute if one <= now - KEPT_MINUTES]:
+            del self._by_minute[minute]
+
+    def bars(self) -> list[int]:
+        """Searches in each two minutes of the last hour, the latest at the end."""
+        now, bars = self._now(), [0] * (KEPT_MINUTES // BAR_MINUTES)
+        for minute, count in self._by_minute.items():
+            ago = now - minute
+            if ago < KEPT_MINUTES:
+                bars[-1 - ago // BAR_MINUTES] += count
+        return bars
+
+    def __len__(self) -> int:
+        """Minutes that are remembered."""
+        return len(self._by_minute)
+
+    def _now(self) -> int:
+        return int(self.clock() // 60)

@@ -1,0 +1,107 @@
+"""The part of a form that says what somebody reads and writes: of each dataset nothing, reading, or
+reading and writing; all of its schemas, or only those that are ticked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.model import ids
+from encrypted_records.proxy.pages.page import Visit
+
+RIGHTS = {"": "nothing", "reader": "reads", "writer": "reads and writes"}
+_ID = re.compile(ids.PATTERN)
+#: Names of fields begin so; an identifier follows.
+_RIGHT, _ONLY = "right-", "only-"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is chosen of one dataset; no ``schemas`` are all of them, also later ones."""
+
+    dataset: str
+    name: str
+    role: str
+    schemas: frozenset[str]
+    #: of the dataset: identifier and name of each schema that can be ticked
+    known: Sequence[tuple[str, str]]
+    #: whether somebody has signed that this is its name
+    signed: bool
+
+    def as_share(self) -> dict[str, Any]:
+        """As the proxy's endpoints take it."""
+        share: dict[str, Any] = {"dataset": self.dataset, "role": self.role}
+        return share | ({"schemas": sorted(self.schemas)} if self.schemas else {})
+
+
+async def choices_of(
+    visit: Visit,
+    organization: str,
+    people: Mapping[str, Any],
+    before: Sequence[Mapping[str, Any]] = (),
+) -> list[Choice]:
+    """Each dataset of an organization as the form says it; or, where none was sent, as the shares
+    ``before`` do.
+
+    What was signed has the name that was signed: an API that swaps names would have somebody share
+    another dataset than they read. Only what nobody has signed yet is called as the API calls it.
+
+    Args:
+        people: of the organization, as the proxy shows them.
+    """
+    names: dict[str, str] = {}
+    called = {_id(one["dataset"]): str(one["name"]) for one in people["datasets"]}
+    known: dict[str, dict[str, str]] = {}
+    for one in await visit.every("/api/datasets/", organization=organization):
+        names[str(one["id"])] = str(one["name"])
+    for one in await visit.every("/api/schemas/", organization=organization):
+        known.setdefault(_id(one["dataset"]), {})[str(one["id"])] = str(one["name"])
+    for one in people["datasets"]:
+        dataset = _id(one["dataset"])
+        signed = {_id(each["schema"]): each["name"] for each in one["schemas"]}
+        for schemas in known.values():
+            for schema in signed.keys() & schemas.keys():
+                del schemas[schema]
+        known.setdefault(dataset, {}).update(signed)
+    return [
+        Choice(
+            dataset,
+            name,
+            *(_sent(visit, dataset) if visit.sends else _shared(before, dataset)),
+            [one for one in known.get(dataset, {}).items() if _ID.fullmatch(one[0])],
+            dataset in called,
+        )
+        for dataset, name in (names | called).items()
+        # It becomes part of a path.
+        if _ID.fullmatch(dataset)
+    ]
+
+
+def changed(choices: Sequence[Choice], before: Sequence[Mapping[str, Any]]) -> list[Choice]:
+    """Those that say something else than the shares that there are."""
+    return [one for one in choices if (one.role, one.schemas) != _shared(before, one.dataset)]
+
+
+def _sent(visit: Visit, dataset: str) -> tuple[str, frozenset[str]]:
+    role = visit.text(f"{_RIGHT}{dataset}")
+    if role not in RIGHTS or not role:
+        return "", frozenset()
+    begins = f"{_ONLY}{dataset}-"
+    return role, frozenset(
+        name.removeprefix(begins) for name in visit.form if name.startswith(begins)
+    )
+
+
+def _shared(shares: Sequence[Mapping[str, Any]], dataset: str) -> tuple[str, frozenset[str]]:
+    for share in shares:
+        if _id(share["dataset"]) == dataset:
+            schemas = share["schemas"] or ()
+            return str(share["role"]), frozenset(_id(one["schema"]) for one in schemas)
+    return "", frozenset()
+
+
+def _id(path: str) -> str:
+    return str(path).rstrip("/").rpartition("/")[2]

@@ -1,0 +1,138 @@
+"""Trust: who has what of a schema, with one record as it is here and as the server has it.
+
+What is shown of the server is what it really has: the stored bytes of a record that was just read,
+and opened, and the requests that have left this proxy.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, NotAuthenticated
+from encrypted_records.proxy.pages.formatting import plain
+from encrypted_records.proxy.pages.page import Visit, page
+
+#: Bytes of a sealed field that are shown, and characters of its plaintext.
+SHOWN_BYTES = 20
+SHOWN_CHARACTERS = 80
+#: Requests that have left this proxy.
+SHOWN_REQUESTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A field of the example: what somebody with the keys reads, and what is stored."""
+
+    name: str
+    value: str
+    is_missing: bool
+    start: str
+    size: int
+
+
+async def start(visit: Visit) -> Response:
+    """Straight to the newest schema that has records."""
+    schemas = await visit.every("/api/schemas/")
+    filled = [one for one in schemas if one["key_id"] is not None]
+    if not filled:
+        return visit.render("trust.html", schema=None, **_NOTHING)
+    newest = max(filled, key=lambda one: str(one["id"]))
+    return visit.go(f"/schemas/{newest['id']}/trust/")
+
+
+_NOTHING: dict[str, Any] = {
+    "others": [],
+    "state": None,
+    "cells": [],
+    "stored": None,
+    "record_id": "",
+    "estimate": None,
+    "question": None,
+    "keyring": None,
+    "access": None,
+    "sent": [],
+}
+
+
+async def show(visit: Visit) -> Response:
+    # What other pages have asked for, before this one adds its own.
+    before = list(visit.journal)
+    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")
+    values = _NOTHING | {"schema": schema, "keyring": keyring, "access": access}
+    values["others"] = [
+        one
+        for one in await visit.every("/api/schemas/")
+        if one["key_id"] is not None and one["id"] != schema["id"]
+    ][:20]
+    if schema["key_id"] is None:
+        return visit.render("trust.html", **values)
+    try:
+        values["state"] = await visit.ask(
+            "GET", "/api/records/status/", params={"schema": schema["url"]}
+        )
+        values |= await _example(visit, schema)
+    except NotAuthenticated:
+        raise
+    except ErsError as error:
+        return visit.problem(error, "trust.html", **values)
+    values["sent"] = list(reversed(before or list(visit.journal)))[:SHOWN_REQUESTS]
+    estimated = {"schema": schema["schema"], "records": max(1, values["state"]["records"])}
+    values["estimate"] = await visit.ask("POST", "/api/schemas/estimate/", estimated)
+    return visit.render("trust.html", **values)
+
+
+async def _keyring(visit: Visit) -> Any:
+    try:
+        return await visit.ask("GET", "/api/keyring/")
+    except NotAuthenticated:
+        raise
+    except ErsError:  # none yet, or locked: its own page says so
+        return None
+
+
+async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """One record, on both sides."""
+    found = await visit.ask("POST", "/api/records/search/", {"schema": schema["url"], "limit": 1})
+    if not found["results"]:
+        return {}
+    record = found["results"][0]
+    # Among other rows, as a search asks for them: the API is not told which one is shown here.
+    (sealed,) = await visit.ask("POST", "/api/records/sealed/", {"ids": [record["id"]]})
+    stored_bytes = {name: b64decode(text) for name, text in sealed["fields"].items()}
+    cells = [
+        Cell(
+            name=name,
+            value=plain(record["data"].get(name))[:SHOWN_CHARACTERS],
+            is_missing=name not in record["data"],
+            start=stored_bytes[name][:SHOWN_BYTES].hex(),
+            size=len(stored_bytes[name]),
+        )
+        for name in schema["schema"]["properties"]
+        if name in stored_bytes
+    ]
+    stored = {name: sealed[name] for name in ("group", "ordinal", "key_id", "version")}
+    stored["bytes"] = sum(cell.size for cell in cells)
+    question = await _question(visit, schema, record["data"])
+    return {"cells": cells, "stored": stored, "record_id": record["id"], "question": question}
+
+
+async def _question(
+    visit: Visit, schema: Mapping[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """A search for the first value of the record, and what the API is asked for it."""
+    field = next((name for name in schema["schema"]["properties"] if name in data), None)
+    if field is None:
+        return None
+    where = {"field": field, "op": "eq", "value": data[field]}
+    body = {"schema": schema["url"], "where": where, "limit": 10}
+    cost = await visit.ask("POST", "/api/records/explain/", body)
+    return {"field": field, "value": plain(data[field])[:SHOWN_CHARACTERS], "cost": cost}
+
+
+routes = [page("/trust/", start), page("/schemas/{id}/trust/", show)]

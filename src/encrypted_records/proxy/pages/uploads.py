@@ -1,0 +1,201 @@
+"""The page that uploads files into a schema. With scripts, files go from the browser to /api/files/
+by TUS; without, a form sends one file, which is handed on as it comes.
+
+The columns of a file whose headings are no fields are given fields, or are left out, by the page:
+the file is sent under another header, and is the same below it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, Conflict, ErsError
+from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.pages import columns
+from encrypted_records.proxy.pages.columns import Heading
+from encrypted_records.proxy.pages.imports import HEAD_BYTES, look
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.schema_form import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Of a file's columns, the field of each; empty for those that are left out."""
+
+    heading: Heading
+    fields: list[str]
+    #: required fields that no column goes into
+    lacking: list[str]
+    #: whether somebody has said so, for this file
+    chosen: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether the file can be sent as it is."""
+        return list(self.heading.names) == self.fields and not self.lacking
+
+    @property
+    def header(self) -> str:
+        """The header that the file is sent with; empty where it is its own."""
+        return "" if self.exact else columns.header_line(self.fields)
+
+
+class _Unmapped(BadInput):
+    """A file whose columns have to be given fields first."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        super().__init__(
+            "the columns of this file are not those of the schema",
+            hint="say below which column goes into which field, and choose the file again",
+        )
+        self.mapping = mapping
+
+
+async def upload(visit: Visit) -> Response:
+    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    shown: dict[str, Any] = {
+        "schema": schema,
+        "repeated": False,
+        "preview": None,
+        "mapping": None,
+        "looked": False,
+    }
+    if not visit.sends:
+        return visit.render("upload.html", **shown)
+    if visit.text("do") == "preview":
+        return await _preview(visit, shown)
+    try:
+        return await _send(visit, schema["schema"])
+    except _Unmapped as error:
+        shown["mapping"] = error.mapping
+        return visit.problem(error, "upload.html", **shown)
+    except (BadInput, Conflict) as error:
+        shown["repeated"] = error.reason == "uploaded_before"
+        return visit.problem(_in_words(error), "upload.html", **shown)
+
+
+async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
+    """The first rows of the chosen file, before it is sent: what fits, and what does not."""
+    sample = visit.text("sample")
+    definition = shown["schema"]["schema"]
+    draft = Draft()
+    draft.take(definition)
+    kind = Format.of_file(visit.text("file"), sample.lstrip()[:1].encode())
+    heading = columns.heading_of(sample) if kind is Format.CSV else None
+    shown |= {"draft": draft, "looked": True}
+    if heading is not None:
+        mapping = shown["mapping"] = _mapping_of(visit, heading, definition)
+        if mapping.header:
+            sample = columns.with_header(sample, heading, mapping.fields)
+    try:
+        shown["preview"] = await look(visit, definition, sample, kind)
+    except BadInput as error:
+        return visit.problem(error, "upload.html", **shown)
+    return visit.render("upload.html", **shown)
+
+
+def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> Mapping:
+    """As chosen in the form, or else as the names suggest it."""
+    names = definition["properties"]
+    picked = columns.chosen(visit.form, heading, names)
+    fields = columns.propose(heading.names, names) if picked is None else picked
+    required = definition.get("required", [])
+    lacking = [one for one in required if one not in fields]
+    return Mapping(heading, fields, lacking, chosen=picked is not None)
+
+
+async def _send(visit: Visit, definition: Any) -> Response:
+    """The chosen file becomes a job.
+
+    Raises:
+        BadInput: none was chosen, or of another kind; or its columns are to be given fields.
+        Conflict: ``uploaded_before``.
+    """
+    form = visit.sent_file
+    if form is None or not form.filename:
+        raise BadInput("no file was chosen", hint="choose one and try again")
+    kind = Format.of_name(form.filename)
+    if kind is None:
+        raise BadInput(
+            "this file is not one of .csv, .json, .ndjson and .jsonl",
+            hint="save it as one of them, and choose that",
+        )
+    said = {
+        "filename": form.filename[:400],
+        "on_repeat": "allow" if visit.text("again") else "refuse",
+    }
+    headers = {
+        "content-type": kind.media_type,
+        "x-on-invalid": "skip" if visit.text("skip") else "fail",
+        "upload-metadata": ",".join(
+            f"{name} {b64encode(text.encode()).decode()}" for name, text in said.items()
+        ),
+    }
+    body = form.file()
+    if kind is Format.CSV:
+        body = await _under_its_header(visit, body, definition)
+    answer = await visit.send(
+        "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers
+    )
+    return visit.go(f"/jobs/{answer.header('x-job-id')}/")
+
+
+async def _under_its_header(
+    visit: Visit, file: AsyncIterator[bytes], definition: Any
+) -> AsyncIterator[bytes]:
+    """The file, under the header that the form's choices make where they are of this file.
+
+    Raises:
+        _Unmapped: there are columns that are no fields, and no choice was made.
+    """
+    start = bytearray()
+    async for piece in file:
+        start += piece
+        if len(start) >= HEAD_BYTES:
+            break
+    pieces = [bytes(start)]
+    heading = columns.heading_of(_readable(start[:HEAD_BYTES]))
+    if heading is not None:
+        mapping = _mapping_of(visit, heading, definition)
+        if not mapping.exact and not mapping.chosen:
+            raise _Unmapped(mapping)
+        if mapping.header:
+            marked = len(start) - len(start.removeprefix(b"\xef\xbb\xbf"))
+            first = start[marked:].decode(errors="ignore")[: heading.length]
+            pieces = [mapping.header.encode(), bytes(start[marked + len(first.encode()) :])]
+    return _joined(pieces, file)
+
+
+def _readable(start: bytes | bytearray) -> str:
+    """The text up to where it is cut, or is no UTF-8; nothing where its first line is not whole."""
+    try:
+        text = start.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        text = start[: error.start].decode("utf-8-sig", errors="ignore")
+        return text if "\n" in text else ""
+    return text
+
+
+async def _joined(pieces: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+    async for piece in rest:
+        yield piece
+
+
+def _in_words(error: ErsError) -> ErsError:
+    if error.reason != "uploaded_before":
+        return error
+    return Conflict(
+        error.message,
+        code=error.reason,
+        hint="choose it again and tick the box below, if its records are wanted a second time",
+    )
+
+
+routes = [page("/schemas/{id}/upload/", upload, methods=("GET", "POST"), files=True)]

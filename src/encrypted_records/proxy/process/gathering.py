@@ -1,0 +1,100 @@
+"""Work that is done once for all who wait for it.
+
+Who asks first is served at once. Who asks while that is under way waits, and all who wait then are
+served together. So nobody waits for company, and what everybody gets began after they asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+
+
+@dataclass(eq=False, slots=True)
+class Waiting(Generic[I, O]):
+    """Somebody who waits, with what they ask for and the context of their request."""
+
+    item: I
+    outcome: asyncio.Future[O]
+    context: Context = field(default_factory=copy_context)
+
+    def settle(self, outcome: O) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+@dataclass(eq=False, slots=True)
+class Line(Generic[I, O]):
+    """Those who wait for the same, in the order in which they came."""
+
+    waiting: list[Waiting[I, O]] = field(default_factory=list)
+    #: who is being served
+    taken: list[Waiting[I, O]] = field(default_factory=list)
+
+    def take(self, fit: Callable[[Sequence[I]], int] = len) -> list[Waiting[I, O]]:
+        """Who is served now: the first ones that still wait, and as many as ``fit`` says, at least
+        one. Empty if all went away."""
+        here = [one for one in self.waiting if not one.outcome.done()]
+        count = max(1, fit([one.item for one in here])) if here else 0
+        self.taken, self.waiting = here[:count], here[count:]
+        return self.taken
+
+
+class Gathering(Generic[K, I, O]):
+    def __init__(self, serve: Callable[[Line[I, O]], Awaitable[None]]) -> None:
+        """
+        Args:
+            serve: takes some of a line, and settles or refuses each. What it raises refuses the
+                rest of those whom it has taken, or all, if it has taken nobody.
+        """
+        self._serve = serve
+        self._lines: dict[K, Line[I, O]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def ask(self, key: K, item: I) -> O:
+        """What ``serve`` makes of ``item``, together with what else waits under the same key."""
+        one: Waiting[I, O] = Waiting(item, asyncio.get_running_loop().create_future())
+        line = self._lines.get(key)
+        if line is not None:
+            line.waiting.append(one)
+            return await one.outcome
+        line = self._lines[key] = Line([one])
+        self._begin(key, line)
+        return await one.outcome
+
+    def _begin(self, key: K, line: Line[I, O]) -> None:
+        # A task of its own, since who came first may go away; and on behalf of who came last: what
+        # a server did not answer before that tells nothing of what it would now.
+        context = line.waiting[-1].context
+        task = asyncio.create_task(self._serve_some(key, line), context=context)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _serve_some(self, key: K, line: Line[I, O]) -> None:
+        line.taken = []
+        try:
+            await self._serve(line)
+        except Exception as error:
+            for one in line.taken or line.take():
+                one.refuse(error)
+        except BaseException:
+            for one in [*line.taken, *line.waiting]:
+                one.outcome.cancel()
+            line.waiting = []
+            raise
+        finally:
+            if line.waiting:
+                self._begin(key, line)
+            else:
+                del self._lines[key]

@@ -1,0 +1,51 @@
+"""What the operating system can do so that keys stay in this process's memory alone.
+
+None of it is needed for correct work, and not every system has it: what is refused is logged for
+who debugs, and the proxy continues. Against root, or a user who can attach a debugger, nothing here
+helps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import logging
+import sys
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+# Of <sys/prctl.h>, <sys/mman.h> and <linux/capability.h>.
+_PR_SET_DUMPABLE = 4
+_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
+_CAP_IPC_LOCK = 14
+
+
+def harden() -> None:
+    """No core dumps of this process, no reading of it by others of the same user, no swap."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - Unix alone
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        log.debug("the process stays dumpable: error %d", ctypes.get_errno())
+    # Under a limit, locking what is mapped later would make ordinary allocations fail.
+    unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] == resource.RLIM_INFINITY
+    if not (unlimited or _may_lock()):
+        log.debug("memory is not locked: the limit on locked memory is too low")
+    # Pages are locked as they are used; the rest of what is mapped costs no memory.
+    elif libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) != 0:
+        log.debug("memory is not locked: error %d", ctypes.get_errno())
+
+
+def _may_lock() -> bool:
+    """Whether this process has the capability to lock memory beyond limits."""
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return bool(int(value, 16) >> _CAP_IPC_LOCK & 1)
+    return False

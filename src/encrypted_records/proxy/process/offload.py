@@ -1,0 +1,104 @@
+"""Work that takes long, kept apart from work that others wait for.
+
+The event loop answers everybody, so work that may take more than some milliseconds goes to a
+thread. Threads of Python take turns, a few milliseconds each, and there are few of them: had
+everybody's long work any number of threads, a short question would wait for a free one, and at each
+of its steps for as many turns. So:
+
+- Long work has :data:`THREADS` threads of its own. Of each user's, one piece is done at a time, and
+  the others wait in line, so that nobody's fills them all.
+- Keys from passphrases are derived in a thread apart: that takes a core and memory, and one at a
+  time is all that may be done (:mod:`encrypted_records.crypto.recovery`).
+- :func:`asyncio.to_thread` is for what is short.
+
+What keeps the interpreter in one call of a C function lets nobody have a turn. No such call may get
+more than some MiB, or than ``strict_json.MAX_VALUES`` values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 2
+#: A body of more bytes is long to read, and so is the question or the record in it.
+LONG_BYTES = 64 << 10
+#: Of no more bytes, work is done on the event loop where nothing else makes it long.
+FEW_BYTES = 8 << 10
+#: Of more rows it takes long to sort or to measure them.
+MANY_ROWS = 100_000
+
+#: The user of this request, set by :mod:`encrypted_records.proxy.auth`.
+user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
+
+
+class Sent(dict[str, Any]):
+    """A JSON object that came in a request, and the size of its body in bytes."""
+
+    def __init__(self, members: dict[str, Any], size: int) -> None:
+        super().__init__(members)
+        self.size = size
+
+
+def is_long(body: object) -> bool:
+    """Whether what is to be read of ``body``, an object that was sent, takes long."""
+    return isinstance(body, Sent) and body.size > LONG_BYTES
+
+
+class Run(Protocol):
+    """Where work is done: :func:`aside`, :func:`asyncio.to_thread`, or :func:`here`."""
+
+    async def __call__(
+        self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
+    ) -> T: ...
+
+
+class _Threads:
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, name)
+        #: by event loop, of which tests have several, and user
+        self._lines: WeakValueDictionary[tuple[int, bytes], asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        line = self._lines.setdefault((id(loop), user.get()), asyncio.Lock())
+        async with line:
+            return await loop.run_in_executor(self._pool, contextvars.copy_context().run, work)
+
+
+_long = _Threads(THREADS, "aside")
+_keys = _Threads(1, "keys")
+
+
+async def here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """On the event loop: for what is done sooner than a thread has begun."""
+    return function(*arguments, **named)
+
+
+def by_size(size: int, *, few: bool = False) -> Run:
+    """Where work on so many bytes is done.
+
+    Args:
+        few: whether what little of it there is takes less than a millisecond.
+    """
+    if few and size <= FEW_BYTES:
+        return here
+    return aside if size > LONG_BYTES else asyncio.to_thread
+
+
+async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """As :func:`asyncio.to_thread`, for what takes long."""
+    return await _long.run(partial(function, *arguments, **named))
+
+
+async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """As :func:`asyncio.to_thread`, for what makes a key from a passphrase."""
+    return await _keys.run(partial(function, *arguments, **named))

@@ -1,0 +1,206 @@
+"""Deletes what the signed definition of a schema lets stay no longer.
+
+The rule is that of the log that this proxy has verified. What is old enough is found in the index,
+or by ids that are proven; the API's word counts for neither, else it could have everything deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from weakref import WeakValueDictionary
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import Conflict
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.model.condition_parser import Conditions
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_retention import DATES
+from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, number_of
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.retention.ages import Ages
+from encrypted_records.proxy.retention.clocks import require_right
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.match import match_rows
+from encrypted_records.proxy.write.update import Updater
+
+#: Logs whose rows' ages are kept.
+_KEPT = 64
+#: Users and schemas of which it is known when they are due; beyond that, all are due again.
+_MOST_DUE = 10_000
+_DAY_SECONDS = DAY_MILLISECONDS // 1000
+#: Until it is tried again, where it failed.
+AGAIN_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a rule lets go at a version of the log: ``records`` whose day is before ``before``."""
+
+    rule: Retention | None
+    before: date | None
+    records: int
+    version: int
+
+
+class Retainer:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        runner: QueryRunner,
+        changer: Updater,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+            clock: seconds since 1970.
+        """
+        self._api = api
+        self._schemas = schemas
+        self._runner = runner
+        self._changer = changer
+        self.clock = clock
+        self._ages: OrderedDict[tuple[bytes, bytes], tuple[weakref.ref[Ledger], Ages]]
+        self._ages = OrderedDict()
+        #: by schema; two runs at once would count the same records
+        self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        #: by user and schema, when its rule is to be carried out next, in seconds since 1970
+        self._due: dict[tuple[bytes, bytes], float] = {}
+
+    def is_due(self, caller: Holder, schema: bytes) -> bool:
+        """Whether this user has not carried out the schema's rule today, nor tried to just now."""
+        return self.clock() >= self._due.get((caller.user, schema), 0.0)
+
+    def put_off(self, caller: Holder, schema: bytes) -> None:
+        """Try again in a while."""
+        if len(self._due) >= _MOST_DUE:
+            self._due.clear()
+        self._due[caller.user, schema] = self.clock() + AGAIN_SECONDS
+
+    def put_off_to_tomorrow(self, caller: Holder, schema: bytes) -> None:
+        """It is done, or this user cannot do it."""
+        self._due[caller.user, schema] = (self.clock() // _DAY_SECONDS + 1) * _DAY_SECONDS
+
+    async def look(self, caller: Holder, schema: bytes) -> Due:
+        """What goes now; nothing is changed.
+
+        Raises:
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+        now = self.clock()
+
+        async def question(context: QueryContext) -> Due:
+            rule, version = rule_of(context), context.snapshot.version
+            if rule is None:
+                return Due(None, None, 0, version)
+            found = await self._find(now, context)
+            return Due(rule, rule.before(now), len(found), version)
+
+        return await self._runner.ask(caller, schema, question)
+
+    async def look_ahead(self, caller: Holder, schema: bytes, new: SchemaDefinition) -> int:
+        """How many records would go at once by the rule of a definition that may come; 0 without
+        one, and by a field that no stored record has as a date.
+
+        Raises:
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+        now = self.clock()
+
+        async def question(context: QueryContext) -> int:
+            history, rule = context.snapshot.history, new.retention
+            if history is None or rule is None:
+                return 0
+            if rule.field is not None:
+                spec = history.present.by_id.get(new.fields[rule.field].id)
+                if spec is None or spec.format not in DATES:
+                    return 0
+                rule = replace(rule, field=spec.name)
+            return len(await self._find_by(rule, now, context))
+
+        return await self._runner.ask(caller, schema, question)
+
+    async def run(self, caller: Holder, schema: bytes) -> Due:
+        """Delete what goes now; how many records that were.
+
+        Raises:
+            Conflict: ``no_retention``; ``clock_wrong``.
+            NotAllowed: ``not_writer``.
+            ErsError: as :meth:`Updater.delete_found`.
+        """
+        self.put_off(caller, schema)
+        async with self._locks.setdefault(schema, asyncio.Lock()):
+            done = await self._run(caller, schema)
+        self.put_off_to_tomorrow(caller, schema)
+        return done
+
+    async def _run(self, caller: Holder, schema: bytes) -> Due:
+        state = await self._schemas.refresh(caller, schema)
+        rule = None if state.ledger.definition is None else state.ledger.definition.retention
+        if rule is None:
+            raise no_retention()
+        async with state.lock:
+            await self._schemas.ready(caller, state)
+        now, api = self.clock(), await self._api.clock()
+        require_right(now, api=api, newest=state.ledger.past.last)
+        deleted = await self._changer.delete_found(
+            caller, schema, partial(self._find, now), because="retention"
+        )
+        return Due(rule, rule.before(now), deleted, state.ledger.version)
+
+    async def _find(self, now: float, context: QueryContext) -> list[int]:
+        """The numbers of the rows that go.
+
+        Raises:
+            Conflict: ``no_retention``; the rule was taken away meanwhile.
+        """
+        rule = rule_of(context)
+        if rule is None:
+            raise no_retention()
+        return await self._find_by(rule, now, context)
+
+    async def _find_by(self, rule: Retention, now: float, context: QueryContext) -> list[int]:
+        if rule.field is None:
+            ages = self._ages_of(context)
+            await ages.learn(context.upstream)
+            day = number_of(rule.before(now))
+            return await aside(ages.find_before, day, context.snapshot)
+        spec = context.snapshot.definition.fields[rule.field]
+        body = {"where": rule.where(now, moments=spec.format == "date-time")}
+        parts = await match_rows(context, Conditions(context.definition).read(body))
+        return [number for part in parts for number in part.positions.tolist()]
+
+    def _ages_of(self, context: QueryContext) -> Ages:
+        ledger = context.state.ledger
+        key = (context.upstream.caller.user, context.state.id)
+        held = self._ages.pop(key, None)
+        # Another log may have other rows of the same numbers.
+        ages = held[1] if held is not None and held[0]() is ledger else Ages()
+        self._ages[key] = (weakref.ref(ledger), ages)
+        while len(self._ages) > _KEPT:
+            self._ages.popitem(last=False)
+        return ages
+
+
+def rule_of(context: QueryContext) -> Retention | None:
+    """The rule of the snapshot's definition; None where it has none, or nothing was ever stored."""
+    history = context.snapshot.history
+    return None if history is None else history.present.retention
+
+
+def no_retention() -> Conflict:
+    return Conflict(
+        "the schema's definition has no retention: records stay until somebody deletes them",
+        code="no_retention",
+        hint='give it one: "retention": {"days": 365} at the root of the definition, by'
+        " ers schema change",
+    )

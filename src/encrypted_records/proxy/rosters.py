@@ -1,0 +1,227 @@
+"""What this machine has seen of each organization's roster, kept across restarts.
+
+An API that shows less, or another continuation, is then an error and not another list of people.
+It is kept for each user: what one was shown says nothing to another. What was shown first is kept,
+too, for people to look at. Which roster is believed says
+:mod:`encrypted_records.index.roster.belief`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from sqlite3 import Connection
+
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.index.roster import belief
+from encrypted_records.index.roster.belief import Believed, Remembered, Shown
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model.roster import RosterEntry
+from encrypted_records.proxy.disk.sqlite import Database
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS roster (
+    user BLOB NOT NULL,
+    organization BLOB NOT NULL,
+    found BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (user, organization)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entry (
+    user BLOB NOT NULL,
+    organization BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    signature BLOB NOT NULL,
+    PRIMARY KEY (user, organization, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS founding (
+    user BLOB NOT NULL,
+    organization BLOB NOT NULL,
+    body BLOB NOT NULL,
+    signature BLOB NOT NULL,
+    PRIMARY KEY (user, organization)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS first_shown (
+    user BLOB NOT NULL,
+    organization BLOB NOT NULL,
+    members INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    words TEXT NOT NULL,
+    PRIMARY KEY (user, organization)
+) WITHOUT ROWID
+"""
+_ASK = "SELECT found, number, digest FROM roster WHERE user = ? AND organization = ?"
+# What is newest never becomes older, and no organization takes the place of another.
+_REMEMBER = """
+INSERT INTO roster (user, organization, found, number, digest) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (user, organization) DO UPDATE SET number = excluded.number, digest = excluded.digest
+WHERE excluded.number > roster.number AND excluded.found = roster.found
+"""
+_SHOWN_FIRST = "INSERT OR IGNORE INTO first_shown VALUES (?, ?, ?, ?, ?, ?)"
+_SHOWN = "SELECT members, number, time, words FROM first_shown WHERE user = ? AND organization = ?"
+_KNOWN = "SELECT organization FROM roster WHERE user = ? ORDER BY organization"
+_KEEP_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?)"
+_ENTRIES = """
+SELECT body, signature FROM entry WHERE user = ? AND organization = ? AND number >= ?
+ORDER BY number
+"""
+_KEEP = "INSERT OR IGNORE INTO founding VALUES (?, ?, ?, ?)"
+_KEPT = "SELECT body, signature FROM founding WHERE user = ? AND organization = ?"
+_DROP = "DELETE FROM founding WHERE user = ? AND organization = ?"
+
+
+class Rosters:
+    """Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            Startup: the file is damaged, or cannot be opened.
+        """
+        self._database = Database(
+            path,
+            _TABLES,
+            # What cannot be remembered must not be trusted.
+            code="proxy_store_failed",
+            message="what this proxy has seen of organizations cannot be read or written",
+            loss="the proxy then no longer notices if the API shows an organization as it was"
+            " earlier; nothing else is lost",
+        )
+
+    def get(self, user: bytes, organization: bytes) -> Remembered | None:
+        """What was seen of an organization for one of its users; 16-byte identifiers.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not give it.
+        """
+        with self._database.asking() as database:
+            return _get(database, user, organization)
+
+    def remember(self, user: bytes, roster: Roster) -> None:
+        """Keep a roster's head, durable when it returns. Who founds an organization, or answers
+        an invitation, does so before the API hears of it.
+
+        Raises:
+            RosterOlder: it lacks what was seen already, and nothing has changed.
+            OutOfSpace, Unavailable: the disk does not take it.
+        """
+        seen = belief.remember(roster)
+        with self._database.writing() as database:
+            # In one transaction: of two continuations that are checked at once, one is kept.
+            before = _get(database, user, roster.organization)
+            if before is not None:
+                belief.check_memory(roster, before)
+            row = (user, roster.organization, seen.found, seen.number, seen.digest)
+            database.execute(_REMEMBER, row)
+            if before is None:
+                first = belief.describe(roster)
+                shown = (first.members, first.number, first.time, first.words)
+                database.execute(_SHOWN_FIRST, (user, roster.organization, *shown))
+
+    def first_shown(self, user: bytes, organization: bytes) -> Shown | None:
+        """What a user's proxy was shown on first use; None where it never was shown anything."""
+        with self._database.asking() as database:
+            row = database.execute(_SHOWN, (user, organization)).fetchone()
+        return None if row is None else Shown(*row)
+
+    def organizations(self, user: bytes) -> list[bytes]:
+        """Those of which a user's proxy has seen a roster."""
+        with self._database.asking() as database:
+            return [row[0] for row in database.execute(_KNOWN, (user,))]
+
+    def keep_entries(
+        self, user: bytes, organization: bytes, entries: Sequence[tuple[int, RosterEntry]]
+    ) -> None:
+        """Keep entries of a remembered roster, by number: what they say can be told of them where
+        an API shows them no more.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not take them.
+        """
+        with self._database.writing() as database:
+            database.executemany(
+                _KEEP_ENTRY,
+                [(user, organization, number, *_columns(one)) for number, one in entries],
+            )
+
+    def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[RosterEntry]:
+        """The entries that are kept from a number on, in their order."""
+        with self._database.asking() as database:
+            rows = database.execute(_ENTRIES, (user, organization, first)).fetchall()
+        return [RosterEntry(*row) for row in rows]
+
+    def replace(self, user: bytes, roster: Roster) -> None:
+        """Forget what was seen of an organization, and take an older roster, or none, for it.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not take it, and nothing has changed.
+        """
+        seen = belief.remember(roster)
+        place = (user, roster.organization)
+        with self._database.writing() as database:
+            database.execute("DELETE FROM roster WHERE user = ? AND organization = ?", place)
+            database.execute(
+                "DELETE FROM entry WHERE user = ? AND organization = ? AND number > ?",
+                (*place, seen.number),
+            )
+            if seen.number:
+                database.execute(_REMEMBER, (*place, seen.found, seen.number, seen.digest))
+
+    def believe(
+        self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
+    ) -> Believed:
+        """Who a user is in a roster that is the user's own, and remember it.
+
+        Args:
+            older_keys: as of :func:`encrypted_records.index.roster.belief.believe`.
+
+        Raises:
+            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed: as there. What was seen of a
+                remembered organization is kept also where its user is not in it any more.
+            OutOfSpace, Unavailable: the disk does not take it.
+        """
+        remembered = self.get(user, roster.organization)
+        if remembered is not None:
+            self.remember(user, roster)
+        believed = belief.believe(roster, user, keyring, remembered, older_keys=older_keys)
+        if remembered is None:
+            self.remember(user, roster)
+        return believed
+
+    def keep_founding(self, user: bytes, organization: bytes, entry: RosterEntry) -> RosterEntry:
+        """Keep a first entry before the API hears of it, durable when it returns; the one that is
+        kept, which may be an earlier one.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not take it.
+        """
+        with self._database.writing() as database:
+            database.execute(_KEEP, (user, organization, entry.body, entry.signature))
+            row = database.execute(_KEPT, (user, organization)).fetchone()
+        return RosterEntry(*row)
+
+    def founding(self, user: bytes, organization: bytes) -> RosterEntry | None:
+        """A first entry of which it is not known whether the API has it."""
+        with self._database.asking() as database:
+            row = database.execute(_KEPT, (user, organization)).fetchone()
+        return None if row is None else RosterEntry(*row)
+
+    def drop_founding(self, user: bytes, organization: bytes) -> None:
+        """The organization is founded, by this entry or by another."""
+        with self._database.writing() as database:
+            database.execute(_DROP, (user, organization))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _columns(entry: RosterEntry) -> tuple[bytes, bytes]:
+    return entry.body, entry.signature
+
+
+def _get(database: Connection, user: bytes, organization: bytes) -> Remembered | None:
+    row = database.execute(_ASK, (user, organization)).fetchone()
+    return None if row is None else Remembered(*row)

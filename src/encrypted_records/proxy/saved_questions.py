@@ -1,0 +1,249 @@
+"""Questions that somebody saves by name: ``questions.sqlite3`` in the proxy's folder.
+
+- What is asked, and the name, are sealed under the user's keyring (docs/SPEC.md, section 16), and
+  padded. The file says whose question of which schema it is, and nothing else.
+- The API never hears of them.
+- A question that does not open is counted and left where it is: another keyring may open it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.errors import BadInput, DoesNotOpen, KeyMissing, NotFound
+from encrypted_records.model.ids import new_id
+from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS question (
+    id BLOB PRIMARY KEY,
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    sealed BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS question_by_schema ON question (user, schema);
+"""
+_VERSION = struct.Struct(">I")
+#: Of one user and one schema.
+MOST_QUESTIONS = 100
+#: Characters of a name, and bytes of a question with its name.
+MOST_NAME = 100
+MOST_BYTES = 64 << 10
+#: What is sealed is a multiple of this, in bytes.
+PAD_BYTES = 512
+
+#: Names and values of a form's fields.
+Form = list[tuple[str, str]]
+#: Identifiers and sealed questions.
+SealedQuestions = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedQuestion:
+    """``form`` is what the page of records is sent for it."""
+
+    id: bytes
+    name: str
+    form: Form
+
+
+class QuestionStore:
+    """Safe to use from several threads; every change is on disk when its call returns.
+
+    Every method raises OutOfSpace where the disk is full, and Unavailable (``proxy_store_failed``)
+    where the file fails otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            Startup: the file is damaged, or cannot be opened.
+        """
+        self._database = Database(
+            path,
+            _TABLE,
+            code="proxy_store_failed",
+            message="what this proxy knows of saved questions cannot be read or written",
+            loss="questions that were saved by name are then gone",
+        )
+
+    def find_all(self, user: bytes, schema: bytes) -> SealedQuestions:
+        """Identifiers and sealed questions, the oldest first."""
+        with self._database.asking() as database:
+            return _find_all(database, user, schema)
+
+    def put(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
+        """A new question, or the new content of a known one."""
+        self.change(user, schema, lambda _known: (identifier, sealed))
+
+    def change(
+        self, user: bytes, schema: bytes, decide: Callable[[SealedQuestions], tuple[bytes, bytes]]
+    ) -> None:
+        """In one transaction: what ``decide`` makes of all that are there, with its identifier, is
+        a new question, or the new content of a known one. What it raises changes nothing."""
+        with self._database.writing() as database:
+            identifier, sealed = decide(_find_all(database, user, schema))
+            database.execute(
+                "INSERT OR REPLACE INTO question (id, user, schema, sealed) VALUES (?, ?, ?, ?)",
+                (identifier, user, schema, sealed),
+            )
+
+    def delete_all(self, user: bytes, schema: bytes) -> None:
+        with self._database.asking() as database:
+            database.execute("DELETE FROM question WHERE user = ? AND schema = ?", (user, schema))
+
+    def delete(self, identifier: bytes, user: bytes, schema: bytes) -> bool:
+        """Whether there was one."""
+        with self._database.asking() as database:
+            deleted = database.execute(
+                "DELETE FROM question WHERE id = ? AND user = ? AND schema = ?",
+                (identifier, user, schema),
+            )
+            return deleted.rowcount > 0
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class SavedQuestions:
+    """Every method raises Closed where the keyring is locked, and as :class:`QuestionStore`."""
+
+    def __init__(self, store: QuestionStore, keyrings: Keyrings) -> None:
+        self._store = store
+        self._keyrings = keyrings
+
+    async def find_all(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
+        """By name, and how many there are that this keyring does not open."""
+        return await asyncio.to_thread(self._list, holder, schema)
+
+    async def find(self, holder: Holder, schema: bytes, identifier: bytes) -> SavedQuestion:
+        """
+        Raises:
+            NotFound: there is none, or it does not open.
+        """
+        known, _ = await self.find_all(holder, schema)
+        return _one_of(known, identifier)
+
+    async def add(self, holder: Holder, schema: bytes, name: str, form: Form) -> None:
+        """
+        Raises:
+            BadInput: no name, one that is there already, or too many questions, or too long a one.
+        """
+
+        def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
+            if len(sealed) >= MOST_QUESTIONS:
+                raise BadInput(
+                    f"a schema has at most {MOST_QUESTIONS} saved questions",
+                    hint="delete one first",
+                )
+            known, _ = self._open_all(holder, schema, sealed)
+            return self._seal(holder, schema, SavedQuestion(new_id(), name, form), known)
+
+        await asyncio.to_thread(self._store.change, holder.user, schema, decide)
+
+    async def rename(self, holder: Holder, schema: bytes, identifier: bytes, name: str) -> None:
+        """
+        Raises:
+            NotFound: as :meth:`find`.
+            BadInput: no name, or one that is there already.
+        """
+
+        def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
+            known, _ = self._open_all(holder, schema, sealed)
+            found = _one_of(known, identifier)
+            others = [one for one in known if one.id != identifier]
+            return self._seal(holder, schema, replace(found, name=name), others)
+
+        await asyncio.to_thread(self._store.change, holder.user, schema, decide)
+
+    async def delete(self, holder: Holder, schema: bytes, identifier: bytes) -> None:
+        """
+        Raises:
+            NotFound: there is none.
+        """
+        if not await asyncio.to_thread(self._store.delete, identifier, holder.user, schema):
+            raise NotFound("there is no such question")
+
+    async def forget_schemas(self, user: bytes, schemas: Iterable[bytes]) -> None:
+        """Delete a user's questions of schemas that the user has deleted."""
+        for schema in schemas:
+            await asyncio.to_thread(self._store.delete_all, user, schema)
+
+    def _list(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
+        return self._open_all(holder, schema, self._store.find_all(holder.user, schema))
+
+    def _open_all(
+        self, holder: Holder, schema: bytes, questions: SealedQuestions
+    ) -> tuple[list[SavedQuestion], int]:
+        opened: list[SavedQuestion] = []
+        lost = 0
+        for identifier, sealed in questions:
+            try:
+                opened.append(self._open(holder, schema, identifier, sealed))
+            except (DoesNotOpen, KeyMissing):
+                lost += 1
+        return sorted(opened, key=lambda one: one.name.casefold()), lost
+
+    def _seal(
+        self,
+        holder: Holder,
+        schema: bytes,
+        question: SavedQuestion,
+        others: Sequence[SavedQuestion],
+    ) -> tuple[bytes, bytes]:
+        name = " ".join(question.name.split())
+        if not name or len(name) > MOST_NAME:
+            raise BadInput(f"a question needs a name of 1 to {MOST_NAME} characters")
+        if any(one.name == name for one in others):
+            raise BadInput("another question has this name already", hint="choose another name")
+        plain = msgspec.msgpack.encode((name, question.form))
+        if len(plain) > MOST_BYTES:
+            raise BadInput("this question is too long to be saved")
+        keyring = self._keyrings.of(holder)
+        version, nonce = keyring.newest, os.urandom(NONCE_BYTES)
+        key = keyring.root(version).question(question.id, version)
+        framed = _VERSION.pack(len(plain)) + plain
+        padded = framed + bytes(-len(framed) % PAD_BYTES)
+        sealed = _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, schema)
+        return question.id, sealed
+
+    def _open(
+        self, holder: Holder, schema: bytes, identifier: bytes, sealed: bytes
+    ) -> SavedQuestion:
+        begin = _VERSION.size + NONCE_BYTES
+        if len(sealed) < begin:
+            raise DoesNotOpen("a saved question is cut short")
+        (version,) = _VERSION.unpack_from(sealed)
+        key = self._keyrings.of(holder).root(version).question(identifier, version)
+        padded = key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], schema)
+        (length,) = _VERSION.unpack_from(padded)
+        name, form = _content.decode(padded[_VERSION.size : _VERSION.size + length])
+        return SavedQuestion(identifier, name, form)
+
+
+def _find_all(database: sqlite3.Connection, user: bytes, schema: bytes) -> SealedQuestions:
+    found = database.execute(
+        "SELECT id, sealed FROM question WHERE user = ? AND schema = ? ORDER BY id", (user, schema)
+    )
+    return [(bytes(identifier), bytes(sealed)) for identifier, sealed in found]
+
+
+def _one_of(known: Sequence[SavedQuestion], identifier: bytes) -> SavedQuestion:
+    found = next((one for one in known if one.id == identifier), None)
+    if found is None:
+        raise NotFound("there is no such question")
+    return found
+
+
+_content = msgspec.msgpack.Decoder(tuple[str, Form])

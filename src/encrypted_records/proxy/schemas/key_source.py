@@ -1,0 +1,173 @@
+"""Where a schema's keys come from, and who may commit to it: the roster of its organization.
+
+Where there is a roster, keys were granted, and the log is checked against the roster. An
+organization without one has one keyring's keys and no signatures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.errors import Closed, KeyMissing, Malformed, NotAllowed, NotFound
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.roster.access import require_reader
+from encrypted_records.index.roster.grants import OpenedGrant
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import wire
+from encrypted_records.model.records import ManifestDelta
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.schemas.shared_keys import SharedKeys
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.sharing.service import Sharing
+
+#: Seconds for which a roster that was read is taken as it is, unless something names a newer one.
+FRESH = 10.0
+
+
+class KeySource:
+    def __init__(self, keyrings: Keyrings, sharing: Sharing) -> None:
+        self._keyrings = keyrings
+        self._sharing = sharing
+
+    async def keys(
+        self, caller: Holder, organization: bytes, schema: bytes, key_id: bytes | None
+    ) -> tuple[LogKeys, Membership | None]:
+        """The keys of a schema, and by whom its commits count.
+
+        Args:
+            key_id: of its records, as the API says; None where it has none.
+
+        Raises:
+            KeyMissing: there are records, and the caller has no keyring here.
+            NotAllowed: ``not_shared``, ``not_admitted``.
+            ErsError: as :meth:`RosterReader.read` and :meth:`OwnGrants.open`.
+        """
+        if key_id is not None:
+            existing = await asyncio.to_thread(self._keyrings.existing, caller)
+            if existing is None:
+                # No keyring is made: it would block the one that the user will restore.
+                name = f" with key {key_id.hex()}" if key_id else ""
+                raise KeyMissing(f"this schema is sealed{name}; you have no keyring here")
+        view = await self._sharing.reader.read(caller, organization, within=FRESH)
+        if view is None:
+            keyring = await asyncio.to_thread(self._keyrings.of, caller)
+            return keyring.schema(organization, schema), None
+        try:
+            opened = await self._open(view, schema)
+        except NotAllowed:
+            # What was shared since the roster was read opens at once.
+            view = await self._sharing.reader.read(caller, organization) or view
+            opened = await self._open(view, schema)
+        keys = SharedKeys(organization, schema, view.roster, opened)
+        return keys, Membership(view.roster, view.user, view.identity)
+
+    async def holds(
+        self, caller: Holder, organization: bytes, schema: bytes, version: int, key_id: bytes
+    ) -> bool:
+        """Whether the caller has this key of a schema, in a keyring or granted.
+
+        Raises:
+            Unavailable: the API cannot be asked.
+        """
+        try:
+            keys, _ = await self.keys(caller, organization, schema, key_id)
+            keys.find(version, key_id)
+        except (Closed, NotAllowed, NotFound):
+            return False
+        return True
+
+    async def renew(self, caller: Holder, ledger: Ledger, *, within: float = FRESH) -> bool:
+        """Bring the roster that judges a log to its head, with the keys that it has by then.
+
+        Returns:
+            False where the organization has got its first entry since, so that nothing of the
+            ledger holds any more.
+
+        Raises:
+            LogBroken: the log is not the one that an epoch ended which began since.
+            ErsError: as :meth:`keys`.
+        """
+        keys, membership = ledger.keys, ledger.membership
+        view = await self._sharing.reader.read(caller, keys.organization, within=within)
+        if membership is None or not isinstance(keys, SharedKeys):
+            return view is None
+        assert view is not None, "a roster that was seen is there, or refused"
+        roster, number, opened = view.roster, view.roster.number, keys.opened
+        stands = keys.roster is roster and keys.number == number
+        if opened is None or not stands or not _holds(roster, opened):
+            opened = await self._open(view, keys.schema)
+        # Both at once: others read the roster on while the grant is fetched.
+        membership.renew(roster, number, view.identity)
+        keys.renew(roster, number, opened)
+        ledger.check_ends()
+        return True
+
+    async def refresh(self, caller: Holder, state: SchemaState, writer: bytes) -> int:
+        """Read the roster again before the log is read, unless that was a moment ago.
+
+        Args:
+            writer: of this process, for a ledger that has to begin again.
+
+        Returns:
+            The number of the entry to which it was read; 0 where there is none.
+
+        Raises:
+            ErsError: as :meth:`renew`.
+        """
+        ledger = state.ledger
+        if ledger.membership is not None or state.roster_moved:
+            within = 0.0 if state.roster_moved else FRESH
+            if not await self.renew(caller, ledger, within=within):
+                await self.begin_again(caller, state, writer)
+            state.roster_moved = False
+        by = state.ledger.membership
+        return 0 if by is None else by.number
+
+    async def begin_again(self, caller: Holder, state: SchemaState, writer: bytes) -> None:
+        """Replace a ledger by an empty one under the keys that hold by now: where an organization
+        has got a roster, nothing of an earlier ledger counts.
+
+        Raises:
+            ErsError: as :meth:`keys`.
+        """
+        keys, by = await self.keys(caller, state.ledger.keys.organization, state.id, None)
+        state.ledger = Ledger(keys, writer, by)
+
+    async def follow(
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta], writer: bytes
+    ) -> None:
+        """Read the roster that the newest of these commits names, where it is not known yet."""
+        by, named = state.ledger.membership, _newest_roster(deltas)
+        if by is None and named and not state.ledger.version:
+            # Founded since this proxy looked, by the first who stored.
+            await self.begin_again(caller, state, writer)
+        elif by is not None and named > by.number:
+            await self.renew(caller, state.ledger, within=0)
+
+    async def _open(self, view: View, schema: bytes) -> OpenedGrant | None:
+        """The grant of a schema's dataset; None where the roster does not place the schema."""
+        placed = view.roster.schema(schema)
+        if placed is None:
+            return None
+        require_reader(view.roster, view.user, schema)
+        return await self._sharing.grants.open(view, placed.dataset, newest=False)
+
+
+def _holds(roster: Roster, opened: OpenedGrant) -> bool:
+    """Whether a grant has the newest epoch's key."""
+    epoch = roster.epoch(opened.dataset)
+    return epoch is not None and opened.epoch >= epoch.epoch
+
+
+def _newest_roster(deltas: Sequence[ManifestDelta]) -> int:
+    """The entry of the roster that the newest of these commits names; 0 where there is none."""
+    commits = [entry.commit for delta in deltas for entry in delta.entries[-1:]]
+    try:
+        return wire.decode_commit_body(commits[-1]).roster if commits else 0
+    except Malformed:
+        return 0

@@ -1,0 +1,156 @@
+"""Verified logs on this machine's disk, so that a starting proxy requests only what is new.
+
+A kept log is sealed under a key of its schema (docs/SPEC.md, section 14): only a holder of the
+keyring can have made it, or can read it. It is trusted no more than the log that it was taken from:
+the API's later commits must continue it and contain the newest version that this proxy has seen
+(:mod:`.heads`); if anything is wrong with it, the whole log is read again. So the file may be lost,
+and a damaged one is replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import time
+from pathlib import Path
+
+from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.errors import ErsError, Malformed
+from encrypted_records.index.log import ledger_state
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.ledger_state import LedgerState
+from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.signing import Membership
+from encrypted_records.proxy.disk.sqlite import CacheFile
+
+log = logging.getLogger(__name__)
+
+#: Of all logs of all users together, and so of each; some 140 bytes for a commit.
+BUDGET_BYTES = 256 << 20
+
+_HEAD = struct.Struct(">BI")
+_FORMAT = 1
+_TABLE = """
+CREATE TABLE IF NOT EXISTS ledger (
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (user, schema)
+)
+"""
+
+
+class LedgerStore(CacheFile):
+    """Safe to use from several threads. The least recently used logs are dropped first."""
+
+    def __init__(self, path: Path, budget: int = BUDGET_BYTES) -> None:
+        """
+        Raises:
+            OSError, Startup: as :class:`CacheFile`.
+        """
+        super().__init__(path, _TABLE)
+        self._budget = budget
+
+    def find(self, user: bytes, schema: bytes) -> bytes | None:
+        """What is kept of the user's log of a schema, sealed."""
+        return self._guard(lambda: self._get(user, schema), None)
+
+    def open(
+        self,
+        user: bytes,
+        keys: LogKeys,
+        writer: bytes,
+        sealed: bytes,
+        seen: Head,
+        membership: Membership | None = None,
+    ) -> Ledger | None:
+        """The ledger that :meth:`find` gave; None where it is of no use.
+
+        Args:
+            writer: the ledger's, of what is drafted from it.
+            seen: the newest version that this proxy remembers. A kept log beyond it is not used:
+                an operator who removes the proxy's memory of a log removes the kept log, too.
+        """
+        try:
+            state = ledger_state.decode(unseal(user, keys, sealed))
+            ledger = Ledger.restore(keys, writer, state, membership)
+        except ErsError as error:
+            log.info("what was kept of a log is of no use: %s", error.message)
+            return None
+        return ledger if ledger.version <= seen.version else None
+
+    def _get(self, user: bytes, schema: bytes) -> bytes | None:
+        key = (user, schema)
+        self._database.execute(
+            "UPDATE ledger SET used = ? WHERE user = ? AND schema = ?", (time.time_ns(), *key)
+        )
+        row = self._database.execute(
+            "SELECT data FROM ledger WHERE user = ? AND schema = ?", key
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, user: bytes, keys: LogKeys, state: LedgerState) -> None:
+        """Keep a log, instead of what was kept of it before."""
+        try:
+            sealed = seal(user, keys, state.encode())
+        except ErsError as error:
+            # Somebody who was not granted the newest key reads on.
+            log.info("a log is not kept: %s", error.message)
+            return
+        if len(sealed) <= self._budget:
+            self._guard(lambda: self._put(user, keys.schema, state.snapshot.version, sealed), None)
+
+    def drop(self, user: bytes, schema: bytes) -> None:
+        """Forget what is kept of a log."""
+        self._guard(
+            lambda: self._database.execute(
+                "DELETE FROM ledger WHERE user = ? AND schema = ?", (user, schema)
+            ),
+            None,
+        )
+
+    def _put(self, user: bytes, schema: bytes, version: int, sealed: bytes) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+        with self._database:
+            self._database.execute(
+                "INSERT OR REPLACE INTO ledger (user, schema, version, used, data)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (user, schema, version, time.time_ns(), sealed),
+            )
+            # The logs for which the newer ones leave no space.
+            self._database.execute(
+                "DELETE FROM ledger WHERE rowid IN (SELECT rowid FROM (SELECT rowid,"
+                " sum(length(data)) OVER (ORDER BY used DESC, rowid DESC) AS total FROM ledger)"
+                " WHERE total > ?)",
+                (self._budget,),
+            )
+
+
+def seal(user: bytes, keys: LogKeys, plain: bytes) -> bytes:
+    """What is kept of a user's log of a schema, as docs/SPEC.md says in section 14."""
+    key = keys.newest
+    head, nonce = _HEAD.pack(_FORMAT, key.version), os.urandom(NONCE_BYTES)
+    return head + nonce + key.ledger.encrypt(nonce, plain, _context(head, user, keys))
+
+
+def unseal(user: bytes, keys: LogKeys, sealed: bytes) -> bytes:
+    """What :func:`seal` was given.
+
+    Raises:
+        KeyMissing: the keyring lacks the version that sealed it.
+        DoesNotOpen, Malformed: altered, of another user or schema, or of another version.
+    """
+    begin = _HEAD.size + NONCE_BYTES
+    head, nonce = sealed[: _HEAD.size], sealed[_HEAD.size : begin]
+    if len(sealed) < begin or head[0] != _FORMAT:
+        raise Malformed("it is of another version")
+    key = keys.of(_HEAD.unpack(head)[1])
+    return key.ledger.decrypt(nonce, sealed[begin:], _context(head, user, keys))
+
+
+def _context(head: bytes, user: bytes, keys: LogKeys) -> bytes:
+    return head + user + keys.organization + keys.schema

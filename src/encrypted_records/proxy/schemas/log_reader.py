@@ -1,0 +1,265 @@
+"""Read the log of a schema that this process does not hold: from what was kept of it on disk, from
+a checkpoint, or from its beginning.
+
+A checkpoint is somebody's word (docs/SPEC.md, section 7.9): whatever is wrong with one, or with
+what comes after it, the log is read from its beginning before anything is called broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.checkpoints import CheckpointApi
+from encrypted_records.errors import (
+    CheckpointBroken,
+    Closed,
+    Conflict,
+    KeyMissing,
+    LogBroken,
+)
+from encrypted_records.index.log import checkpoint as taking
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.order import Head
+from encrypted_records.model import ids, wire
+from encrypted_records.model.checkpoints import Checkpoint
+from encrypted_records.model.records import ManifestDelta
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.schemas.key_source import KeySource
+from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.shown import Shown, read_shown
+from encrypted_records.proxy.schemas.state import EndedRows, SchemaState
+
+log = logging.getLogger(__name__)
+
+
+class See(Protocol):
+    def __call__(self, state: SchemaState, *, new: bool = False) -> Awaitable[None]:
+        """Check a state against what was seen before, and remember it."""
+
+
+class LogReader:
+    def __init__(
+        self,
+        api: Api,
+        keyrings: Keyrings,
+        heads: Heads,
+        ledgers: LedgerStore,
+        rows: EndedRows,
+        source: KeySource,
+        see: See,
+    ) -> None:
+        self._api = api
+        self._checkpoints = CheckpointApi(api.transport)
+        self._keyrings = keyrings
+        self._heads = heads
+        self._ledgers = ledgers
+        self._rows = rows
+        self._source = source
+        self._see = see
+
+    async def read(
+        self, caller: Holder, schema: bytes, writer: bytes, *, whole: bool = False
+    ) -> SchemaState:
+        """The schema's state, by its log.
+
+        Args:
+            writer: of this process, for what is drafted.
+            whole: whether it has to be verified from its beginning, here and now.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh`.
+        """
+        shown = await read_shown(self._api, caller, schema)
+        deltas: list[ManifestDelta] | None = None
+        if not whole:
+            state = await self._from_kept(caller, schema, shown, writer)
+            if state is None:
+                state, deltas = await self._from_checkpoint(caller, schema, shown, writer)
+            if state is not None:
+                return state
+        if deltas is None:
+            deltas = await self.fetch(caller, schema, 0)
+        state = await self._begin(caller, schema, shown, writer, deltas)
+        return await self._finish(caller, state, deltas)
+
+    async def fetch(self, caller: Holder, schema: bytes, since: int) -> list[ManifestDelta]:
+        """The log after a version.
+
+        Raises:
+            LogBroken: it does not reach that far.
+        """
+        try:
+            return await self._api.manifest(schema, since, caller.auth)
+        except Conflict:
+            raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+
+    async def take_shown(
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
+    ) -> None:
+        """Read the definition again that the API shows, where it changed before the first commit.
+
+        Raises:
+            LogBroken: the API states another definition than its log holds.
+        """
+        stated = deltas[-1].definition
+        if state.ledger.definition is None:
+            if stated != state.shown.definition.digest:
+                state.shown = await read_shown(self._api, caller, state.id)
+        elif stated != state.ledger.definition.digest:
+            raise LogBroken("the API states another definition than the schema's log holds")
+
+    async def _begin(
+        self,
+        caller: Holder,
+        schema: bytes,
+        shown: Shown,
+        writer: bytes,
+        deltas: Sequence[ManifestDelta],
+    ) -> SchemaState:
+        """A state with an empty log, under the keys and the roster that the log names."""
+        key_id = deltas[-1].key_id
+        keys, by = await self._source.keys(caller, shown.organization, schema, key_id)
+        state = SchemaState(schema, shown, Ledger(keys, writer, by))
+        await self._source.follow(caller, state, deltas, writer)
+        return state
+
+    async def _finish(
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
+    ) -> SchemaState:
+        # A long log takes a while to verify, and nobody else sees this ledger yet.
+        await asyncio.to_thread(extend, state.ledger, deltas)
+        deltas = await self._reach_ends(caller, state) or deltas
+        await self.take_shown(caller, state, deltas)
+        await self._see(state, new=True)
+        return state
+
+    async def _reach_ends(
+        self, caller: Holder, state: SchemaState
+    ) -> Sequence[ManifestDelta] | None:
+        """See that the log goes as far as epochs of its keys say that it did; what came of it
+        where it had to be asked for again.
+
+        Raises:
+            LogBroken: it ends before that, though the API was asked after they had been read.
+        """
+        ledger = state.ledger
+        by = ledger.membership
+        if by is None:
+            return None
+        known = by.number
+        ends = (one for one in by.roster.ends(state.id) if one.number <= known)
+        if all(one.ends[state.id].version <= ledger.version for one in ends):
+            return None
+        # They may have begun after the log was asked for.
+        deltas = await self.fetch(caller, state.id, ledger.version)
+        await self._source.follow(caller, state, deltas, ledger.writer)
+        await asyncio.to_thread(extend, state.ledger, deltas)
+        state.ledger.check_ends(known)
+        return deltas
+
+    # --- from what was kept ---------------------------------------------------------------------
+
+    async def _from_kept(
+        self, caller: Holder, schema: bytes, shown: Shown, writer: bytes
+    ) -> SchemaState | None:
+        ledger = await self._open_kept(caller, shown.organization, schema, writer)
+        if ledger is None:
+            return None
+        try:
+            deltas = await self.fetch(caller, schema, ledger.version)
+            state = SchemaState(schema, shown, ledger, kept=ledger.version)
+            await self._source.follow(caller, state, deltas, writer)
+            return await self._finish(caller, state, deltas)
+        except (KeyMissing, LogBroken) as error:
+            # Only the whole log shows whether the API or the kept log is wrong.
+            log.info("a log is read from its beginning: %s", error.message)
+            await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
+            return None
+
+    async def _open_kept(
+        self, caller: Holder, organization: bytes, schema: bytes, writer: bytes
+    ) -> Ledger | None:
+        """The schema's log as far as it was kept on disk, where it can be used."""
+        seen = await asyncio.to_thread(self._heads.get, schema)
+        sealed = await asyncio.to_thread(self._ledgers.find, caller.user, schema)
+        if seen is None or sealed is None:
+            return None
+        if await asyncio.to_thread(self._keyrings.existing, caller) is None:
+            return None
+        keys, by = await self._source.keys(caller, organization, schema, None)
+        return await asyncio.to_thread(
+            self._ledgers.open, caller.user, keys, writer, sealed, seen, by
+        )
+
+    # --- from a checkpoint ----------------------------------------------------------------------
+
+    async def _from_checkpoint(
+        self, caller: Holder, schema: bytes, shown: Shown, writer: bytes
+    ) -> tuple[SchemaState | None, list[ManifestDelta] | None]:
+        """The state by a checkpoint and what comes after it; or else the whole log, if the API has
+        no checkpoint and handed that out."""
+        seen = await asyncio.to_thread(self._heads.get, schema)
+        known = 0 if seen is None else seen.version
+        try:
+            found, deltas = await self._checkpoints.read(schema, known, caller.auth)
+        except Conflict:
+            return None, None
+        if found is None:
+            return None, deltas
+        try:
+            return await self._take(caller, schema, shown, writer, found, deltas, seen), None
+        except (CheckpointBroken, LogBroken, KeyMissing) as error:
+            log.warning(
+                "%s: a checkpoint of schema %s is not taken, and the log is read: %s",
+                CheckpointBroken.code,
+                ids.to_text(schema),
+                error.message,
+            )
+        except Closed as error:
+            if error.reason != "grant_missing":
+                raise
+        return None, None
+
+    async def _take(
+        self,
+        caller: Holder,
+        schema: bytes,
+        shown: Shown,
+        writer: bytes,
+        found: Checkpoint,
+        deltas: Sequence[ManifestDelta],
+        seen: Head | None,
+    ) -> SchemaState:
+        state = await self._begin(caller, schema, shown, writer, deltas)
+        by, body = state.ledger.membership, taking.read(found)
+        if by is not None and body.roster > by.number:
+            await self._source.renew(caller, state.ledger, within=0)
+        keys, by = state.ledger.keys, state.ledger.membership
+        now = time.time_ns() // 1_000_000
+        ledger = await asyncio.to_thread(taking.take, found, keys, writer, by, now)
+        passed = [entry for delta in deltas for entry in delta.entries]
+        passed = [entry for entry in passed if entry.version <= ledger.version]
+        if seen is not None and seen.version < ledger.version:
+            await asyncio.to_thread(taking.prove_passage, ledger, seen, passed)
+            # What ended in between is not followed: whatever was kept of the schema goes.
+            replaced = [
+                uid for entry in passed for uid in wire.decode_commit_body(entry.commit).replaced
+            ]
+            await asyncio.to_thread(self._rows.forget_segments, replaced)
+            rows = range(ledger.snapshot().stored)
+            await asyncio.to_thread(self._rows.forget_between, schema, rows)
+        state.ledger = ledger
+        state.checkpointed = (ledger.version, body.key_version)
+        return await self._finish(caller, state, taking.after(ledger, deltas))
+
+
+def extend(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> None:
+    for delta in deltas:
+        ledger.extend(delta)

@@ -1,0 +1,92 @@
+"""Sign a schema as the API shows it, where somebody has looked at what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from encrypted_records.errors import SchemaUnsigned
+from encrypted_records.model.roster import Placement
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.readiness import shown_otherwise
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.sharing.founding import roster_missing
+from encrypted_records.proxy.sharing.service import Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What was signed of a schema, None where nothing was, and what the API shows."""
+
+    signed: Placement | None
+    shown: Placement
+
+    @property
+    def members(self) -> list[str]:
+        """Which of slug, name and definition differ."""
+        names = ("slug", "name", "definition")
+        if self.signed is None or not self.signed.slug:
+            return list(names)
+        return [name for name in names if getattr(self.signed, name) != getattr(self.shown, name)]
+
+
+class SchemaSigning:
+    def __init__(self, schemas: Schemas, sharing: Sharing) -> None:
+        self._schemas = schemas
+        self._sharing = sharing
+
+    async def compare(self, caller: Holder, schema: bytes) -> Difference:
+        """What signing would change.
+
+        Raises:
+            Closed: ``roster_missing``; the organization has records, and no roster.
+            SchemaUnsigned: it has records that nobody who might has signed, or was moved: signing
+                it would make the API's word for these good.
+            ErsError: as :meth:`Schemas.refresh`.
+        """
+        self._schemas.forget(caller, [schema])
+        state = await self._schemas.refresh(caller, schema)
+        by, shown = state.ledger.membership, state.shown
+        if by is None and state.ledger.version:
+            raise roster_missing()
+        placed = None if by is None else by.roster.schema(schema)
+        definition = shown.definition.digest
+        if placed is not None and state.ledger.definition is not None:
+            definition = placed.definition
+        now = Placement(schema, shown.dataset, shown.slug, shown.name, definition)
+        if placed is None:
+            if state.ledger.version:
+                raise SchemaUnsigned("it has records, and the roster never had it")
+            return Difference(None, now)
+        if placed.dataset != shown.dataset:
+            raise SchemaUnsigned("the API shows it in another dataset than was signed")
+        before = Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
+        return Difference(before, now)
+
+    async def sign(
+        self, caller: Holder, schema: bytes, seen: Sequence[str] | None = None
+    ) -> Difference:
+        """Sign it as the API shows it; what that changed.
+
+        Args:
+            seen: slug, name and definition (the digest in hex) as the caller has agreed to them.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_writer``, ``not_admitted``.
+            Conflict: the API shows it otherwise by now.
+            ErsError: as :meth:`compare`.
+        """
+        difference = await self.compare(caller, schema)
+        shown = difference.shown
+        if seen is not None and list(seen) != [shown.slug, shown.name, shown.definition.hex()]:
+            raise shown_otherwise()
+        if difference.members:
+            state = await self._schemas.refresh(caller, schema)
+            by = state.ledger.membership
+            if by is None or by.roster.dataset(shown.dataset) is None:
+                async with state.lock:
+                    await self._schemas.ready(caller, state, shown)
+            else:
+                await self._sharing.founding.place(caller, state.shown.organization, [shown])
+            self._schemas.forget(caller, [schema])
+        return difference

@@ -1,0 +1,134 @@
+"""Compare the API's log of a schema with what this proxy has seen of it.
+
+A log that lacks what was seen is refused: an API that hides commits looks just like one that was
+restored from a backup. Only people can decide which it is; so they see what would be lost, and name
+the head that they accept. Then that log replaces the other, for this schema only. It must still be
+authentic: commits that are not authentic are never accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+from encrypted_records.errors import Conflict
+from encrypted_records.index.log.order import Head
+from encrypted_records.model.ids import to_text
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SoundPart
+from encrypted_records.proxy.schemas.states import Schemas
+
+log = logging.getLogger(__name__)
+
+#: ``whole``: it holds all that was seen. ``older``: a beginning of what was seen. ``forked``: it
+#: has other commits. ``unclear``: older or forked, and what is remembered does not show which.
+#: ``broken``: it cannot be followed to its end.
+State = Literal["whole", "older", "forked", "unclear", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """``common`` is the newest version of which it is known that both have it."""
+
+    sound: SoundPart
+    state: State
+    common: int
+
+
+class Standings:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    async def of(self, caller: Holder, schema: bytes) -> Standing:
+        """How the log stands now.
+
+        Raises:
+            ErsError: as :meth:`Schemas.sound_part`.
+        """
+        sound = await self._schemas.sound_part(caller, schema)
+        ledger, seen = sound.ledger, sound.seen
+        passed = [] if seen is None else await self._schemas.list_passed(schema, ledger.version)
+        # Equal digests at one version mean equal logs up to there.
+        common = next((head.version for head in passed if ledger.knows(head)), 0)
+        if sound.broken is not None:
+            return Standing(sound, "broken", common)
+        if seen is None or ledger.knows(seen):
+            return Standing(sound, "whole", common)
+        if common == ledger.version:
+            return Standing(sound, "older", common)
+        forked = ledger.version >= seen.version or any(one.version > common for one in passed)
+        return Standing(sound, "forked" if forked else "unclear", common)
+
+    async def accept(
+        self, caller: Holder, schema: bytes, head: Head, *, forked: bool = False
+    ) -> Standing:
+        """Accept the log that the API has as the schema's own; returns the standing before.
+
+        Args:
+            head: its head, as the accepting user has seen it.
+            forked: whether it may have other commits than what was seen.
+
+        Raises:
+            Conflict: ``nothing_to_accept``, ``log_moved`` or ``log_forked``; nothing has changed.
+            Closed: it is broken, which cannot be accepted.
+            ErsError: as :meth:`of`; also where the disk does not take it.
+        """
+        standing = await self.of(caller, schema)
+        sound, ledger = standing.sound, standing.sound.ledger
+        if standing.state == "whole":
+            raise Conflict(
+                "the log holds all that this proxy has seen of it",
+                code="nothing_to_accept",
+                hint="there is nothing to do; search and store as always",
+            )
+        if sound.broken is not None:
+            raise type(sound.broken)(
+                f"the log cannot be followed beyond version {ledger.version}, and what comes after"
+                f" that cannot be accepted: {sound.broken.message}",
+                code=sound.broken.reason,
+                hint="restore the API's newest backup, or export what opens: ers salvage",
+            )
+        if ledger.head != head:
+            raise Conflict(
+                f"the API's log is at version {ledger.version} by now, or is another one",
+                code="log_moved",
+                hint="look at it again (ers schema status) before you accept it",
+            )
+        assert sound.seen is not None
+        if standing.state != "older" and not forked:
+            raise Conflict(_other_way(standing), code="log_forked", hint=_FORKED_HINT)
+        await self._schemas.replace(ledger)
+        log.warning(
+            "user %s accepts another log of schema %s: version %d (%s) instead of %d (%s), of"
+            " which it has the first %d",
+            to_text(caller.user),
+            to_text(schema),
+            head.version,
+            head.digest.hex(),
+            sound.seen.version,
+            sound.seen.digest.hex(),
+            standing.common,
+        )
+        return standing
+
+
+_FORKED_HINT = (
+    "find out who changed the schema since, and compare heads with them (ers schema status); to"
+    " accept it all the same: ers schema accept-log --forked, or forked in the request"
+)
+
+
+def _other_way(standing: Standing) -> str:
+    ledger, seen = standing.sound.ledger, standing.sound.seen
+    assert seen is not None
+    if standing.state == "forked":
+        return (
+            f"up to version {standing.common} the log is what this proxy has seen, and after that"
+            f" another one: {ledger.version - standing.common} commits instead of"
+            f" {seen.version - standing.common}"
+        )
+    return (
+        f"the log ends before version {seen.version}, and what this proxy remembers does not show"
+        " whether it is a beginning of what it has seen"
+    )

@@ -1,0 +1,92 @@
+"""One schema as this proxy has verified it, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from encrypted_records.errors import (
+    ErsError,
+    LogBroken,
+)
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.records import (
+    RowRef,
+)
+from encrypted_records.proxy.schemas.shown import Shown
+
+
+@dataclass
+class SchemaState:
+    """One schema as one user's keyring opens it. Change it only while holding ``lock``."""
+
+    id: bytes
+    #: whose definition counts until the log has a commit, or the roster the schema
+    shown: Shown
+    ledger: Ledger
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: an earlier commit may or may not have been stored, or the log could not be followed; ask
+    #: before drafting another
+    uncertain: bool = False
+    #: the API knows a newer roster than this proxy, or newer keys
+    roster_moved: bool = False
+    #: the entry of the roster by which this user was found to be free to store
+    ready_at: int = 0
+    #: how many commits of the log are kept on disk
+    kept: int = 0
+    #: version and key version of the newest checkpoint that is known, and of the last attempt at
+    #: one: where the log stood
+    checkpointed: tuple[int, int] = (0, 0)
+    tried: tuple[int, int] = (0, 0)
+    #: the digest of the newest that this process has written of it
+    own_checkpoint: bytes = b""
+
+    @property
+    def definition(self) -> SchemaDefinition:
+        """What the records are, by the log; before its first commit nothing can prove it."""
+        return self.ledger.definition or self.shown.definition
+
+
+@dataclass(frozen=True, slots=True)
+class SoundPart:
+    """As much of a schema's log as is authentic, whatever comes after it.
+
+    ``ledger`` belongs to the caller. ``broken`` says why it ends early; it is None if the ledger
+    reaches the end. ``seen`` is what this proxy has seen of the log before.
+    """
+
+    definition: SchemaDefinition
+    ledger: Ledger
+    broken: ErsError | None
+    seen: Head | None
+    #: id of the newest commit of the ledger, which holds a time
+    newest: bytes | None
+
+    @property
+    def fault(self) -> ErsError | None:
+        """What is wrong with the log; None where nothing is."""
+        lacks = self.seen is not None and not self.ledger.knows(self.seen)
+        return self.broken or (lacking() if lacks else None)
+
+
+class EndedRows(Protocol):
+    """A store of sealed rows, from which deleted and replaced ones are removed."""
+
+    def forget(self, schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> None:
+        """Keep nothing of these rows any more."""
+
+    def forget_between(self, schema: bytes, numbers: range) -> None:
+        """Keep nothing of the rows with these numbers: they lie in other groups by now."""
+
+    def forget_segments(self, uids: Collection[bytes]) -> None:
+        """Keep no page of these segments any more."""
+
+
+def lacking() -> LogBroken:
+    """The error of a log that lacks what this proxy has seen of it."""
+    return LogBroken("the API's log lacks commits that this proxy has seen")

@@ -1,0 +1,371 @@
+"""The state of each schema in use: its definition, key, and verified log.
+
+There is one state per user, since keyrings belong to users. Every query asks the API with the
+caller's own credentials: what the API refuses is not answered from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from weakref import WeakValueDictionary
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.checkpoints import CheckpointApi
+from encrypted_records.client.known import Moved
+from encrypted_records.errors import (
+    ApiFailed,
+    Closed,
+    ErsError,
+    LogBroken,
+    NotFound,
+)
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.order import Head
+from encrypted_records.model import wire
+from encrypted_records.model.records import (
+    CommitUpload,
+    LogEntry,
+    ManifestDelta,
+    Receipt,
+)
+from encrypted_records.model.roster import Placement
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.schemas.checkpoint_writer import (
+    CHECKPOINTS,
+    CheckpointPolicy,
+    CheckpointWriter,
+)
+from encrypted_records.proxy.schemas.heads import KEPT, Heads
+from encrypted_records.proxy.schemas.key_source import KeySource
+from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy, LedgerKeeper
+from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.log_reader import LogReader, extend
+from encrypted_records.proxy.schemas.readiness import Readiness
+from encrypted_records.proxy.schemas.shown import read_shown
+from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, SoundPart, lacking
+from encrypted_records.proxy.sharing.heads import VerifiedHead
+from encrypted_records.proxy.sharing.service import Sharing
+
+log = logging.getLogger(__name__)
+
+MAX_SCHEMAS = 1000
+
+
+class Schemas:
+    def __init__(
+        self,
+        api: Api,
+        keyrings: Keyrings,
+        heads: Heads,
+        ledgers: LedgerStore,
+        rows: EndedRows,
+        sharing: Sharing,
+        keeping: KeepingPolicy = STANDARD,
+        checkpointing: CheckpointPolicy = CHECKPOINTS,
+    ) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self._heads = heads
+        self._ledgers = ledgers
+        self._keeper = LedgerKeeper(ledgers, keeping)
+        self._rows = rows
+        self.source = KeySource(keyrings, sharing)
+        self._readiness = Readiness(api, sharing, self.source)
+        self._reader = LogReader(api, keyrings, heads, ledgers, rows, self.source, self._see)
+        self._checkpoints = CheckpointWriter(
+            CheckpointApi(api.transport), self._reader, self.catch_up, checkpointing
+        )
+        self._writer = os.urandom(16)
+        self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
+        #: increased whenever a keyring changed
+        self._epoch = 0
+        #: held while a schema is read; ids of schemas that are not there leave nothing behind
+        self._loading: WeakValueDictionary[tuple[bytes, bytes], asyncio.Lock]
+        self._loading = WeakValueDictionary()
+
+    async def load(self, caller: Holder, schema: bytes) -> SchemaState:
+        """The schema's last state, read from the API only if there is none in memory, or for an
+        API token.
+
+        For writers only: the API checks their commits against the present state.
+
+        Raises:
+            Closed: ``keyring_locked``, for this device; as :meth:`get_cached` and :meth:`refresh`
+                do.
+        """
+        self._keyrings.check_unlocked(caller)
+        state = self._states.get((caller.user, schema))
+        # Of an API token only the API knows whether it reaches what its user does.
+        ask = state is None or caller.token is not None
+        return await self.refresh(caller, schema) if ask or state is None else state
+
+    def get_cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
+        """The schema's last state; None if there is none in memory. Asks nothing of the API.
+
+        A query that uses it must have the API confirm it (:mod:`..search.context`).
+        """
+        self._keyrings.check_unlocked(caller)
+        key = (caller.user, schema)
+        if key in self._states:
+            self._states.move_to_end(key)
+        return self._states.get(key)
+
+    def in_use(self) -> list[SchemaState]:
+        """The last state of every schema in memory, once for all its users."""
+        return list({state.id: state for state in self._states.values()}.values())
+
+    async def follow(self, caller: Holder, state: SchemaState, moved: Moved) -> None:
+        """Bring ``state`` to where an answer of the API says it is by now, or beyond.
+
+        Raises:
+            LogBroken: as :meth:`refresh`.
+        """
+        async with state.lock:
+            if state.ledger.version == moved.known.version:
+                before, state.uncertain = state.uncertain, True
+                try:
+                    await self._take(caller, state, moved.deltas)
+                except LogBroken:
+                    if state.ledger.begun is None:
+                        raise
+                    await self._checkpoints.begin_whole(caller, state)
+                state.uncertain = before
+            elif state.ledger.version < moved.deltas[-1].version:
+                await self.catch_up(caller, state)
+
+    async def refresh(self, caller: Holder, schema: bytes) -> SchemaState:
+        """The schema's state, brought to the API's newest version and verified.
+
+        Raises:
+            NotFound: the API knows no such schema, or not for this caller.
+            KeyMissing: its records are sealed with a key that this user's keyring lacks.
+            LogBroken: the log is not authentic, or lacks what this proxy has seen.
+        """
+        self._keyrings.check_unlocked(caller)
+        key = (caller.user, schema)
+        async with self._loading.setdefault(key, asyncio.Lock()):
+            epoch = self._epoch
+            state = self._states.get(key)
+            if state is None:
+                state = await self._reader.read(caller, schema, self._writer)
+                self._note(caller, state)
+                if epoch == self._epoch:
+                    self._remember(key, state)
+                return state
+        async with state.lock:
+            await self.catch_up(caller, state)
+        if epoch == self._epoch:
+            self._states[key] = state
+            self._states.move_to_end(key)
+        return state
+
+    async def head(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
+        """Where the schema's log stands, read now; None where it cannot be verified."""
+        try:
+            state = await self.refresh(caller, schema)
+            # Who signs this has verified it.
+            await self._checkpoints.verify(caller, state)
+        except (Closed, NotFound) as error:
+            log.warning("a log does not say where it stands: %s", error.message)
+            return None
+        head = state.ledger.head
+        return VerifiedHead(head.version, head.digest)
+
+    async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
+        """As :meth:`refresh`, by a log that shows whether it has stored the request of this id."""
+        state = await self.refresh(caller, schema)
+        if state.ledger.forgets(request):
+            await self._checkpoints.verify(caller, state)
+        return state
+
+    async def verified(self, caller: Holder, schema: bytes) -> SchemaState:
+        """As :meth:`refresh`, by a log that this proxy has verified from its beginning."""
+        state = await self.refresh(caller, schema)
+        await self._checkpoints.verify(caller, state)
+        return state
+
+    async def read_again(self, caller: Holder, schema: bytes) -> SchemaState:
+        """As :meth:`refresh`, with the log read again: what came beside it, the headers of
+        segments, may have been wrong.
+
+        Raises:
+            ErsError: as :meth:`refresh`.
+        """
+        await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
+        self.forget(caller, [schema])
+        return await self.refresh(caller, schema)
+
+    async def sound_part(self, caller: Holder, schema: bytes) -> SoundPart:
+        """The part of the schema's log that can be trusted: read again, and not remembered.
+
+        Raises:
+            NotFound: the API knows no such schema, or not for this caller.
+            KeyMissing: there are records, and the caller has no keyring here.
+            Unavailable: the API cannot be reached. That it fails at the log alone is part of the
+                answer.
+        """
+        shown = await read_shown(self._api, caller, schema)
+        broken: ErsError | None = None
+        deltas: list[ManifestDelta] = []
+        try:
+            deltas = await self._api.manifest(schema, 0, caller.auth)
+        except ApiFailed as error:
+            broken = error
+        key_id = deltas[-1].key_id if deltas else b""
+        keys, by = await self.source.keys(caller, shown.organization, schema, key_id)
+        ledger = Ledger(keys, self._writer, by)
+        if broken is None:
+            broken = await asyncio.to_thread(_extend_as_far, ledger, deltas)
+        entries = (entry for delta in deltas for entry in delta.entries)
+        newest = next((one.commit for one in entries if one.version == ledger.version), None)
+        commit_id = None if newest is None else wire.decode_commit_body(newest).id
+        seen = await asyncio.to_thread(self._heads.get, schema)
+        return SoundPart(ledger.definition or shown.definition, ledger, broken, seen, commit_id)
+
+    async def list_passed(self, schema: bytes, up_to: int) -> list[Head]:
+        """What this proxy remembers of the log's heads up to a version, the newest first."""
+        return await asyncio.to_thread(self._heads.list_passed, schema, up_to)
+
+    async def replace(self, ledger: Ledger) -> None:
+        """Take another log of a schema instead of the one that was seen, for all users."""
+        schema, passed = ledger.keys.schema, ledger.heads(ledger.version - KEPT)
+        await asyncio.to_thread(self._heads.replace, schema, ledger.head, passed)
+        # What is held, or being loaded, follows the other log; and its commits have numbers that
+        # this process must not use again for others.
+        self._epoch += 1
+        self._writer = os.urandom(16)
+        for key in [key for key in self._states if key[1] == schema]:
+            del self._states[key]
+
+    def _remember(self, key: tuple[bytes, bytes], state: SchemaState) -> None:
+        self._states[key] = state
+        while len(self._states) > MAX_SCHEMAS:
+            self._states.popitem(last=False)
+
+    def forget(self, caller: Holder, schemas: Iterable[bytes]) -> None:
+        """Read these schemas from the API again when they are needed next."""
+        for schema in schemas:
+            self._states.pop((caller.user, schema), None)
+
+    def forget_user(self, user: bytes) -> None:
+        """Drop everything of this user, whose keyring changed; also what is being loaded."""
+        self._epoch += 1
+        for key in [key for key in self._states if key[0] == user]:
+            del self._states[key]
+
+    async def catch_up(self, caller: Holder, state: SchemaState) -> None:
+        """Bring ``state``, whose lock the caller holds, to the API's newest version."""
+        # It stays so unless all succeeds: nothing is added to a log that was found broken.
+        state.uncertain = True
+        try:
+            await self._catch_up(caller, state)
+        except LogBroken:
+            if state.ledger.begun is None:
+                raise
+            await self._checkpoints.begin_whole(caller, state)
+        state.uncertain = False
+
+    async def _catch_up(self, caller: Holder, state: SchemaState) -> None:
+        known = await self.source.refresh(caller, state, self._writer)
+        deltas = await self._reader.fetch(caller, state.id, state.ledger.version)
+        await self._take(caller, state, deltas)
+        state.ledger.check_ends(known)
+
+    async def ready(
+        self, caller: Holder, state: SchemaState, agreed: Placement | None = None
+    ) -> None:
+        """Make sure that a change of ``state``, whose lock is held, will count for its readers;
+        arguments and errors are those of :meth:`Readiness.require`."""
+        await self._readiness.require(caller, state, self._writer, agreed)
+
+    async def _take(
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
+    ) -> None:
+        await self.source.follow(caller, state, deltas, self._writer)
+        # Not in a thread: questions take snapshots of this ledger meanwhile.
+        extend(state.ledger, deltas)
+        await self._reader.take_shown(caller, state, deltas)
+        await self._see(state)
+        self._note(caller, state)
+
+    def _note(self, caller: Holder, state: SchemaState) -> None:
+        """Keep the log, and write a checkpoint of it, if it is time."""
+        state.kept = self._keeper.note(caller.user, state.ledger, state.kept)
+        self._checkpoints.note(caller, state)
+
+    async def _see(self, state: SchemaState, *, new: bool = False) -> None:
+        """Check the log against what was seen before, and remember it.
+
+        Args:
+            new: the ledger was just read from the beginning, or from what was kept of it.
+        """
+        ledger = state.ledger
+        seen = await asyncio.to_thread(self._heads.get, state.id)
+        if seen is not None and not ledger.knows(seen):
+            raise lacking()
+        await self._forget_ended(state, since=seen.version if new and seen is not None else 0)
+        if ledger.version and ledger.head != seen:
+            passed = ledger.heads(max(ledger.version - KEPT, 0 if seen is None else seen.version))
+            await asyncio.to_thread(self._heads.remember, state.id, ledger.head, passed)
+
+    async def settle(
+        self, caller: Holder, state: SchemaState, upload: CommitUpload, receipt: Receipt
+    ) -> None:
+        """Enter a commit of ours, which the API says it holds, into the ledger; the lock is held.
+
+        Raises:
+            LogBroken: the log does not hold it, or breaks before it.
+            ErsError: as :meth:`refresh`; also where the new head cannot be remembered.
+        """
+        ledger, body = state.ledger, wire.decode_commit_body(upload.commit)
+        # What was staged left its headers with the API.
+        staged = len(upload.headers) < len(body.segments)
+        if staged or receipt.version != ledger.version + 1:
+            await self.catch_up(caller, state)
+            if not ledger.ends_with(upload.commit):
+                raise LogBroken("the API's log lacks a commit that the API says it holds")
+            return
+        entry = LogEntry(receipt.version, upload.commit)
+        delta = ManifestDelta(
+            *(state.id, receipt.version, ledger.key.id, body.definition),
+            entries=[entry],
+            headers=list(upload.headers),
+        )
+        ledger.extend(delta)
+        await self._forget_ended(state, since=0)
+        await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
+        self._note(caller, state)
+
+    async def _forget_ended(self, state: SchemaState, *, since: int) -> None:
+        """Keep nothing of rows that died after a version, or whose groups ended, nor of segments
+        that were replaced: before the log that says so counts as seen, so that what an interruption
+        leaves is found the next time."""
+        ended = state.ledger.take_ended(since)
+        if ended.segments:
+            await asyncio.to_thread(self._rows.forget_segments, ended.segments)
+        for numbers in ended.numbers:
+            await asyncio.to_thread(self._rows.forget_between, state.id, numbers)
+        if ended.rows:
+            snapshot = state.ledger.snapshot()
+            await asyncio.to_thread(self._rows.forget, state.id, snapshot, ended.rows)
+
+    async def close(self) -> None:
+        """Keep the newest commits of long logs, so that the next process starts there."""
+        for (user, _), state in reversed(self._states.items()):
+            state.kept = self._keeper.note(user, state.ledger, state.kept, at_the_end=True)
+        await self._checkpoints.close()
+        await self._keeper.finish()
+
+
+def _extend_as_far(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> ErsError | None:
+    """Extend the ledger as far as the log is authentic; the error that ended it."""
+    try:
+        extend(ledger, deltas)
+    except Closed as error:
+        return error
+    return None

@@ -1,0 +1,62 @@
+"""Answer an aggregate: plan -> fetch pages -> match -> measure, mostly from the index alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.index.query.aggregate import Aggregated, aggregate
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.model.aggregations import Aggregation, parse_aggregation
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.joins import parse_body
+from encrypted_records.proxy.search.match import learn_texts, match_rows
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateResult:
+    aggregation: Aggregation
+    groups: Aggregated
+
+
+class Aggregates:
+    def __init__(self, runner: QueryRunner) -> None:
+        self._runner = runner
+
+    async def ask(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> AggregateResult:
+        """The measures, at a version that was current during the call.
+
+        Raises:
+            InvalidQuery: it cannot be asked, or would take too many records or groups.
+            Closed: the API's data is not consistent.
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+
+        async def question(context: QueryContext) -> AggregateResult:
+            aggregation = await parse_body(parse_aggregation, body, context)
+            return await measure(context, aggregation)
+
+        return await self._runner.ask(caller, schema, question)
+
+
+async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateResult:
+    """The answer to an aggregate.
+
+    Raises:
+        InvalidQuery: it would take too many records or groups.
+        Moved: as :class:`QueryContext`.
+    """
+    parts = await match_rows(context, aggregation.where, aggregation.fields)
+    texts = Texts()
+    is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
+    run: Run = aside if is_long else asyncio.to_thread
+    while True:
+        with context.stats.stage("measure"):
+            groups = await run(aggregate, aggregation, context.definition, parts, texts)
+        if groups is not None:
+            return AggregateResult(aggregation, groups)
+        await learn_texts(context, texts)

@@ -1,0 +1,268 @@
+"""Optimistic read: run a query on the last verified state, and have the API confirm that state.
+
+The first call of a query to the API confirms the state (docs/http-api.md, `since`). A query that
+needs nothing else asks for the log: only the API decides whether the caller may read the schema. If
+the log has a newer version, the answer so far is dropped and the query runs again on the new
+state, which was current while the query ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.known import Moved
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import (
+    Altered,
+    Conflict,
+    DoesNotOpen,
+    InvalidQuery,
+    LogBroken,
+    NotFound,
+)
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.predicates import Predicate, values_of
+from encrypted_records.model.records import PlainRecord, RowRef, SealedRow, Segment
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.confirmations import Confirmations
+from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.page_fetcher import Missing
+from encrypted_records.proxy.search.stats import QueryStats
+from encrypted_records.proxy.search.upstream import RowsGone, Upstream
+
+_ATTEMPTS = 3
+
+#: Pages of 16 KiB that one question may need of the index: a gibibyte, of which a part is in memory
+#: at once. A full segment takes a page or two of each comparison; a whole column of a hundred
+#: million records has some 25,000.
+MOST_PAGES = 1 << 16
+
+#: The index keys of so many values take some milliseconds to compute.
+MANY_VALUES = 100
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a semi-join found at one version of another schema's log.
+
+    ``pointer`` leads to it in the question. ``stored`` is how many rows the schema had, of which
+    ``rows`` matched and have ``values`` different values.
+    """
+
+    pointer: str
+    schema: bytes
+    field: str
+    version: int
+    stored: int
+    rows: int
+    values: int
+
+
+@dataclass(frozen=True)
+class QueryContext:
+    """One query: all of it uses one snapshot and one definition."""
+
+    upstream: Upstream
+    fetcher: Fetcher
+    #: for what is asked of other schemas; None of what never asks any
+    runner: QueryRunner | None = None
+    #: what the question's semi-joins found, once it was read
+    joined: list[Joined] = field(default_factory=list)
+
+    @property
+    def state(self) -> SchemaState:
+        return self.upstream.state
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.upstream.snapshot
+
+    @property
+    def definition(self) -> SchemaDefinition:
+        return self.upstream.definition
+
+    @property
+    def tails(self) -> SchemaKey:
+        """The key of the tails in the index keys of this snapshot's segments."""
+        return self.snapshot.tails or self.state.ledger.tails
+
+    @property
+    def stats(self) -> QueryStats:
+        return self.upstream.stats
+
+    async def plan(self, where: Predicate) -> Plan:
+        """The predicate with its key ranges under the present keys."""
+        run: Run = aside if values_of(where) > MANY_VALUES else _here
+        return await run(Plan.of, where, self.tails, self.definition)
+
+    async def segments(
+        self, missing: Missing, among: Sequence[Segment] | None = None, *, many: bool = False
+    ) -> list[OpenedSegment]:
+        """Live segments, each with the pages that ``missing`` names.
+
+        Args:
+            among: some of the live ones; all if None.
+            many: whether ``missing`` takes long to ask.
+
+        Raises:
+            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
+        """
+        wanted = self.snapshot.segments if among is None else among
+        return await self.fetcher.segments(self.upstream, wanted, missing, many=many)
+
+    async def fill(self, segments: Sequence[OpenedSegment], missing: Missing) -> None:
+        """Bring further pages into segments that :meth:`segments` gave."""
+        await self.fetcher.fill(self.upstream, segments, missing)
+
+    async def columns(self, segments: Sequence[OpenedSegment], fields: Collection[str]) -> None:
+        """Bring whole columns into segments that :meth:`segments` gave."""
+        await self.fetcher.columns(self.upstream, segments, fields)
+
+    async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
+        """The rows, opened, in the order asked for.
+
+        Args:
+            alone: as :meth:`RowFetcher.open_rows`.
+
+        Raises:
+            Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
+        """
+        return await self.fetcher.rows(self.upstream, wanted, alone=alone) if wanted else []
+
+    async def sealed_rows(self, wanted: Sequence[RowRef]) -> list[SealedRow]:
+        """The rows as the API has them, in the order asked for.
+
+        Raises:
+            Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
+        """
+        return await self.fetcher.sealed_rows(self.upstream, wanted)
+
+    async def confirm(self) -> None:
+        """As :meth:`Upstream.confirm`."""
+        # A proxy with empty caches would ask here as well, where nothing else was needed.
+        self.stats.requests = max(1, self.stats.requests)
+        await self.upstream.confirm()
+
+
+async def _here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    return function(*arguments, **named)
+
+
+class QueryRunner:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        fetcher: Fetcher,
+        own_origins: tuple[str, ...] = (),
+        most_pages: int = MOST_PAGES,
+    ) -> None:
+        """
+        Args:
+            own_origins: of absolute URLs that name schemas here.
+            most_pages: pages of the index that a question may need.
+        """
+        self._most_pages = most_pages
+        self._api = api
+        self.own_origins = own_origins
+        self._confirmations = Confirmations(api)
+        self._schemas = schemas
+        self._fetcher = fetcher
+        #: told whose questions are of which schema
+        self.notice: Callable[[Holder, SchemaState], None] = lambda _caller, _state: None
+
+    async def require_moved(self, context: QueryContext) -> SchemaState:
+        """The present state, where the log has moved on since the context's snapshot: so rows that
+        it holds may have ended, and be gone.
+
+        Raises:
+            LogBroken: it has not, so that the API lacks what it must have.
+        """
+        upstream = context.upstream
+        state = await self._schemas.refresh(upstream.caller, upstream.state.id)
+        if state.ledger.version == context.snapshot.version:
+            raise RowsGone
+        return state
+
+    async def ask(
+        self,
+        caller: Holder,
+        schema: bytes,
+        question: Callable[[QueryContext], Awaitable[T]],
+        *,
+        cold: bool = False,
+    ) -> T:
+        """The query's answer at a version that was the newest while it ran.
+
+        Args:
+            question: the query; may be awaited more than once, each time with a newer state.
+            cold: count statistics as :meth:`Fetcher.cold` does.
+
+        Raises:
+            InvalidQuery: the query is not valid under the present definition.
+            TooLarge: ``question_too_large``; it needs more pages of the index than any may.
+            NotFound: there is no such schema, or not for this caller.
+            KeyMissing, LogBroken: as :meth:`Schemas.refresh`.
+        """
+        state = self._schemas.get_cached(caller, schema)
+        confirmed = state is None
+        if state is None:
+            state = await self._schemas.refresh(caller, schema)
+        self.notice(caller, state)
+        dropped_cache = False
+        for _ in range(_ATTEMPTS):
+            fetcher = self._fetcher.cold() if cold else self._fetcher
+            upstream = Upstream(self._api, caller, state, confirmed, self._confirmations)
+            upstream.most_pages = self._most_pages
+            context = QueryContext(upstream, fetcher, self)
+            try:
+                answer = await question(context)
+                await context.confirm()
+            except Moved as moved:
+                await self._schemas.follow(caller, state, moved)
+            except InvalidQuery:
+                # The definition may have changed since: only the present one may refuse.
+                if context.upstream.confirmed:
+                    raise
+                state = await self._schemas.refresh(caller, schema)
+            except RowsGone:
+                state = await self.require_moved(context)
+            except DoesNotOpen as error:
+                if error.reason == "row_altered":
+                    # The altered rows were dropped before this was raised: a retry works.
+                    raise
+                # A column is opened when it is needed, so a cached page may be the altered one. It
+                # must not stay once the API returns the right page.
+                self._fetcher.forget(context.snapshot.segments)
+                if dropped_cache:
+                    raise
+                dropped_cache = True
+                if isinstance(error, Altered):
+                    state = await self._schemas.read_again(caller, schema)
+            except Conflict as error:
+                if error.reason != "log_conflict":
+                    raise
+                raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+            except NotFound as error:
+                if error.reason != "segment_gone":
+                    raise
+                # Merged away and cleaned up since the snapshot was taken: look again.
+                lacks_header = not context.snapshot.has_headers
+                look = self._schemas.read_again if lacks_header else self._schemas.refresh
+                state = await look(caller, schema)
+            else:
+                return answer
+            confirmed = context.upstream.confirmed or not dropped_cache
+        raise LogBroken("the API lacks a segment that its log holds")

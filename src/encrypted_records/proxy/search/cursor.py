@@ -1,0 +1,56 @@
+"""Where a page of an answer ends: it names a row, and holds no value."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.index.log.snapshot import Snapshot
+
+
+class Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The last row returned, and how many rows were stored when the first page was: in the schema
+    itself, and for each semi-join in the schema that it asks."""
+
+    position: int
+    stored: int
+    joined: tuple[int, ...] = ()
+
+
+def encode_cursor(cursor: Cursor) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode()
+
+
+def decode_cursor(text: str, snapshot: Snapshot, joins: int = 0) -> Cursor:
+    """
+    Args:
+        joins: how many semi-joins the question has.
+
+    Raises:
+        InvalidQuery: no answer of this schema had it, or none to a question with as many joins.
+    """
+    cursor = _decode(text)
+    if cursor is not None and snapshot.has(cursor.position) and len(cursor.joined) == joins:
+        return cursor
+    detail = "expected the next_cursor of an earlier answer"
+    raise InvalidQuery(detail, flaws=(Flaw("cursor", detail, "/cursor"),))
+
+
+def joined_of(text: object) -> tuple[int, ...]:
+    """How many rows each semi-join of a question looks at; none where its cursor does not say.
+
+    Whether it is a cursor at all, :func:`decode_cursor` says.
+    """
+    cursor = _decode(text) if isinstance(text, str) else None
+    return () if cursor is None else cursor.joined
+
+
+def _decode(text: str) -> Cursor | None:
+    try:
+        cursor = msgspec.msgpack.decode(base64.urlsafe_b64decode(text.encode()), type=Cursor)
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        return None
+    return cursor if min(cursor.stored, *cursor.joined, 0) >= 0 else None

@@ -1,0 +1,123 @@
+"""One condition asked of the schemas of a dataset, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.client.api import Api, SchemaResource
+from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
+from encrypted_records.model.ids import from_reference
+from encrypted_records.model.queries import parse_query, refuse_unknown, whole_number
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import aside, is_long
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.dataset_schemas import list_schemas
+from encrypted_records.proxy.search.search import SearchPage, answer
+
+#: Schemas that one request asks.
+MOST_SCHEMAS = 50
+#: Records shown of each schema.
+MOST_SHOWN, SHOWN = 100, 10
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaAnswer:
+    """What one schema says: ``page`` has its count and first records; or it lacks fields of the
+    condition; or it could not be asked."""
+
+    id: bytes
+    name: str
+    slug: str
+    page: SearchPage | None = None
+    missing: tuple[str, ...] = ()
+    error: ErsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetAnswer:
+    """``after`` is the last schema that was asked, where there are more."""
+
+    schemas: tuple[SchemaAnswer, ...]
+    after: str | None
+
+
+async def search_dataset(
+    runner: QueryRunner, api: Api, caller: Holder, dataset: bytes, body: Mapping[str, Any]
+) -> DatasetAnswer:
+    """
+    Args:
+        body: with ``where`` and ``filters`` of a search; ``limit``, of each schema; and ``after``,
+            the id of a schema, to go on behind it.
+
+    Raises:
+        NotFound: there is no such dataset, or not for this caller.
+        InvalidQuery: no schema that has its fields takes the condition.
+        ErsError: as :meth:`QueryRunner.ask`, where it is not of one schema.
+    """
+    refuse_unknown(body, {"where", "filters", "limit", "after"})
+    limit = whole_number(body.get("limit", SHOWN), "/limit", 0, MOST_SHOWN)
+    behind = b""
+    if body.get("after") is not None:
+        behind = from_reference(body["after"], "schemas", pointer="/after")
+    await api.require_dataset(dataset, caller.auth)
+    there = await list_schemas(api, dataset, caller.auth)
+    left = sorted(schema for schema in there if schema > behind)
+    asked = left[:MOST_SCHEMAS]
+    query = {name: body[name] for name in ("where", "filters") if name in body}
+    query |= {"limit": limit, "count": True}
+    answers = [await _ask(runner, caller, schema, there[schema], query) for schema in asked]
+    found = tuple(one for one in answers if one is not None)
+    refused = [one.error for one in found if isinstance(one.error, InvalidQuery)]
+    if refused and not any(one.page for one in found):
+        raise refused[0]
+    return DatasetAnswer(found, there[asked[-1]].id if len(left) > len(asked) else None)
+
+
+async def _ask(
+    runner: QueryRunner,
+    caller: Holder,
+    schema: bytes,
+    shown: SchemaResource,
+    query: Mapping[str, Any],
+) -> SchemaAnswer | None:
+    """What a schema says; None where it is gone by now."""
+
+    async def question(context: QueryContext) -> SchemaAnswer:
+        names = dict.fromkeys(_names(query))
+        missing = tuple(name for name in names if name not in context.definition.fields)
+        if missing:
+            return SchemaAnswer(schema, shown.name, shown.slug, missing=missing)
+        if is_long(query):
+            parsed = await aside(parse_query, query, context.definition)
+        else:
+            parsed = parse_query(query, context.definition)
+        page = await answer(context, parsed)
+        return SchemaAnswer(schema, shown.name, shown.slug, page)
+
+    try:
+        return await runner.ask(caller, schema, question)
+    except NotFound:
+        return None
+    except (InvalidQuery, Closed) as error:
+        if error.reason == "keyring_locked":
+            raise
+        return SchemaAnswer(schema, shown.name, shown.slug, error=error)
+
+
+def _names(query: Mapping[str, Any]) -> Iterator[str]:
+    """The fields that a condition names, as far as it is one."""
+    parts = [query.get("where")]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            if isinstance(name := part.get("field"), str):
+                yield name
+            parts += [part[word] for word in ("and", "or", "not") if word in part]
+    filters = query.get("filters")
+    for one in filters if isinstance(filters, list) else ():
+        if isinstance(one, dict) and isinstance(name := one.get("label"), str):
+            yield name

@@ -1,0 +1,224 @@
+"""Fetch sealed segments and rows from the API and open them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import Altered, DoesNotOpen
+from encrypted_records.index.segments.mini import MiniSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.digests import check_mini
+from encrypted_records.model.records import (
+    Page,
+    PageRef,
+    PlainRecord,
+    RowRef,
+    SealedRow,
+    Segment,
+    SegmentHeader,
+)
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
+from encrypted_records.proxy.search.row_fetcher import RowFetcher
+from encrypted_records.proxy.search.upstream import Upstream
+
+
+class Fetcher:
+    def __init__(self, cache: MemoryCache, pager: PageFetcher, rows: RowFetcher) -> None:
+        self._cache = cache
+        self._pager = pager
+        self._rows = rows
+        #: whether it began with an empty memory
+        self.is_cold = False
+        #: has minis that need not be fetched again; they count in the statistics all the same
+        self._shared = cache
+
+    def cold(self) -> Fetcher:
+        """A fetcher with an empty memory, so that its statistics do not depend on earlier
+        queries."""
+        cache = MemoryCache()
+        fetcher = Fetcher(cache, self._pager.with_memory(cache), self._rows)
+        fetcher._shared = self._shared
+        fetcher.is_cold = True
+        return fetcher
+
+    async def segments(
+        self,
+        upstream: Upstream,
+        wanted: Sequence[Segment],
+        missing: Missing,
+        *,
+        many: bool = False,
+    ) -> list[OpenedSegment]:
+        """The segments in the order asked for, each with all that ``missing`` names of it.
+
+        Minis are fetched whole, all that are not cached in one request. Of larger segments, pages
+        are fetched: directories in one request, data in a second.
+
+        Args:
+            many: whether ``missing`` takes long to ask.
+
+        Raises:
+            DoesNotOpen: a page was altered or belongs elsewhere.
+            Altered: a mini is not the one that its commit names.
+            Moved: as :meth:`Upstream.fetch_pages`.
+            NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
+            TooLarge: as :meth:`Upstream.need_pages`.
+        """
+        state, stats = upstream.state, upstream.stats
+        keys = state.ledger.keys
+        opened = {
+            segment.uid: self._cache.get(keys.of(segment.key_version).id, upstream.view(segment))
+            for segment in wanted
+        }
+        unopened = [segment for segment in wanted if opened[segment.uid] is None]
+        minis = [segment for segment in unopened if segment.form == "mini"]
+        upstream.need_pages(len(minis))
+        stats.requests += -(-len(minis) // MAX_PAGES)
+        for segment in minis:
+            key_id = keys.of(segment.key_version).id
+            shared = self._shared.get(key_id, upstream.view(segment))
+            if shared is not None:
+                opened[segment.uid] = shared
+                self._cache.put(key_id, shared)
+        unopened = [segment for segment in unopened if opened[segment.uid] is None]
+        if unopened:
+            refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
+            pages: list[Page] = []
+            if refs:
+                pages = await upstream.fetch_pages(refs)
+            for new in await asyncio.to_thread(_open_all, upstream, unopened, pages):
+                opened[new.segment.uid] = new
+                self._cache.put(keys.of(new.segment.key_version).id, new)
+        segments = [_own(one) for one in opened.values() if one is not None]
+        await self._pager.fill(upstream, segments, missing, many=many)
+        await self._forget_ended(upstream, segments)
+        return segments
+
+    async def _forget_ended(self, upstream: Upstream, segments: Sequence[OpenedSegment]) -> None:
+        """Keep nothing of segments that were replaced while a question of before used them: the
+        log drops what is kept when it tells of that, and this comes after what was put since."""
+        has = upstream.state.ledger.has_segment
+        if gone := [one.segment.uid for one in segments if not has(one.segment.uid)]:
+            await asyncio.to_thread(self._pager.drop, gone)
+
+    async def fill(
+        self, upstream: Upstream, segments: Sequence[OpenedSegment], missing: Missing
+    ) -> None:
+        """Bring further pages into segments that :meth:`segments` gave.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        await self._pager.fill(upstream, segments, missing)
+        await self._forget_ended(upstream, segments)
+
+    async def columns(
+        self, upstream: Upstream, segments: Sequence[OpenedSegment], fields: Collection[str]
+    ) -> None:
+        """Bring whole columns, by row, into segments that :meth:`segments` gave.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        wanted = [
+            (one, name)
+            for one in segments
+            if isinstance(one, PagedSegment)
+            for name in fields
+            if not self._use_cached(one, name)
+        ]
+        if not wanted:
+            return
+        await self.fill(upstream, segments, lambda segment: segment.missing_columns(fields))
+        await asyncio.to_thread(self._decode, wanted)
+        await self._forget_ended(upstream, segments)
+
+    def keep(self, segment: PagedSegment, field: str) -> None:
+        """Count a column that :meth:`columns` brought as large as it has become."""
+        self._cache.put_column(segment.segment.uid, field, segment.columns[field])
+
+    def _use_cached(self, segment: PagedSegment, field: str) -> bool:
+        """Put a cached column into the segment, if there is one."""
+        column = self._cache.column(segment.view, field)
+        if column is not None:
+            segment.columns[field] = column
+        return column is not None
+
+    def _decode(self, wanted: Sequence[tuple[PagedSegment, str]]) -> None:
+        for segment, field in wanted:
+            self._cache.put_column(segment.view, field, segment.dictionary(field))
+
+    def window(self, state: SchemaState) -> int:
+        """As :meth:`RowFetcher.window`."""
+        return self._rows.window(state.id)
+
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Fetch these again when they are needed next."""
+        self._cache.drop(segment.uid for segment in segments)
+
+    async def rows(
+        self,
+        upstream: Upstream,
+        wanted: Sequence[RowRef],
+        *,
+        alone: bool = False,
+    ) -> list[PlainRecord]:
+        """As :meth:`RowFetcher.open_rows`."""
+        upstream.stats.rows += len(wanted)
+        upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
+        return await self._rows.open_rows(upstream, wanted, alone=alone)
+
+    async def sealed_rows(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
+        """As :meth:`RowFetcher.fetch_sealed`."""
+        return await self._rows.fetch_sealed(upstream, wanted)
+
+
+def _own(segment: OpenedSegment) -> OpenedSegment:
+    """A segment whose pages stay while this query needs them, whatever the cache drops."""
+    return segment.share() if isinstance(segment, PagedSegment) else segment
+
+
+def _open_paged(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    segment: Segment,
+    header: SegmentHeader,
+    made: SchemaDefinition,
+) -> PagedSegment:
+    """
+    Raises:
+        Altered: the header does not open, so that it is not the one that was stored.
+    """
+    try:
+        return PagedSegment(key, definition, segment, header, made=made)
+    except DoesNotOpen:
+        raise Altered(
+            f"the index is not the one that was stored: header of segment {segment.uid.hex()}"
+        ) from None
+
+
+def _open_all(
+    upstream: Upstream, segments: Sequence[Segment], pages: Sequence[Page]
+) -> list[OpenedSegment]:
+    """``pages`` are those of the minis among the segments, in their order."""
+    state, snapshot, definition = upstream.state, upstream.snapshot, upstream.definition
+    opened: list[OpenedSegment] = []
+    rest = iter(pages)
+    for segment in segments:
+        key = state.ledger.keys.of(segment.key_version)
+        header, made = snapshot.header(segment), snapshot.made_under(segment)
+        if segment.form == "paged":
+            opened.append(_open_paged(key, definition, segment, header, made))
+            continue
+        page = next(rest)
+        if (page.segment, page.number) != (segment.uid, 0):
+            raise DoesNotOpen("the API returned another page than it was asked for")
+        check_mini(segment, header, page.data)
+        opened.append(MiniSegment(key, definition, segment, header, page, made))
+    return opened

@@ -1,0 +1,76 @@
+"""Have the API keep what one version of a log needs, while somebody reads it for long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.erasure import ErasureApi
+from encrypted_records.errors import ErsError
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.search.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds between two renewals; a hold counts for five minutes.
+RENEW_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionHold:
+    """One version of a schema's log, as ``caller`` reads it; ``reason`` is one that the API
+    knows."""
+
+    api: Api
+    caller: Holder
+    schema: bytes
+    version: int
+    reason: str
+    uid: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    @classmethod
+    def of_export(cls, upstream: Upstream) -> VersionHold:
+        """The snapshot that an export reads."""
+        version = upstream.snapshot.version
+        return cls(upstream.api, upstream.caller, upstream.state.id, version, "export")
+
+    async def begin(self) -> None:
+        """Hold it, or go on holding it. Where that fails, what is read may be erased meanwhile,
+        which then has a name of its own."""
+        erasures = ErasureApi(self.api.transport)
+        try:
+            await erasures.hold(self.schema, self.uid, self.version, self.reason, self.caller.auth)
+        except ErsError as error:
+            log.warning("a version is not held: %s", error.message)
+
+    @asynccontextmanager
+    async def renewed(self) -> AsyncIterator[None]:
+        """Renew it, once it has begun, as long as the block runs; it ends with that."""
+        renewal = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            with suppress(ErsError):
+                erasures = ErasureApi(self.api.transport)
+                await erasures.release(self.schema, self.uid, self.caller.auth)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self.begin()
+
+
+async def holding(hold: VersionHold, items: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The items, while the hold is renewed; it ends with them."""
+    async with hold.renewed():
+        async for item in items:
+            yield item

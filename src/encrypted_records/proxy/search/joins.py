@@ -1,0 +1,224 @@
+"""Read a question; what it asks of other schemas is asked first, each in its own schema.
+
+Each of these is a question of its own, by the same caller: the API decides whether they may read
+that schema, and confirms the state that was used. What is found is a set of values. A small one is
+compared as the values of any comparison are; with a large one, a whole column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from encrypted_records.errors import BadInput, NotAllowed, NotFound
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.join_values import list_values
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.members import are_alike, compare_with, join_keys
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.condition_parser import Conditions
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.ids import from_reference
+from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS, Join, Joins, refuse_join
+from encrypted_records.model.predicates import Everything, Predicate
+from encrypted_records.proxy.process.offload import aside, is_long
+from encrypted_records.proxy.schemas.shown import read_shown
+from encrypted_records.proxy.search.context import Joined, QueryContext
+from encrypted_records.proxy.search.cursor import joined_of
+from encrypted_records.proxy.search.dataset_schemas import list_schemas
+from encrypted_records.proxy.search.match import (
+    fill_columns,
+    keep_matching,
+    learn_texts,
+    resolve,
+)
+from encrypted_records.proxy.search.stats import QueryStats
+
+T = TypeVar("T")
+
+#: Bytes of the values of one semi-join.
+MOST_BYTES = 512 << 20
+
+Read = Callable[[Mapping[str, Any], SchemaDefinition, Joins], T]
+
+
+async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryContext) -> T:
+    """A query's body, parsed by ``read`` under the context's definition, its semi-joins answered.
+
+    Raises:
+        InvalidQuery: the query cannot be asked, or what it asks of another schema cannot be.
+        ErsError: as :meth:`QueryRunner.ask` for other schemas.
+    """
+    joins = Joins()
+
+    async def parsed() -> T:
+        if is_long(body):
+            return await aside(read, body, context.definition, joins)
+        return read(body, context.definition, joins)
+
+    query = await parsed()
+    if not joins.asked:
+        return query
+    scope = _Scope(joined_of(body.get("cursor")))
+    context.joined[:] = await _answer_all(context, joins, scope)
+    return await parsed()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a question stands among those that ask it.
+
+    ``stored`` is, for each semi-join in the order in which they are answered, how many rows of its
+    schema count; ``done`` what those before found.
+    """
+
+    stored: tuple[int, ...]
+    depth: int = 1
+    done: tuple[Joined, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    answer: Predicate
+    done: tuple[Joined, ...]
+    stats: QueryStats
+
+
+async def _answer_all(context: QueryContext, joins: Joins, scope: _Scope) -> tuple[Joined, ...]:
+    """Answer all semi-joins of one condition; what they and those nested in them found."""
+    done = scope.done
+    for join in joins.asked:
+        if scope.depth > MAX_JOIN_DEPTH:
+            detail = f"schemas are asked more than {MAX_JOIN_DEPTH} deep"
+            raise refuse_join("too_deep", detail, f"{join.pointer}/of")
+        found = await _answer(context, join, _Scope(scope.stored, scope.depth, done))
+        done = found.done
+        joins.answers[join.pointer] = found.answer
+        context.stats.add(found.stats)
+    return done
+
+
+async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
+    assert context.runner is not None
+    at = f"{join.pointer}/of/schema"
+    schema = await _find_schema(context, join.schema, at)
+    organization = context.state.shown.organization
+
+    async def question(other: QueryContext) -> _Found:
+        if other.state.shown.organization != organization:
+            raise refuse_join("other_organization", "it is another organization's", at)
+        return await _ask(other, join, scope)
+
+    with context.stats.stage("joins"):
+        try:
+            return await context.runner.ask(
+                context.upstream.caller, schema, question, cold=context.fetcher.is_cold
+            )
+        except (NotFound, NotAllowed):
+            detail = "there is no such schema, or none that you may read"
+            raise refuse_join("unknown_schema", detail, at) from None
+
+
+async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes:
+    """The schema of a path, an id, or a name or slug in the dataset of the one that is asked."""
+    assert context.runner is not None
+    try:
+        return from_reference(
+            named, "schemas", pointer=pointer, own_hosts=context.runner.own_origins
+        )
+    except BadInput:
+        pass
+    api, caller = context.upstream.api, context.upstream.caller
+    own = await read_shown(api, caller, context.state.id)
+    there = await list_schemas(api, own.dataset, caller.auth)
+    fitting = [schema for schema, one in there.items() if one.slug == named] or [
+        schema for schema, one in there.items() if one.name.casefold() == named.casefold()
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        detail = "several schemas have this name: name the slug or the id of one"
+        raise refuse_join("ambiguous_schema", detail, pointer)
+    names = ", ".join(sorted(one.slug for one in there.values())[:20])
+    raise refuse_join("unknown_schema", f"the dataset has no such schema; it has {names}", pointer)
+
+
+async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
+    """Answer a semi-join in the schema that it asks."""
+    at = f"{join.pointer}/of"
+    spec = Conditions(other.definition).spec(join.name, f"{at}/field")
+    if not are_alike(join.own, spec):
+        detail = (
+            f"{join.own.name} is {join.own.format or join.own.type}, and {spec.name} is "
+            f"{spec.format or spec.type}: no value of one can be one of the other"
+        )
+        raise refuse_join("type", detail, f"{at}/field")
+    joins = Joins()
+    where = _read_where(join, other.definition, joins)
+    done = scope.done
+    if joins.asked:
+        inner = _Scope(scope.stored, scope.depth + 1, done)
+        done = await _answer_all(other, joins, inner)
+        where = _read_where(join, other.definition, joins)
+    if len(done) >= MAX_JOINS:
+        raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", at)
+    pinned = scope.stored[len(done)] if len(done) < len(scope.stored) else other.snapshot.stored
+    values = await _collect(other, where, spec, at, stored=pinned)
+    answer = await aside(compare_with, join.own, spec, values.keys, values.long)
+    count = len(values.keys) + len(values.long)
+    version = other.snapshot.version
+    found = Joined(join.pointer, other.state.id, spec.name, version, pinned, values.rows, count)
+    return _Found(answer, (*done, found), other.stats)
+
+
+def _read_where(join: Join, definition: SchemaDefinition, joins: Joins) -> Predicate:
+    if join.where is None:
+        return Everything()
+    return Conditions(definition, joins).predicate(join.where, f"{join.pointer}/of/where", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The distinct values of a field in ``rows`` rows: sorted keys, and long strings as texts."""
+
+    keys: Keys
+    long: frozenset[str]
+    rows: int
+
+
+async def _collect(
+    context: QueryContext, where: Predicate, spec: FieldSpec, pointer: str, *, stored: int
+) -> _Values:
+    """The values of a field in the records that match, among the first ``stored`` rows.
+
+    Raises:
+        InvalidQuery: ``too_many_long``; or the values take too much memory.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+    """
+    texts = Texts()
+    parts: list[Keys] = []
+    wanted: set[bytes] = set()
+    rows = size = 0
+    for one in await resolve(context, await context.plan(where)):
+        answer = one.within(context.snapshot, stored)
+        part = Candidates.of(answer.segment, answer.matches, context.snapshot)
+        part = await keep_matching(context, where, part)
+        # One segment's column at a time is in memory beyond the cache.
+        await fill_columns(context, [answer.segment], [spec.name])
+        keys, long = await aside(list_values, part, spec.name, texts)
+        if isinstance(answer.segment, PagedSegment):
+            answer.segment.columns.pop(spec.name, None)
+        rows += len(part)
+        size += keys.nbytes
+        if size > MOST_BYTES:
+            detail = f"the values take more than {MOST_BYTES >> 20} MiB: narrow the condition"
+            raise refuse_join("too_many_values", detail, pointer)
+        parts.append(keys)
+        wanted |= long
+    await learn_texts(context, texts)
+    known = (texts.get(spec.name, key) for key in wanted)
+    return _Values(
+        await aside(join_keys, parts, spec), frozenset(text for text in known if text), rows
+    )

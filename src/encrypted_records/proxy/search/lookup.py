@@ -1,0 +1,272 @@
+"""One record as it is now: opened, and checked against the log.
+
+It is read from the API by its id, so the API learns which record is of interest. A record that was
+opened here a short time ago is read by its row, as a search would, and shows no more than a search
+does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from encrypted_records.client.api import Api, SealedRecord
+from encrypted_records.crypto.rows import open_row, sort_fields
+from encrypted_records.errors import (
+    ApiFailed,
+    BadInput,
+    Conflict,
+    DoesNotOpen,
+    InvalidRecords,
+    LogBroken,
+    NotFound,
+)
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.digests import check_row
+from encrypted_records.model.ids import from_reference, from_text, reference, to_text
+from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import Run, aside, by_size
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.row_fetcher import RowFetcher
+
+#: A record may be changed while it is read; each time it is read again.
+_ATTEMPTS = 10
+#: Fields that take long to open.
+LONG_FIELDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRecord:
+    """A live record and its row; ``sealed`` as the API showed it, where it was asked."""
+
+    state: SchemaState
+    record: PlainRecord
+    row: RowRef
+    #: digest of the definition that its names and values are of
+    definition: bytes
+    sealed: SealedRow | None = None
+
+
+async def look_up_recent(
+    runner: QueryRunner, schemas: Schemas, rows: RowFetcher, caller: Holder, record_id: bytes
+) -> CurrentRecord | None:
+    """A record that was opened here a short time ago, unless it was changed or deleted since.
+
+    Raises:
+        ErsError: as :meth:`QueryRunner.ask`.
+    """
+    known = rows.row_of(record_id)
+    if known is None or schemas.get_cached(caller, known[0]) is None:
+        return None
+    schema, row = known
+
+    async def question(context: QueryContext) -> CurrentRecord | None:
+        if not context.snapshot.is_live(row.group, row.ordinal):
+            return None
+        (record,) = await context.rows([row])
+        if record.record_id != record_id:
+            return None
+        return CurrentRecord(context.state, record, row, context.snapshot.definition.digest)
+
+    try:
+        return await runner.ask(caller, schema, question)
+    except NotFound:
+        return None  # to read it by its id gives the same error
+
+
+async def look_up(
+    api: Api, schemas: Schemas, caller: Holder, ids: Sequence[bytes]
+) -> list[CurrentRecord]:
+    """The records, in the order asked for.
+
+    Raises:
+        NotFound: the API has not all of them, or not for this caller.
+        DoesNotOpen: one was altered, or is another than it claims to be.
+        LogBroken: the API hands out a row that the log does not hold.
+    """
+    stale: set[RowRef] = set()
+    for _ in range(_ATTEMPTS):
+        sealed = await api.sealed_records(ids, caller.auth)
+        if [one.id for one in sealed] != [to_text(identifier) for identifier in ids]:
+            raise LogBroken("the API returned another record than it was asked for")
+        states: dict[bytes, SchemaState] = {}
+        for record in sealed:
+            schema = _schema_of(record)
+            if schema not in states:
+                states[schema] = await schemas.refresh(caller, schema)
+        moved = {_row_of(one) for one in sealed if _lies_elsewhere(states, one)}
+        if moved and not moved & stale:
+            # Its group ended between the two answers: the record lies in another one by now.
+            stale |= moved
+            continue
+        records = await _run_for(sealed)(_open_all, states, sealed)
+        dead = {one.row for one in records if not _is_live(one)}
+        if not dead:
+            return records
+        if dead & stale:
+            break
+        # Ended between the two answers of the API: the record has a newer row by now, or none.
+        stale |= dead
+    raise LogBroken("the API returned a record that the log does not hold")
+
+
+async def read_sealed(
+    runner: QueryRunner,
+    schemas: Schemas,
+    rows: RowFetcher,
+    api: Api,
+    caller: Holder,
+    ids: Sequence[bytes],
+) -> list[SealedRecord]:
+    """The records as the API has them, in the order asked for.
+
+    Those that were opened here a short time ago are read by their rows, as a search would; the API
+    is asked for the others by their ids, and learns which.
+
+    Raises:
+        NotFound: the API has not all of them, or not for this caller.
+        ErsError: as :meth:`QueryRunner.ask`.
+    """
+    found: dict[bytes, SealedRecord] = {}
+    by_schema: dict[bytes, list[RowRef]] = {}
+    for known in filter(None, (rows.row_of(record_id) for record_id in dict.fromkeys(ids))):
+        by_schema.setdefault(known[0], []).append(known[1])
+    for schema, refs in by_schema.items():
+        if schemas.get_cached(caller, schema) is not None:
+            found |= await runner.ask(caller, schema, partial(_read_rows, refs=refs))
+    left = [record_id for record_id in dict.fromkeys(ids) if record_id not in found]
+    if left:
+        sealed = await api.sealed_records(left, caller.auth)
+        if [one.id for one in sealed] != [to_text(record_id) for record_id in left]:
+            raise LogBroken("the API returned another record than it was asked for")
+        found |= dict(zip(left, sealed, strict=True))
+    return [found[record_id] for record_id in ids]
+
+
+async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[bytes, SealedRecord]:
+    """By id, those of the rows that are still live."""
+    snapshot = context.snapshot
+    live = [ref for ref in refs if snapshot.is_live(ref.group, ref.ordinal)]
+    schema = reference("schemas", context.state.id)
+    found = {}
+    for ref, row in zip(live, await context.sealed_rows(live), strict=True):
+        group = snapshot.groups[ref.group].group
+        names = [context.definition.by_id[number].name for number in group.fields]
+        found[row.record_id] = SealedRecord(
+            id=to_text(row.record_id),
+            url=reference("records", row.record_id),
+            schema=schema,
+            version=row.version,
+            group=ref.group.hex(),
+            ordinal=ref.ordinal,
+            key_id=context.state.ledger.keys.of(group.key_version).id.hex(),
+            key_version=group.key_version,
+            fields=dict(zip(names, row.fields, strict=True)),
+        )
+    return found
+
+
+def _is_live(current: CurrentRecord) -> bool:
+    return current.state.ledger.snapshot().is_live(current.row.group, current.row.ordinal)
+
+
+def _lies_elsewhere(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> bool:
+    """Whether the log has no such group as the record is said to be of."""
+    snapshot = states[_schema_of(sealed)].ledger.snapshot()
+    return _row_of(sealed).group not in snapshot.groups
+
+
+def _row_of(sealed: SealedRecord) -> RowRef:
+    """
+    Raises:
+        InvalidRecords: it is no sealed record.
+    """
+    try:
+        return RowRef(bytes.fromhex(sealed.group), sealed.ordinal)
+    except ValueError:
+        raise InvalidRecords("group and key_id are hexadecimal") from None
+
+
+def _schema_of(sealed: SealedRecord) -> bytes:
+    try:
+        return from_reference(sealed.schema, "schemas", pointer="/schema")
+    except BadInput:
+        raise ApiFailed("the API's answer names no schema") from None
+
+
+def _run_for(sealed: Sequence[SealedRecord]) -> Run:
+    fields = sum(len(one.fields) for one in sealed)
+    if fields > LONG_FIELDS:
+        return aside
+    return by_size(sum(len(field) for one in sealed for field in one.fields.values()))
+
+
+def _open_all(
+    states: Mapping[bytes, SchemaState], sealed: Sequence[SealedRecord]
+) -> list[CurrentRecord]:
+    return [_open(states[_schema_of(one)], one) for one in sealed]
+
+
+def _open(state: SchemaState, sealed: SealedRecord) -> CurrentRecord:
+    snapshot = state.ledger.snapshot()
+    record, row = _open_row(state, snapshot, sealed)
+    return CurrentRecord(state, record, _row_of(sealed), snapshot.definition.digest, row)
+
+
+async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) -> None:
+    """Check that a record's row is the one that its group's commit names, before anything of it is
+    sealed again: who has the key could have altered it where it lies.
+
+    Raises:
+        Altered: it is not, or the API does not prove that it is.
+        Conflict: ``row_not_live``; its group has ended since the record was read.
+        NotFound: the API lacks the row.
+    """
+    state, ref = current.state, current.row
+    assert current.sealed is not None
+    present = state.ledger.snapshot().groups.get(ref.group)
+    if present is None:
+        raise Conflict("the record lies in another group by now", code="row_not_live")
+    rows = present.group.rows
+    (told,) = await api.row_digests(state.id, [ref], caller.auth)
+    await asyncio.to_thread(check_row, ref, current.sealed, rows, told)
+
+
+def open_sealed(state: SchemaState, sealed: SealedRecord) -> PlainRecord:
+    """Open a sealed record as a row of its group, which the log describes.
+
+    Raises:
+        ErsError: as :func:`_open_row`.
+    """
+    record, _ = _open_row(state, state.ledger.snapshot(), sealed)
+    return record
+
+
+def _open_row(
+    state: SchemaState, snapshot: Snapshot, sealed: SealedRecord
+) -> tuple[PlainRecord, SealedRow]:
+    """
+    Raises:
+        InvalidRecords: it is no sealed record.
+        KeyMissing: it is sealed with another key than one of the schema's.
+        DoesNotOpen: altered, incomplete, or put together from several.
+    """
+    uid = _row_of(sealed).group
+    try:
+        key_id = bytes.fromhex(sealed.key_id)
+    except ValueError:
+        raise InvalidRecords("group and key_id are hexadecimal") from None
+    key = state.ledger.keys.find(sealed.key_version, key_id)
+    known = snapshot.groups.get(uid)
+    if known is None or known.group.key_version != sealed.key_version:
+        raise DoesNotOpen("the record is of a group that the log does not hold")
+    definition = snapshot.definition
+    fields = sort_fields(definition, known.group, sealed.fields)
+    row = SealedRow(from_text(sealed.id), sealed.version, fields)
+    made = snapshot.made_under(known.group)
+    return open_row(key, definition, known.group, sealed.ordinal, row, made), row

@@ -1,0 +1,255 @@
+"""The rows that match a condition, and the records that must be opened to decide it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.candidates import Candidates, within
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.model.predicates import (
+    And,
+    Or,
+    Predicate,
+    fields_of,
+    matches,
+    values_of,
+)
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
+from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.search.column_scan import count_tested, scan_columns, want_texts
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
+
+#: Rows opened at once; one request fetches them.
+BATCH = 256
+#: So many entries of columns are taken sooner than a thread has begun.
+FEW_ENTRIES = 1 << 14
+#: Each takes some ten milliseconds: to look up values in so many segments, to check so many records
+#: against values, to normalize so many characters.
+LOOKUPS, CHECKS, LONG_TEXT = 500, 5000, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMatches:
+    """The live rows of one segment that match, as local ordinals."""
+
+    segment: OpenedSegment
+    matches: Matches
+
+    @property
+    def uid(self) -> bytes:
+        return self.segment.segment.uid
+
+    def within(self, snapshot: Snapshot, stored: int) -> SegmentMatches:
+        """The part of it in the first ``groups`` groups of the schema."""
+        return SegmentMatches(
+            self.segment, within(self.matches, self.segment.segment, snapshot, stored=stored)
+        )
+
+
+async def resolve(
+    context: QueryContext,
+    plan: Plan,
+    among: Sequence[Segment] | None = None,
+    *,
+    decide: bool = True,
+) -> list[SegmentMatches]:
+    """The matches of live segments, from the index alone, and from long strings that are tested.
+
+    Args:
+        among: some of the live ones; all if None.
+        decide: open records of long strings that the plan tests, one for each.
+
+    Raises:
+        InvalidQuery: ``too_many_long``.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+    """
+    searched = context.snapshot.segments if among is None else among
+    many = plan.values * len(searched) > LOOKUPS
+    with context.stats.stage("fetch_pages"):
+        # What tests of texts need is brought in segment by segment.
+        missing = plan.missing_to_scan if plan.tests else plan.missing
+        segments = await context.segments(missing, among, many=many)
+    answers = await _match_all(context, plan, segments, many=many)
+    certain = sum(len(one.matches.certain) for one in answers)
+    context.stats.certain += certain
+    context.stats.unsure += sum(len(one.matches.possible) for one in answers) - certain
+    if plan.tests and decide:
+        return await _decide_tests(context, plan, answers)
+    return answers
+
+
+async def _match_all(
+    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment], *, many: bool
+) -> list[SegmentMatches]:
+    if plan.tests:
+        await scan_columns(context, plan, segments)
+    with context.stats.stage("resolve"):
+        # A column of words may be long in a small segment, too, and takes long to open.
+        long = many or plan.tests or plan.words
+        if not long and sum(map(plan.count_entries, segments)) <= FEW_ENTRIES:
+            return _resolve_all(context, plan, segments)
+        run: Run = aside if many else asyncio.to_thread
+        return await run(_resolve_all, context, plan, segments)
+
+
+async def _decide_tests(
+    context: QueryContext, plan: Plan, answers: list[SegmentMatches]
+) -> list[SegmentMatches]:
+    """The answers once the long strings that the tests could not decide are known."""
+    unsure = {
+        one.segment: one.matches.possible - one.matches.certain
+        for one in answers
+        if len(one.matches.possible) > len(one.matches.certain)
+    }
+    await want_texts(context, plan, unsure)
+    if not plan.known.wanted:
+        return answers
+    await learn_texts(context, plan.known)
+    for segment in unsure:
+        plan.forget(segment)
+    decided = await _match_all(context, plan, list(unsure), many=True)
+    return [one for one in answers if one.segment not in unsure] + decided
+
+
+async def count_matches(context: QueryContext, plan: Plan) -> int | None:
+    """How many records match, where directories give it: for one comparison or its negation, in
+    segments without dead rows. Else None.
+
+    Raises:
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+    """
+    snapshot = context.snapshot
+    if isinstance(plan.predicate, And | Or) or any(
+        len(snapshot.dead_rows(segment)) > segment.purged for segment in snapshot.segments
+    ):
+        return None
+    many = bool(plan.tests) or plan.values * len(snapshot.segments) > LOOKUPS
+    with context.stats.stage("fetch_pages"):
+        missing = plan.missing_to_scan if plan.tests else plan.missing_to_count
+        segments = await context.segments(missing, many=many)
+
+    def counts_of() -> list[int | None]:
+        return [plan.count(segment) for segment in segments]
+
+    if plan.tests:
+        counts = await count_tested(context, plan, segments)
+    else:
+        counts = await aside(counts_of) if many else counts_of()
+    known = [one for one in counts if one is not None]
+    if len(known) < len(counts):
+        return None
+    context.stats.certain = sum(known)
+    return context.stats.certain
+
+
+def _resolve_all(
+    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]
+) -> list[SegmentMatches]:
+    answers: list[SegmentMatches] = []
+    for segment in segments:
+        rows = plan.match(segment)
+        dead: BitMap = context.snapshot.dead_rows(segment.segment)
+        live = Matches(rows.certain - dead, rows.possible - dead)
+        if live.possible:
+            answers.append(SegmentMatches(segment, live))
+    return answers
+
+
+async def fill_columns(
+    context: QueryContext, segments: Sequence[OpenedSegment], fields: Collection[str]
+) -> None:
+    """Fetch whole columns, to sort or measure the segments' rows by them."""
+    with context.stats.stage("fetch_pages"):
+        await context.columns(segments, fields)
+
+
+async def open_rows(
+    context: QueryContext, wanted: Sequence[RowRef], *, alone: bool = False
+) -> list[PlainRecord]:
+    """The rows in the order asked for; ``alone`` as for :meth:`RowFetcher.open_rows`."""
+    with context.stats.stage("fetch_rows"):
+        return await context.rows(wanted, alone=alone)
+
+
+async def check_records(
+    context: QueryContext, where: Predicate, records: Sequence[PlainRecord]
+) -> list[bool]:
+    """Which of these records match."""
+
+    def each() -> list[bool]:
+        return [matches(where, record.data, context.definition) for record in records]
+
+    if values_of(where) * len(records) > CHECKS:
+        return await aside(each)
+    names = fields_of(where)
+    texts = (record.data.get(name) for record in records for name in names)
+    long = any(isinstance(text, str) and len(text) > LONG_TEXT for text in texts)
+    return await aside(each) if long else each()
+
+
+async def count_unsure(context: QueryContext, where: Predicate, unsure: Sequence[RowRef]) -> int:
+    """How many of these rows match, opened batch by batch."""
+    count = 0
+    alone = len(unsure) > MOST_OPENED
+    for at in range(0, len(unsure), BATCH):
+        records = await open_rows(context, unsure[at : at + BATCH], alone=alone)
+        count += sum(await check_records(context, where, records))
+    return count
+
+
+async def learn_texts(context: QueryContext, texts: Texts) -> None:
+    """Open one record for each long string that is wanted."""
+    wanted = list(texts.wanted.items())
+    alone = len(wanted) > MOST_OPENED
+    for at in range(0, len(wanted), BATCH):
+        some = wanted[at : at + BATCH]
+        refs = [context.snapshot.ref(position) for _, position in some]
+        records = await open_rows(context, refs, alone=alone)
+        for ((field, key), _), record in zip(some, records, strict=True):
+            spec = context.definition.fields[field]
+            tail = context.tails.field(spec).tail
+            texts.answer(field, key, record.data.get(field), tail)
+
+
+async def match_rows(
+    context: QueryContext, where: Predicate, fields: Collection[str] = ()
+) -> list[Candidates]:
+    """The rows that match. Records are opened where the index does not decide.
+
+    Args:
+        fields: the columns that the caller needs of their segments.
+    """
+    answers = await resolve(context, await context.plan(where))
+    await fill_columns(context, [one.segment for one in answers], fields)
+    parts = [Candidates.of(one.segment, one.matches, context.snapshot) for one in answers]
+    return [await keep_matching(context, where, part) for part in parts]
+
+
+async def keep_matching(context: QueryContext, where: Predicate, part: Candidates) -> Candidates:
+    """Those of some candidates that match, opened where the index does not decide."""
+    unsure = np.flatnonzero(~part.certain)
+    if not len(unsure):
+        return part
+    kept = part.certain.copy()
+    for at in range(0, len(unsure), BATCH):
+        some = unsure[at : at + BATCH]
+        refs = [context.snapshot.ref(position) for position in part.positions[some].tolist()]
+        kept[some] = await _decide(context, where, refs, alone=len(unsure) > MOST_OPENED)
+    return part.only(kept)
+
+
+async def _decide(
+    context: QueryContext, where: Predicate, refs: Sequence[RowRef], *, alone: bool
+) -> NDArray[np.bool_]:
+    records = await open_rows(context, refs, alone=alone)
+    return np.array(await check_records(context, where, records))

@@ -1,0 +1,205 @@
+"""Fetch the pages of large segments: from memory, from disk, and the rest from the API.
+
+One request fetches the missing pages of all segments, and extra pages up to a power of two, in
+random order: the API sees only roughly how many are needed, and not which. The extra pages are
+kept, since a query may need them later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+
+from encrypted_records.client.api import MAX_PAGES
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.model.records import PageRef, Segment
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.upstream import Upstream
+
+#: The pages that a segment lacks for what it is needed for.
+Missing = Callable[[OpenedSegment], set[int]]
+
+_Wanted = list[tuple[PagedSegment, set[int]]]
+#: By segment and number.
+_Sealed = dict[bytes, dict[int, bytes]]
+
+
+class PageFetcher:
+    def __init__(self, cache: MemoryCache, stored: DiskCache) -> None:
+        self._cache = cache
+        self._stored = stored
+
+    def with_memory(self, cache: MemoryCache) -> PageFetcher:
+        """The same, with another memory."""
+        return PageFetcher(cache, self._stored)
+
+    async def fill(
+        self,
+        upstream: Upstream,
+        segments: Sequence[OpenedSegment],
+        missing: Missing,
+        *,
+        many: bool = False,
+    ) -> None:
+        """Put pages into ``segments`` until nothing is missing.
+
+        Extra pages do not count in the statistics.
+
+        Args:
+            many: whether ``missing`` takes long to ask.
+
+        Raises:
+            Moved: as :meth:`Upstream.fetch_pages`.
+            DoesNotOpen: the API returned a page that was altered, or another one.
+            NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
+            TooLarge: as :meth:`Upstream.need_pages`.
+        """
+        # As a rule it takes microseconds, less than a thread takes to start.
+        while unread := (
+            await aside(self._from_memory, segments, missing)
+            if many
+            else self._from_memory(segments, missing)
+        ):
+            pages = sum(len(numbers) for _, numbers in unread)
+            upstream.need_pages(pages)
+            upstream.stats.requests += -(-pages // MAX_PAGES)
+            wanted = await asyncio.to_thread(self._from_disk, unread)
+            if not wanted:
+                continue  # with directories among them, other pages may be missing now
+            refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
+            sealed = await _fetch(upstream, refs)
+            await asyncio.to_thread(self._take, upstream.state, wanted, sealed)
+
+    async def fetch_sealed(
+        self,
+        upstream: Upstream,
+        segments: Sequence[Segment],
+        wanted: Sequence[PageRef],
+    ) -> list[bytes]:
+        """Pages of ``segments``, in the order asked for, from disk or the API; none is opened.
+
+        Raises:
+            DoesNotOpen: the API returned another page.
+            NotFound: as :meth:`fill`.
+        """
+        by_uid = {one.uid: one for one in segments}
+        pages_of, left = await asyncio.to_thread(self._read_stored, by_uid, wanted)
+        if left:
+            refs = _with_dummies([(by_uid[uid], numbers) for uid, numbers in left.items()])
+            fetched = await _fetch(upstream, refs)
+            for uid, pages in fetched.items():
+                pages_of.setdefault(uid, {}).update(pages)
+                if by_uid[uid].form == "paged":
+                    await asyncio.to_thread(self._stored.put, uid, pages)
+                    if not upstream.state.ledger.has_segment(uid):
+                        await asyncio.to_thread(self._stored.drop, [uid])
+        return [pages_of[ref.segment][ref.number] for ref in wanted]
+
+    def _read_stored(
+        self, segments: Mapping[bytes, Segment], wanted: Sequence[PageRef]
+    ) -> tuple[_Sealed, dict[bytes, set[int]]]:
+        """Those of these pages that are on disk, and the numbers of the others."""
+        left: dict[bytes, set[int]] = {}
+        for ref in wanted:
+            left.setdefault(ref.segment, set()).add(ref.number)
+        pages_of: _Sealed = {}
+        for uid in list(left):
+            if segments[uid].form == "paged":
+                pages_of[uid] = self._stored.get(uid, left[uid])
+                left[uid] -= pages_of[uid].keys()
+            if not left[uid]:
+                del left[uid]
+        return pages_of, left
+
+    def drop(self, uids: Sequence[bytes]) -> None:
+        """Forget segments that no longer exist."""
+        self._cache.drop(uids)
+        self._stored.drop(uids)
+
+    def _from_memory(self, segments: Sequence[OpenedSegment], missing: Missing) -> _Wanted:
+        """What memory does not have, of what is missing."""
+        unread: _Wanted = []
+        for segment in segments:
+            # With a directory among them, other pages may be missing now.
+            while numbers := missing(segment):
+                assert isinstance(segment, PagedSegment)
+                left = self._not_in_memory(segment, numbers)
+                if left:
+                    unread.append((segment, left))
+                    break
+        return unread
+
+    def _not_in_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
+        left = set()
+        for number in numbers:
+            block = self._cache.block(segment.view, number)
+            if block is None:
+                left.add(number)
+            else:
+                segment.blocks[number] = block
+        return left
+
+    def _from_disk(self, unread: _Wanted) -> _Wanted:
+        """What the disk does not have either."""
+        wanted: _Wanted = []
+        for segment, numbers in unread:
+            pages = self._stored.get(segment.segment.uid, numbers)
+            left = numbers - pages.keys()
+            for number, sealed in pages.items():
+                try:
+                    self._put(segment, number, sealed)
+                except DoesNotOpen:
+                    # The file is damaged; the page of the API may open.
+                    left.add(number)
+            if left:
+                wanted.append((segment, left))
+        return wanted
+
+    def _put(self, segment: PagedSegment, number: int, sealed: bytes) -> None:
+        segment.put(number, sealed)
+        block = segment.blocks.get(number)
+        if block is not None:
+            self._cache.put_block(segment.view, number, block)
+
+    def _take(self, state: SchemaState, wanted: _Wanted, sealed: _Sealed) -> None:
+        for segment, numbers in wanted:
+            uid = segment.segment.uid
+            for number in numbers:
+                self._put(segment, number, sealed[uid][number])
+            # The segment holds its directories, so it is larger now.
+            key = state.ledger.keys.of(segment.segment.key_version)
+            self._cache.put(key.id, segment.share())
+        for uid, pages in sealed.items():
+            self._stored.put(uid, pages)
+
+
+async def _fetch(upstream: Upstream, refs: Sequence[PageRef]) -> _Sealed:
+    pages = await upstream.fetch_pages(refs)
+    sealed: _Sealed = {}
+    for ref, page in zip(refs, pages, strict=True):
+        if (page.segment, page.number) != (ref.segment, ref.number):
+            raise DoesNotOpen("the API returned another page than it was asked for")
+        sealed.setdefault(page.segment, {})[page.number] = page.data
+    return sealed
+
+
+def _with_dummies(wanted: Sequence[tuple[Segment, set[int]]]) -> list[PageRef]:
+    """The wanted pages and random others of the same segments, up to a power of two, shuffled."""
+    chosen = {(segment.uid, number) for segment, numbers in wanted for number in numbers}
+    everything = sum(segment.pages for segment, _ in wanted)
+    total = min(1 << (len(chosen) - 1).bit_length(), everything)
+    while len(chosen) < total:
+        at = secrets.randbelow(everything)
+        for segment, _ in wanted:
+            if at < segment.pages:
+                chosen.add((segment.uid, at))
+                break
+            at -= segment.pages
+    refs = [PageRef(uid, number) for uid, number in chosen]
+    secrets.SystemRandom().shuffle(refs)
+    return refs

@@ -1,0 +1,398 @@
+"""Fetch sealed rows from the API together with other rows, keep them, and open them.
+
+Rows that are kept are not requested again, so a repeated query tells the API nothing. The extra
+rows that are fetched beside the needed ones are opened as well, after the query is answered: an API
+that altered one could otherwise learn from later events whether it was needed. Only rows that open
+go to disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from encrypted_records.client.api import MAX_ROWS
+from encrypted_records.crypto.rows import open_row
+from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.memory_cache import RowBlock
+from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
+from encrypted_records.proxy.search.row_cover import MOST, choose_cover
+from encrypted_records.proxy.search.row_widths import RowWidths
+from encrypted_records.proxy.search.upstream import RowsGone, Upstream
+
+log = logging.getLogger(__name__)
+
+#: Up to so many fields, and bytes, rows are opened here: a thread would take longer to start. More
+#: than the other two take long.
+FEW_FIELDS, FEW_BYTES = 512, 256 << 10
+MANY_FIELDS, MANY_BYTES = 20_000, 4 << 20
+#: More rows than these are not kept, and are fetched without extra rows.
+MOST_OPENED = 4096
+#: Rows opened together for an export, and their bytes: fewer where rows are wide.
+LEAST_WINDOW = 500
+_WINDOW_BYTES = 4 << 20
+#: How large a request may become by extra rows; and how many rows are requested first, while the
+#: width of a schema's rows is not known.
+BESIDE_BYTES = 1 << 20
+FIRST_ROWS = 32
+#: The expected size of one answer of the API.
+ANSWER_BYTES = 32 << 20
+#: Of extra rows: fields opened in one step, and answers that may wait to be checked.
+_CELLS_AT_ONCE = 160
+_MOST_CHECKS = 16
+#: Records whose rows are remembered.
+_MOST_RECENT = 50_000
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SealedRow)
+
+#: Each as the MessagePack of its SealedRow.
+Sealed = Mapping[RowRef, bytes]
+Records = dict[RowRef, PlainRecord]
+
+
+class RowFetcher:
+    def __init__(self, kept: RowCache) -> None:
+        self._kept = kept
+        self._widths = RowWidths()
+        #: blocks that a query is fetching, by schema and number
+        self._under_way: dict[tuple[bytes, int], asyncio.Future[None]] = {}
+        #: schema and row of records that were opened here, the newest last
+        self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
+        self._checks: set[asyncio.Task[None]] = set()
+        #: schemas of which an extra row did not open, until an error has said so
+        self._altered: set[bytes] = set()
+
+    async def open_rows(
+        self,
+        upstream: Upstream,
+        wanted: Sequence[RowRef],
+        *,
+        alone: bool = False,
+    ) -> list[PlainRecord]:
+        """The rows, opened, in the order asked for.
+
+        Args:
+            alone: fetch no extra rows, and keep none.
+
+        Raises:
+            DoesNotOpen: a row was altered or belongs elsewhere; ``row_altered`` where it was an
+                extra row of an earlier request.
+            LogBroken: the API lacks a row, or returned another than it was asked for.
+            NotFound: ``row_gone``; the API lacks one that is dead.
+            Moved: as :meth:`Upstream.fetch_rows`.
+        """
+        state, snapshot = upstream.state, upstream.snapshot
+        if state.id in self._altered:
+            self._altered.remove(state.id)
+            raise _altered()
+        records = await self._load_kept(state, snapshot, wanted)
+        missing = _find_missing(wanted, records)
+        # Two equal queries at once make one request to the API.
+        if others := self._find_fetches(state, snapshot, missing):
+            await asyncio.wait(others)
+            records |= await self._load_kept(state, snapshot, missing)
+            missing = _find_missing(wanted, records)
+        if missing and alone:
+            sealed = await self._request(upstream, missing, _shuffle(missing))
+            records |= await _open_rows(state, snapshot, sealed)
+        elif missing:
+            with self._claim(state, snapshot, missing):
+                order = await self._choose(state, snapshot, missing)
+                sealed = await self._request(upstream, missing, order)
+                needed = {ref: sealed[ref] for ref in missing}
+                records |= await _open_rows(state, snapshot, needed)
+                self._keep(state, snapshot, sealed, needed)
+            while len(self._checks) > _MOST_CHECKS:
+                await asyncio.wait(self._checks, return_when=asyncio.FIRST_COMPLETED)
+        if not alone:
+            self._remember(state.id, records)
+        return [records[ref] for ref in wanted]
+
+    async def fetch_sealed(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
+        """The rows as the API has them, of which each opens, in the order asked for.
+
+        Raises:
+            DoesNotOpen, LogBroken, Moved: as :meth:`open_rows`.
+        """
+        state, snapshot = upstream.state, upstream.snapshot
+        await self.open_rows(upstream, wanted)
+        block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
+        blocks = await asyncio.to_thread(self._kept.blocks, state.id, set(block_of.values()))
+        sealed = {
+            ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
+        }
+        if wide := [ref for ref in wanted if ref not in sealed]:  # too wide to be kept
+            fetched = await self._request(upstream, wide, _shuffle(wide))
+            await _open_rows(state, snapshot, fetched)
+            sealed |= fetched
+        return [_decoder.decode(sealed[ref]) for ref in wanted]
+
+    def _remember(self, schema: bytes, records: Records) -> None:
+        for ref, record in records.items():
+            self._recent[record.record_id] = (schema, ref)
+            self._recent.move_to_end(record.record_id)
+        while len(self._recent) > _MOST_RECENT:
+            self._recent.popitem(last=False)
+
+    def window(self, schema: bytes) -> int:
+        """How many rows of a schema an export opens together."""
+        if schema not in self._widths:
+            return LEAST_WINDOW
+        fitting = self._widths.rows_in(schema, _WINDOW_BYTES)
+        return min(MOST_OPENED, max(LEAST_WINDOW, fitting))
+
+    def row_of(self, record_id: bytes) -> tuple[bytes, RowRef] | None:
+        """Schema and row of a record that was opened here not long ago."""
+        return self._recent.get(record_id)
+
+    @property
+    def checks(self) -> int:
+        """Of how many answers the extra rows are still being checked."""
+        return len(self._checks)
+
+    async def close(self) -> None:
+        """Finish checking extra rows."""
+        await asyncio.gather(*self._checks, return_exceptions=True)
+
+    # --- from memory and disk ----------------------------------------------------------------
+
+    async def _load_kept(
+        self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef]
+    ) -> Records:
+        """Those of the rows that are in memory or on disk, opened."""
+        block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
+        blocks = self._kept.in_memory(state.id, set(block_of.values()))
+        numbers = {
+            at for ref, at in block_of.items() if at not in blocks or ref not in blocks[at].rows
+        }
+        if numbers:
+            blocks |= await asyncio.to_thread(self._kept.blocks, state.id, numbers)
+        sealed = {
+            ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
+        }
+        try:
+            return await _open_rows(state, snapshot, sealed)
+        except DoesNotOpen:
+            unchecked = {ref for ref in sealed if ref in blocks[block_of[ref]].unchecked}
+            return await self._drop_broken(state, snapshot, sealed, unchecked)
+
+    async def _drop_broken(
+        self, state: SchemaState, snapshot: Snapshot, sealed: Sealed, unchecked: Collection[RowRef]
+    ) -> Records:
+        """The rows that open. The others were damaged on our disk, or come from an API that altered
+        extra rows.
+
+        Raises:
+            DoesNotOpen: ``row_altered``.
+        """
+        records: Records = {}
+        broken = []
+        for ref, row in sealed.items():
+            try:
+                records[ref] = _open(state, snapshot, ref, row)
+            except DoesNotOpen:
+                broken.append(ref)
+        await asyncio.to_thread(self._kept.drop, state.id, snapshot, broken)
+        if any(ref in unchecked for ref in broken):
+            raise _altered()
+        return records
+
+    # --- from the API ------------------------------------------------------------------------
+
+    def _find_fetches(
+        self, state: SchemaState, snapshot: Snapshot, rows: Collection[RowRef]
+    ) -> set[asyncio.Future[None]]:
+        """The requests under way for blocks of these rows."""
+        fetches = [self._under_way.get((state.id, snapshot.number(ref) // BLOCK)) for ref in rows]
+        return {one for one in fetches if one is not None}
+
+    @contextmanager
+    def _claim(
+        self, state: SchemaState, snapshot: Snapshot, rows: Collection[RowRef]
+    ) -> Iterator[None]:
+        """Have other queries wait for the blocks of these rows until it ends."""
+        done = asyncio.get_running_loop().create_future()
+        blocks = {(state.id, snapshot.number(ref) // BLOCK) for ref in rows}
+        own = blocks - self._under_way.keys()
+        self._under_way |= dict.fromkeys(own, done)
+        try:
+            yield
+        finally:
+            for block in own:
+                del self._under_way[block]
+            done.set_result(None)
+
+    async def _choose(
+        self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef]
+    ) -> list[RowRef]:
+        """The rows to request, the missing ones among them."""
+        most = min(MOST, self._widths.rows_in(state.id, BESIDE_BYTES))
+        extra = await asyncio.to_thread(self._choose_extra, state.id, snapshot, missing, most)
+        return _shuffle(dict.fromkeys([*missing, *extra]))
+
+    def _choose_extra(
+        self, schema: bytes, snapshot: Snapshot, missing: Sequence[RowRef], most: int
+    ) -> list[RowRef]:
+        """The rows in the runs of the missing ones, and in further runs."""
+        cover = choose_cover([snapshot.number(ref) for ref in missing], snapshot.stored, most)
+        size = cover.size
+        held: dict[int, RowBlock] = {}
+
+        def list_lacking(runs: Collection[int]) -> Iterator[list[RowRef]]:
+            """For each run the rows that are not here, if there are any."""
+            blocks = {run * size // BLOCK for run in runs} - held.keys()
+            held.update(self._kept.blocks(schema, blocks))
+            for run in runs:
+                rows = held[run * size // BLOCK].rows
+                between = snapshot.live_between(run * size, (run + 1) * size)
+                if some := [ref for ref in between if ref not in rows]:
+                    yield some
+
+        chosen_rows = list(list_lacking(cover.needed))
+        # A few at a time: to look for them on disk takes a while.
+        at_once = max(8, 2 * (cover.total - len(cover.needed)))
+        for start in range(0, len(cover.others), at_once):
+            if len(chosen_rows) >= cover.total:
+                break
+            chosen_rows += list_lacking(cover.others[start : start + at_once])
+        return [ref for some in chosen_rows[: cover.total] for ref in some]
+
+    async def _request(
+        self, upstream: Upstream, missing: Collection[RowRef], order: Sequence[RowRef]
+    ) -> dict[RowRef, bytes]:
+        """The rows of ``order`` from the API; only the missing ones if the rows of this schema are
+        wider than expected."""
+        schema = upstream.state.id
+        sealed: dict[RowRef, bytes] = {}
+        left = list(order)
+        while left:
+            new = schema not in self._widths
+            fitting = FIRST_ROWS if new else self._widths.rows_in(schema, ANSWER_BYTES)
+            at_once = max(1, min(MAX_ROWS, fitting))
+            some, left = left[:at_once], left[at_once:]
+            sealed |= await self._fetch(upstream, some)
+            if new and len(left) > self._widths.rows_in(schema, BESIDE_BYTES):
+                needed = set(missing)
+                left = [ref for ref in left if ref in needed]
+        return sealed
+
+    async def _fetch(self, upstream: Upstream, order: Sequence[RowRef]) -> dict[RowRef, bytes]:
+        try:
+            stored = await upstream.fetch_rows(order)
+        except NotFound as error:
+            live = all(upstream.snapshot.is_live(ref.group, ref.ordinal) for ref in order)
+            if error.reason != "row_gone" or not live:
+                raise
+            raise RowsGone from None
+        sealed: dict[RowRef, bytes] = {}
+        # For extra rows as well: how an answer is treated must not depend on what was needed.
+        for ref, row in zip(order, stored, strict=True):
+            if (row.group, row.ordinal) != (ref.group, ref.ordinal):
+                raise LogBroken("the API returned another row than it was asked for")
+            sealed[ref] = _encoder.encode(row.row)
+        self._widths.add(upstream.state.id, sealed.values())
+        return sealed
+
+    # --- what is kept ------------------------------------------------------------------------
+
+    def _keep(
+        self, state: SchemaState, snapshot: Snapshot, sealed: Sealed, needed: Collection[RowRef]
+    ) -> None:
+        """Keep the rows in memory now, and on disk once all of them have opened."""
+        rows = _select_live(state, sealed)
+        self._kept.keep(state.id, snapshot, rows)
+        task = asyncio.create_task(self._check(state, snapshot, rows, needed))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check(
+        self, state: SchemaState, snapshot: Snapshot, rows: Sealed, needed: Collection[RowRef]
+    ) -> None:
+        """Open the extra rows, a few at a time, and store all rows."""
+        extra = [ref for ref in rows if ref not in needed]
+        at_once = max(1, _CELLS_AT_ONCE // max(1, len(state.definition.fields)))
+        try:
+            for start in range(0, len(extra), at_once):
+                some = {ref: rows[ref] for ref in extra[start : start + at_once]}
+                await _open_rows(state, snapshot, some)
+                await asyncio.sleep(0)  # let queries go first
+        except DoesNotOpen:
+            log.warning("the API altered a row that it was asked for beside others")
+            self._altered.add(state.id)
+            await asyncio.to_thread(self._kept.drop, state.id, snapshot, rows)
+        except Exception as error:
+            log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+        else:
+            await self._store(state, snapshot, rows)
+
+    async def _store(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
+        await asyncio.to_thread(self._kept.store, state.id, snapshot, _select_live(state, rows))
+        # Rows that died meanwhile must not stay.
+        dead = rows.keys() - _select_live(state, rows).keys()
+        if dead:
+            await asyncio.to_thread(self._kept.forget, state.id, snapshot, dead)
+
+
+def _find_missing(wanted: Iterable[RowRef], records: Records) -> list[RowRef]:
+    return list(dict.fromkeys(ref for ref in wanted if ref not in records))
+
+
+def _shuffle(rows: Iterable[RowRef]) -> list[RowRef]:
+    """In random order: the order of an answer would tell the API how rows follow one another."""
+    order = list(rows)
+    secrets.SystemRandom().shuffle(order)
+    return order
+
+
+def _select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
+    """The rows that are live in the newest known state: an export may read an earlier version."""
+    present = state.ledger.snapshot()
+    return {ref: row for ref, row in rows.items() if present.is_live(ref.group, ref.ordinal)}
+
+
+async def _open_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
+    """
+    Raises:
+        DoesNotOpen: a row was altered or belongs elsewhere.
+    """
+
+    fields = len(sealed) * len(state.definition.fields)
+    size = sum(map(len, sealed.values()))
+    if fields <= FEW_FIELDS and size <= FEW_BYTES:
+        return _open_all(state, snapshot, sealed)
+    run: Run = aside if fields > MANY_FIELDS or size > MANY_BYTES else asyncio.to_thread
+    return await run(_open_all, state, snapshot, sealed)
+
+
+def _open_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
+    return {ref: _open(state, snapshot, ref, row) for ref, row in sealed.items()}
+
+
+def _open(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) -> PlainRecord:
+    group = snapshot.groups[ref.group].group
+    key = state.ledger.keys.of(group.key_version)
+    try:
+        decoded = _decoder.decode(row)
+    except msgspec.DecodeError:
+        raise DoesNotOpen("what is kept of a row is not in the format of one") from None
+    made = snapshot.made_under(group)
+    return open_row(key, snapshot.definition, group, ref.ordinal, decoded, made)
+
+
+def _altered() -> DoesNotOpen:
+    return DoesNotOpen(
+        "the API altered a row that it was asked for beside others",
+        code="row_altered",
+        hint="what it had altered is not used; ask again, and do not trust this API",
+    )

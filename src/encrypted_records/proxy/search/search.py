@@ -1,0 +1,396 @@
+"""Answer a search: plan -> fetch pages -> match -> sort -> fetch rows -> open -> check.
+
+One query uses one snapshot of the log. Rows come in the order that the query names, or else in the
+order in which they were stored. A cursor names the last row returned and the newest group of the
+first page's snapshot, so that later pages neither repeat nor skip rows while other writers store
+more. It holds no value: where its row stands in a sorted order is read from the row itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.ordinals import ordinals
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.predicates import Everything, Predicate
+from encrypted_records.model.queries import Query, parse_query
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.cursor import Cursor, decode_cursor, encode_cursor
+from encrypted_records.proxy.search.joins import parse_body
+from encrypted_records.proxy.search.match import (
+    SegmentMatches,
+    check_records,
+    count_matches,
+    count_unsure,
+    learn_texts,
+    open_rows,
+    resolve,
+)
+from encrypted_records.proxy.search.top_k import scan_sorted
+
+#: Rows of the segments that are searched first, where the oldest rows that match are enough.
+FIRST_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """One page. ``definition`` and ``fields`` say which fields to show, and in which order."""
+
+    count: int | None
+    next_cursor: str | None
+    records: list[PlainRecord]
+    definition: SchemaDefinition
+    fields: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One row that may match; ``certain`` if it surely does."""
+
+    position: int
+    ref: RowRef
+    certain: bool
+
+
+#: Candidates that match, each with its record.
+_Rows = list[tuple[Candidate, PlainRecord]]
+
+
+class Search:
+    def __init__(self, runner: QueryRunner, first_rows: int = FIRST_ROWS) -> None:
+        """
+        Args:
+            first_rows: as for :func:`answer`.
+        """
+        self._runner = runner
+        self._first_rows = first_rows
+
+    async def ask(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> SearchPage:
+        """Records that match, at a version that was current during the call.
+
+        Raises:
+            InvalidQuery: the search cannot be asked, or the cursor is not one of ours.
+            Closed: the API's data is not consistent.
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+
+        async def question(context: QueryContext) -> SearchPage:
+            query = await parse_body(parse_query, body, context)
+            return await answer(context, query, first_rows=self._first_rows)
+
+        return await self._runner.ask(caller, schema, question)
+
+    async def page(
+        self, caller: Holder, schema: bytes, *, offset: int, limit: int
+    ) -> tuple[int, SearchPage]:
+        """How many records there are, and those from ``offset`` on."""
+
+        async def question(context: QueryContext) -> tuple[int, SearchPage]:
+            answers = await resolve(context, await context.plan(Everything()))
+            count = sum(len(one.matches.possible) for one in answers)
+            run: Run = aside if count > MANY_ROWS else asyncio.to_thread
+            positions = await run(
+                _list_positions, answers, context.snapshot, offset, min(offset + limit, count)
+            )
+            records = await open_rows(context, [context.snapshot.ref(one) for one in positions])
+            return count, SearchPage(None, None, records, context.definition, None)
+
+        return await self._runner.ask(caller, schema, question)
+
+
+@dataclass(frozen=True, slots=True)
+class _PageRequest:
+    """One page of a query: after ``start``, of the first ``stored`` rows of the schema."""
+
+    context: QueryContext
+    query: Query
+    plan: Plan
+    start: Cursor | None
+    stored: int
+
+    @property
+    def wanted(self) -> int:
+        """One row more than the page has: it shows whether there is a next page."""
+        return self.query.limit + 1 if self.query.limit else 0
+
+    async def resolve(
+        self, among: Sequence[Segment] | None = None, *, decide: bool = True
+    ) -> list[SegmentMatches]:
+        answers = await resolve(self.context, self.plan, among, decide=decide)
+        return [one.within(self.context.snapshot, self.stored) for one in answers]
+
+
+async def answer(
+    context: QueryContext, query: Query, *, first_rows: int = FIRST_ROWS
+) -> SearchPage:
+    """One page of a search.
+
+    Args:
+        first_rows: rows of the segments that are searched first, where the oldest rows that match
+            are enough.
+
+    Raises:
+        InvalidQuery: the cursor is not one of ours.
+        Moved: as :class:`QueryContext`.
+    """
+    joins = len(context.joined)
+    start = None if query.cursor is None else decode_cursor(query.cursor, context.snapshot, joins)
+    stored = start.stored if start else context.snapshot.stored
+    request = _PageRequest(context, query, await context.plan(query.where), start, stored)
+    count, rows = await _answer_from_directories(request)
+    if count is None:
+        if query.order:
+            count, rows = await _answer_sorted(request)
+        elif query.count:
+            count, rows = await _answer_counted(request)
+        else:
+            rows = await _answer_oldest(request, first_rows)
+    cursor = None
+    if len(rows) > query.limit:
+        rows = rows[: query.limit]
+        cursor = encode_cursor(
+            Cursor(rows[-1][0].position, stored, tuple(one.stored for one in context.joined))
+        )
+    records = [record for _, record in rows]
+    return SearchPage(count, cursor, records, context.definition, query.fields)
+
+
+# --- one function for each way to answer --------------------------------------------------------
+
+
+async def _answer_from_directories(request: _PageRequest) -> tuple[int | None, _Rows]:
+    """Only a count, where directories give it; else None."""
+    query = request.query
+    if not query.count or query.limit or request.start is not None:
+        return None, []
+    return await count_matches(request.context, request.plan), []
+
+
+async def _answer_sorted(request: _PageRequest) -> tuple[int | None, _Rows]:
+    """In the order of fields; all segments are needed."""
+    answers = await request.resolve()
+    count = await _count(request, answers) if request.query.count else None
+    return count, await _take_sorted(request, answers)
+
+
+async def _answer_counted(request: _PageRequest) -> tuple[int | None, _Rows]:
+    """In the order of storing, with a count, which needs all segments."""
+    answers = await request.resolve()
+    count = await _count(request, answers)
+    candidates = scan_stored(answers, request.context.snapshot, request.start)
+    await _leave_out(request, candidates, request.query.offset)
+    rows = await _take(request, candidates, request.wanted, None)
+    assert rows is not None
+    return count, rows
+
+
+async def _answer_oldest(request: _PageRequest, first_rows: int) -> _Rows:
+    """In the order of storing, without the segments that are not needed: where the segments
+    before them have enough rows."""
+    if request.plan.tests:
+        # Where a test of long strings passes often, the first ones are enough.
+        rows = await _take_oldest(request, first_rows, decide=False)
+        if rows is not None:
+            return rows
+    rows = await _take_oldest(request, first_rows, decide=True)
+    assert rows is not None
+    return rows
+
+
+async def _take_oldest(request: _PageRequest, first_rows: int, *, decide: bool) -> _Rows | None:
+    """The rows; None where ``decide`` is false, and too many records would have to be opened that
+    then do not match."""
+    snapshot, start = request.context.snapshot, request.start
+    rows: _Rows = []
+    left = request.query.offset
+    limit = None if decide else request.context.stats.rows + MAX_OPENED
+    for segments in snapshot.by_age(after=start.position if start else 0, rows=first_rows):
+        if len(rows) == request.wanted:
+            break
+        answers = await request.resolve(segments, decide=decide)
+        candidates = scan_stored(answers, snapshot, start)
+        left -= await _leave_out(request, candidates, left)
+        taken = await _take(request, candidates, request.wanted - len(rows), limit)
+        if taken is None:
+            return None
+        rows += taken
+    return rows
+
+
+async def _count(request: _PageRequest, answers: Sequence[SegmentMatches]) -> int:
+    context = request.context
+    unsure = []
+    for answer in answers:
+        undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)
+        part = Candidates.of(answer.segment, undecided, context.snapshot)
+        unsure += [context.snapshot.ref(position) for position in part.positions.tolist()]
+    certain = sum(len(one.matches.certain) for one in answers)
+    return certain + await count_unsure(context, request.plan.predicate, unsure)
+
+
+# --- in the order in which rows were stored -----------------------------------------------------
+
+
+def _list_positions(
+    answers: Sequence[SegmentMatches], snapshot: Snapshot, first: int, last: int
+) -> list[int]:
+    """The positions of the candidates first..last-1."""
+    if first >= last:
+        return []
+    every = np.concatenate(
+        [
+            snapshot.places(one.segment.segment).positions(ordinals(one.matches.possible))
+            for one in answers
+        ]
+    )
+    chosen = np.partition(every, (first, last - 1))[first:last]
+    positions: list[int] = np.sort(chosen).tolist()
+    return positions
+
+
+def scan_stored(
+    answers: Sequence[SegmentMatches], snapshot: Snapshot, after: Cursor | None
+) -> Iterator[Candidate]:
+    """Candidates in the order in which they were stored, after the cursor's row."""
+    last = after.position if after else -1
+    every = (_scan_segment(one, snapshot, last) for one in answers)
+    return heapq.merge(*every, key=lambda one: one.position)
+
+
+def _scan_segment(answer: SegmentMatches, snapshot: Snapshot, last: int) -> Iterator[Candidate]:
+    places = snapshot.places(answer.segment.segment)
+    for position, row in places.in_order(answer.matches.possible, after=last):
+        yield Candidate(position, snapshot.ref(position), row in answer.matches.certain)
+
+
+async def _take(
+    request: _PageRequest, candidates: Iterator[Candidate], wanted: int, limit: int | None
+) -> _Rows | None:
+    """The first ``wanted`` candidates that match, opened and checked; None once the query has
+    opened ``limit`` records and that was not enough."""
+    rows: _Rows = []
+    while batch := list(islice(candidates, wanted - len(rows))):
+        if limit is not None and request.context.stats.rows >= limit:
+            return None
+        records = await open_rows(request.context, [one.ref for one in batch])
+        rows += await check_candidates(request.context, request.plan.predicate, batch, records)
+    return rows
+
+
+async def _leave_out(request: _PageRequest, candidates: Iterator[Candidate], count: int) -> int:
+    """Take so many candidates that match from the beginning, or as many as there are; how many that
+    were. Those that surely match are not opened."""
+    left = count
+    while left and request.wanted and (batch := list(islice(candidates, left))):
+        unsure = [one for one in batch if not one.certain]
+        records = await open_rows(request.context, [one.ref for one in unsure])
+        fits = await check_records(request.context, request.plan.predicate, records)
+        left -= len(batch) - len(unsure) + sum(fits)
+    return count - left
+
+
+async def check_candidates(
+    context: QueryContext,
+    where: Predicate,
+    candidates: Sequence[Candidate],
+    records: Sequence[PlainRecord],
+) -> _Rows:
+    """The candidates that match, with their records.
+
+    Raises:
+        DoesNotOpen: a candidate that surely matches does not.
+    """
+    rows: _Rows = []
+    fits = await check_records(context, where, records)
+    for candidate, record, fit in zip(candidates, records, fits, strict=True):
+        if fit:
+            rows.append((candidate, record))
+        elif candidate.certain:
+            raise DoesNotOpen("the index and a record contradict each other")
+    return rows
+
+
+# --- in the order of fields ---------------------------------------------------------------------
+
+
+async def _take_sorted(request: _PageRequest, answers: Sequence[SegmentMatches]) -> _Rows:
+    context, query, start = request.context, request.query, request.start
+    texts = Texts()
+    after = await _locate_start(request, start, texts) if start and request.wanted else None
+    rows: _Rows = []
+    left = query.offset
+    while len(rows) < request.wanted:
+        want = left + request.wanted - len(rows)
+        page = await sort(context, query, request.plan, answers, texts, want=want, after=after)
+        candidates = list_candidates(context, page)
+        left -= await _leave_out(request, candidates, left)
+        batch = list(candidates)
+        records = await open_rows(context, [one.ref for one in batch])
+        rows += await check_candidates(context, query.where, batch, records)
+        if len(page) < want:
+            break
+        after = page.sort_position(-1)
+    return rows
+
+
+async def sort(
+    context: QueryContext,
+    query: Query,
+    plan: Plan,
+    answers: Sequence[SegmentMatches],
+    texts: Texts,
+    *,
+    want: int,
+    after: SortPosition | None = None,
+) -> SortedRows:
+    """The first ``want`` candidates after ``after``, in the order of the query."""
+    parts = await scan_sorted(context, query, plan, answers, want=want, after=after)
+    run: Run = aside if sum(map(len, parts)) > MANY_ROWS else asyncio.to_thread
+    while True:
+        with context.stats.stage("order"):
+            page = await run(first, parts, query.order, texts, want=want, after=after)
+        if page is not None:
+            return page
+        await learn_texts(context, texts)
+
+
+def list_candidates(context: QueryContext, rows: SortedRows) -> Iterator[Candidate]:
+    for position, certain in zip(rows.positions.tolist(), rows.certain.tolist(), strict=True):
+        yield Candidate(position, context.snapshot.ref(position), certain)
+
+
+async def _locate_start(request: _PageRequest, start: Cursor, texts: Texts) -> SortPosition:
+    context = request.context
+    try:
+        (record,) = await open_rows(context, [context.snapshot.ref(start.position)])
+    except NotFound as error:
+        if error.reason != "row_gone":
+            raise
+        detail = "the last row of the page before was deleted since, and is gone"
+        raise InvalidQuery(
+            detail,
+            code="cursor_gone",
+            hint="begin with the first page again",
+            flaws=(Flaw("cursor_gone", detail, "/cursor"),),
+        ) from None
+    tails = context.tails
+    return locate_record(
+        record, start.position, request.query.order, tails, context.definition, texts
+    )

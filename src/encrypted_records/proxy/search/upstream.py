@@ -1,0 +1,129 @@
+"""All calls of one query to the API, and whether its state is confirmed as the present one.
+
+Nothing else asks the API for pages or rows, so the call that confirms the state is noted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.known import Known, Moved
+from encrypted_records.errors import LogBroken, TooLarge
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.records import Page, PageRef, RowRef, Segment, StoredRow
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.confirmations import Confirmations
+from encrypted_records.proxy.search.stats import QueryStats
+
+
+class RowsGone(LogBroken):
+    """The API lacks rows that live in a snapshot. The log says whether they have ended since."""
+
+    def __init__(self) -> None:
+        super().__init__("the API lacks a row that its log holds")
+
+
+@dataclass
+class Upstream:
+    """One caller's access to one schema: one query uses its snapshot and definition throughout.
+
+    ``definition`` is the one by which keys are compared and conditions read: the present one, whose
+    grids reach over those of all that is stored.
+
+    ``confirmed`` is whether the API has said, since the query began, that the snapshot is the
+    present state. What a confirmed state names is immutable, so the API is asked only once.
+    """
+
+    api: Api
+    caller: Holder
+    state: SchemaState
+    confirmed: bool
+    #: needed unless the state is confirmed already
+    confirmations: Confirmations | None = None
+    stats: QueryStats = field(default_factory=QueryStats)
+    #: pages of the index that the query may need; any number where it is nobody's question
+    most_pages: int | None = None
+    snapshot: Snapshot = field(init=False)
+    definition: SchemaDefinition = field(init=False)
+    #: digest of the definition that holds
+    _present: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.use(self.state.ledger.snapshot())
+
+    def use(self, snapshot: Snapshot) -> None:
+        """Work on this snapshot, and under its definitions."""
+        self.snapshot = snapshot
+        history = snapshot.history
+        self.definition = self.state.definition if history is None else history.compared
+        present = self.state.definition if history is None else history.present
+        self._present = present.digest
+
+    def view(self, segment: Segment) -> bytes:
+        """As the view of a segment that is opened for this query."""
+        return segment.uid + self.definition.digest
+
+    def need_pages(self, count: int) -> None:
+        """Count pages of the index that the query needs, and that memory does not have.
+
+        Raises:
+            TooLarge: ``question_too_large``; with those before they are more than it may need.
+        """
+        self.stats.pages += count
+        if self.most_pages is not None and self.stats.pages > self.most_pages:
+            raise TooLarge(
+                f"the question needs more than {self.most_pages} pages of the index",
+                code="question_too_large",
+                hint="ask for less at once: narrow it by another field, or take a shorter range",
+            )
+
+    async def fetch_pages(self, refs: Sequence[PageRef]) -> list[Page]:
+        """Sealed pages, not checked yet, in the order asked for.
+
+        Raises:
+            Moved: the present state is another than the snapshot.
+            NotFound: a segment is gone from the API: merged and cleaned up meanwhile.
+        """
+        pages = await self.api.pages(self.state.id, refs, self.caller.auth, known=self._known)
+        self._count()
+        return pages
+
+    async def fetch_rows(self, refs: Sequence[RowRef]) -> list[StoredRow]:
+        """Sealed rows, not checked yet, in the order asked for.
+
+        Raises:
+            Moved: the present state is another than the snapshot.
+            NotFound: the API lacks a row.
+        """
+        rows = await self.api.rows(self.state.id, refs, self.caller.auth, known=self._known)
+        self._count()
+        return rows
+
+    async def confirm(self) -> None:
+        """Have the API confirm the snapshot, unless it has.
+
+        Raises:
+            Moved: it is not the present state.
+        """
+        known = self._known
+        if known is None:
+            return
+        assert self.confirmations is not None
+        deltas = await self.confirmations.after(self.state.id, known.version, self.caller)
+        if Known(deltas[-1].version, deltas[-1].definition) != known:
+            raise Moved(known, deltas)
+        self._count()
+
+    @property
+    def _known(self) -> Known | None:
+        """The state that the API must confirm with its next answer."""
+        return None if self.confirmed else Known(self.snapshot.version, self._present)
+
+    def _count(self) -> None:
+        """Count an answer: the API answers only where the state is the present one."""
+        self.confirmed = True
+        self.stats.asked += 1

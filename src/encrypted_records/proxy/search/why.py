@@ -1,0 +1,144 @@
+"""Why a question finds nothing: each of its comparisons alone, and what would have been found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.model.condition_parser import Conditions
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.joins import Joins
+from encrypted_records.model.predicates import Not, NumberRange, Predicate, TextRange
+from encrypted_records.model.text_conditions import FOLDING
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.joins import parse_body
+from encrypted_records.proxy.search.match import count_matches, match_rows
+
+#: Comparisons that are looked at.
+MOST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One comparison alone.
+
+    ``folded`` and ``trimmed`` are how many records it would find in any spelling, and without
+    blanks around its texts; None where that was not asked. ``never`` says why no record can fit.
+    """
+
+    pointer: str
+    field: str
+    op: str
+    count: int
+    folded: int | None = None
+    trimmed: int | None = None
+    never: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """``records`` is how many there are, ``count`` how many the whole condition finds."""
+
+    records: int
+    count: int
+    comparisons: tuple[Reason, ...]
+
+
+async def explain_nothing(
+    runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
+) -> Reasons:
+    """
+    Raises:
+        InvalidQuery: the condition cannot be asked, or takes too many long strings.
+        ErsError: as :meth:`QueryRunner.ask`.
+    """
+
+    async def question(context: QueryContext) -> Reasons:
+        where = await parse_body(_read, body, context)
+        asked = _comparisons(body)
+        reasons = [await _look_at(context, one, pointer) for pointer, one in asked]
+        count = await _count(context, where)
+        return Reasons(context.snapshot.count, count, tuple(reasons))
+
+    return await runner.ask(caller, schema, question)
+
+
+def _read(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> Predicate:
+    return Conditions(definition, joins).read(body)
+
+
+def _comparisons(body: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The first comparisons of a condition that was read, each with its place."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    if body.get("where") is not None:
+        found += _leaves(body["where"], "/where")
+    for place, entry in enumerate(body.get("filters") or []):
+        asked = {"field": entry["label"], "op": "eq", "value": entry["value"]}
+        found.append((f"/filters/{place}", asked))
+    return found[:MOST]
+
+
+def _leaves(where: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if "field" in where:
+        yield pointer, where
+        return
+    ((word, inner),) = where.items()
+    if isinstance(inner, list):
+        for place, part in enumerate(inner):
+            yield from _leaves(part, f"{pointer}/{word}/{place}")
+    else:
+        yield from _leaves(inner, f"{pointer}/{word}")
+
+
+async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -> Reason:
+    where = await parse_body(_read, {"where": asked}, context)
+    never = _never(where, context.definition)
+    count = 0 if never else await _count(context, where)
+    reason = Reason(pointer, asked["field"], asked["op"], count, never=never)
+    spec = context.definition.fields[asked["field"]]
+    folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
+    if count or spec.kind != "string" or not folds:
+        return reason
+    folded = None
+    if not asked.get("fold"):
+        folded = await _count(context, _parse({**asked, "fold": True}, context.definition))
+    trimmed = None
+    bare = _trimmed(asked["value"])
+    if bare != asked["value"]:
+        trimmed = await _count(context, _parse({**asked, "value": bare}, context.definition))
+    return Reason(pointer, asked["field"], asked["op"], count, folded, trimmed)
+
+
+def _parse(asked: dict[str, Any], definition: SchemaDefinition) -> Predicate:
+    return Conditions(definition).comparison(asked, "/where")
+
+
+def _trimmed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_trimmed(one) for one in value]
+    return value.strip() if isinstance(value, str) else value
+
+
+def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
+    """Why no value at all can fit a range; None where some can."""
+    match where:
+        case Not():
+            return None
+        case NumberRange(field, low, high):
+            rules = definition.fields[field].numbers
+            if low > rules.highest or high < rules.lowest:
+                return "the field has no values there: its minimum and maximum are elsewhere"
+            if low > high:
+                return "the lower bound is above the upper one, or no value lies between them"
+        case TextRange(_, low, high) if low is not None and high is not None and low > high:
+            return "the lower bound is above the upper one"
+    return None
+
+
+async def _count(context: QueryContext, where: Predicate) -> int:
+    counted = await count_matches(context, await context.plan(where))
+    if counted is not None:
+        return counted
+    return sum(map(len, await match_rows(context, where)))

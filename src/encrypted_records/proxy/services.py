@@ -1,0 +1,398 @@
+"""The services that endpoints use, and how they are built from the settings.
+
+Each folder has a function that builds its own services; nothing else constructs them. Tests
+replace what they must by :class:`Overrides`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+from starlette.requests import HTTPConnection
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import Startup
+from encrypted_records.listening import pace
+from encrypted_records.proxy.admission.admission import Admission
+from encrypted_records.proxy.admission.identity import Identity, build_identity
+from encrypted_records.proxy.admission.proof import Proofs
+from encrypted_records.proxy.auth import Access, Caller, credentials_of
+from encrypted_records.proxy.http.guard import OwnNames
+from encrypted_records.proxy.http.page_cookie import cookie_name
+from encrypted_records.proxy.http.page_sessions import Desks
+from encrypted_records.proxy.jobs.dependencies import JobDependencies
+from encrypted_records.proxy.jobs.progress import Progress
+from encrypted_records.proxy.jobs.reseals import Reseals
+from encrypted_records.proxy.jobs.runner import JobRunner
+from encrypted_records.proxy.jobs.secrets import JobSecrets
+from encrypted_records.proxy.jobs.service import BatchJobs
+from encrypted_records.proxy.jobs.undo import Undo
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.metrics import Figures
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.retention.daily import DailyRetention
+from encrypted_records.proxy.retention.service import Retainer
+from encrypted_records.proxy.saved_questions import SavedQuestions
+from encrypted_records.proxy.schemas.signing import SchemaSigning
+from encrypted_records.proxy.schemas.standings import Standings
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.aggregate import Aggregates
+from encrypted_records.proxy.search.context import QueryRunner
+from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.search.row_cache import RowCache
+from encrypted_records.proxy.search.row_fetcher import RowFetcher
+from encrypted_records.proxy.search.salvage import Salvager
+from encrypted_records.proxy.search.search import Search
+from encrypted_records.proxy.search.verification import Verifier
+from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.sharing.heads import VerifiedHead
+from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.stores import Stores
+from encrypted_records.proxy.uploads.service import Uploads
+from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.compactor import Compactor
+from encrypted_records.proxy.write.definitions import DefinitionChanger
+from encrypted_records.proxy.write.erasure import Eraser
+from encrypted_records.proxy.write.ingest import DirectIngest
+from encrypted_records.proxy.write.merge_executor import MergeExecutor
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.unique import UniqueKeys
+from encrypted_records.proxy.write.update import Updater
+from encrypted_records.proxy.write.upsert import Upserter
+
+log = logging.getLogger(__name__)
+
+#: Of the time between two looks for keyrings that nobody has used for long.
+MOST_LOCK_SECONDS = 30.0
+#: Between two looks at what caches hold that nobody uses.
+FORGET_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What finds and decrypts records."""
+
+    schemas: Schemas
+    segments: MemoryCache
+    rows: RowFetcher
+    pager: PageFetcher
+    fetcher: Fetcher
+    query_runner: QueryRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What stores records, and merges their segments."""
+
+    committer: Committer
+    merger: MergeScheduler
+    changer: Updater
+    definitions: DefinitionChanger
+    direct_ingest: DirectIngest
+    upserter: Upserter
+
+
+@dataclass(frozen=True)
+class Services:
+    api: Api
+    stores: Stores
+    access: Access
+    admission: Admission
+    proofs: Proofs
+    keyrings: Keyrings
+    sharing: Sharing
+    schemas: Schemas
+    standings: Standings
+    merger: MergeScheduler
+    segments: MemoryCache
+    rows: RowFetcher
+    pager: PageFetcher
+    fetcher: Fetcher
+    query_runner: QueryRunner
+    aggregates: Aggregates
+    changer: Updater
+    eraser: Eraser
+    retainer: Retainer
+    daily: DailyRetention
+    definitions: DefinitionChanger
+    direct_ingest: DirectIngest
+    upserter: Upserter
+    search: Search
+    salvager: Salvager
+    verifier: Verifier
+    signing: SchemaSigning
+    jobs: BatchJobs
+    reseals: Reseals
+    undo: Undo
+    progress: Progress
+    spool: Spool
+    uploads: Uploads
+    #: for batch jobs and merges
+    workers: WorkerPool
+    #: for what requests wait for
+    readers: WorkerPool
+    names: OwnNames
+    desks: Desks
+    saved_questions: SavedQuestions
+    cookie_name: str
+    identity: Identity
+
+    @property
+    def own_origins(self) -> tuple[str, ...]:
+        return self.names.origins
+
+    async def caller(self, connection: HTTPConnection) -> Caller:
+        """Who sends this request, or opens this WebSocket; for what touches no keys.
+
+        A known caller's body may take its time.
+
+        Raises:
+            NotAuthenticated: nobody that the API knows.
+            NotAllowed: a change by session without the CSRF token.
+        """
+        caller = await self.access.caller(credentials_of(connection))
+        pace.know(connection.scope)
+        return caller
+
+    async def holder(self, connection: HTTPConnection) -> Holder:
+        """Who may use their keyring for this request.
+
+        Raises:
+            NotAuthenticated, NotAllowed: nobody; as :meth:`Admission.holder` says.
+        """
+        holder = await self.admission.holder(connection)
+        pace.know(connection.scope)
+        self.sharing.attending.notice(holder)
+        return holder
+
+    @asynccontextmanager
+    async def running(self, registry: CollectorRegistry) -> AsyncIterator[None]:
+        """Resume jobs, and sweep what has expired; at the end, stop and close everything.
+
+        Args:
+            registry: of the metrics, which can be read meanwhile.
+        """
+        await self.jobs.start()
+        sweeps = [asyncio.create_task(each.sweep()) for each in (self.jobs, self.uploads)]
+        sweeps += [
+            asyncio.create_task(self._lock_unused()),
+            asyncio.create_task(self._forget_unused()),
+        ]
+        registry.register(self._figures())
+        yield
+        for task in sweeps:
+            task.cancel()
+        await asyncio.gather(self.sharing.attending.close(), self.daily.close())
+        await self.jobs.stop()
+        await self.merger.close()
+        await self.schemas.close()
+        await asyncio.gather(self.workers.close(), self.readers.close(), self.rows.close())
+        await self.api.transport.close()
+        self.uploads.close()
+        self.stores.close()
+        self.identity.close()
+
+    def forget(self, user: bytes) -> None:
+        """Drop all that was opened with the user's keyring."""
+        self.schemas.forget_user(user)
+        self.sharing.forget_user(user)
+        self.segments.clear()
+
+    async def _lock_unused(self) -> None:
+        """Keys that nobody uses stay in memory no longer than they may be used."""
+        while True:
+            await asyncio.sleep(min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4))
+            for user in self.keyrings.close_unused():
+                self.forget(user)
+
+    async def _forget_unused(self) -> None:
+        """What was dropped leaves the files, and what nobody uses is dropped."""
+        while True:
+            await asyncio.sleep(FORGET_SECONDS)
+            await asyncio.to_thread(self.stores.pages.drop_unused)
+
+    def _figures(self) -> Figures:
+        return Figures(
+            loop=asyncio.get_running_loop(),
+            schemas=self.schemas,
+            merger=self.merger,
+            cache=self.segments,
+            pages=self.stores.pages,
+            jobs=self.stores.jobs,
+        )
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    return cast(Services, connection.app.state.services)
+
+
+def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
+    """
+    Raises:
+        Startup: the proxy's folder cannot be used, or its keys or their passphrase cannot.
+    """
+    api = Api(Transport(settings.base_url))
+    folder = settings.data_dir / "proxy"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        identity = build_identity(settings, folder, api)
+        stores = Stores.in_folder(folder, settings.page_cache << 20)
+    except OSError as error:
+        raise Startup(
+            f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
+            hint="choose another with --data-dir, or make it writable",
+        ) from None
+    names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
+    workers = WorkerPool()
+
+    async def head(holder: Holder, schema: bytes) -> VerifiedHead | None:
+        return await reading.schemas.head(holder, schema)
+
+    sharing = Sharing.of(
+        api.transport, identity.keyrings, stores.rosters, head, overrides.attend_seconds
+    )
+    reading = _build_reading(api, identity.keyrings, stores, sharing, names, overrides)
+    writing = _build_writing(api, reading, workers, names, overrides)
+    progress = Progress()
+    job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
+    runner = JobRunner(
+        job_dependencies,
+        committer=writing.committer,
+        merger=writing.merger,
+        workers=workers,
+        fetcher=reading.fetcher,
+        pager=reading.pager,
+        own_origins=names.origins,
+    )
+    jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
+    # Its own runner notices nobody: to look at what goes lets nothing go.
+    asking = QueryRunner(api, reading.schemas, reading.fetcher, names.origins)
+    retainer = Retainer(api, reading.schemas, asking, writing.changer, overrides.clock)
+    daily = DailyRetention(retainer)
+    reading.query_runner.notice = writing.committer.notice = daily.notice
+    return Services(
+        api=api,
+        stores=stores,
+        access=identity.access,
+        admission=identity.admission,
+        proofs=identity.proofs,
+        keyrings=identity.keyrings,
+        sharing=sharing,
+        schemas=reading.schemas,
+        standings=Standings(reading.schemas),
+        merger=writing.merger,
+        segments=reading.segments,
+        rows=reading.rows,
+        pager=reading.pager,
+        fetcher=reading.fetcher,
+        query_runner=reading.query_runner,
+        aggregates=Aggregates(reading.query_runner),
+        changer=writing.changer,
+        eraser=Eraser(
+            api,
+            reading.schemas,
+            writing.merger,
+            writing.changer,
+            stores.pages,
+            stores.ledgers,
+            overrides.erasing_seconds,
+        ),
+        retainer=retainer,
+        daily=daily,
+        definitions=writing.definitions,
+        direct_ingest=writing.direct_ingest,
+        upserter=writing.upserter,
+        search=Search(reading.query_runner),
+        salvager=Salvager(
+            api,
+            reading.schemas,
+            answer_bytes=overrides.salvaged_bytes,
+            temporary_pages=overrides.salvage_pages,
+        ),
+        verifier=Verifier(api, reading.schemas),
+        signing=SchemaSigning(reading.schemas, sharing),
+        jobs=jobs,
+        reseals=Reseals(job_dependencies, jobs),
+        undo=Undo(stores.jobs, reading.schemas, writing.changer),
+        progress=progress,
+        spool=stores.spool,
+        uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names),
+        workers=workers,
+        readers=WorkerPool(),
+        names=names,
+        desks=Desks(),
+        saved_questions=SavedQuestions(stores.questions, identity.keyrings),
+        cookie_name=cookie_name(settings.port),
+        identity=identity,
+    )
+
+
+def _build_reading(
+    api: Api,
+    keyrings: Keyrings,
+    stores: Stores,
+    sharing: Sharing,
+    names: OwnNames,
+    overrides: Overrides,
+) -> Reading:
+    segments = MemoryCache()
+    sealed_rows = RowCache(segments, stores.pages)
+    kept = (stores.heads, stores.ledgers, sealed_rows)
+    schemas = Schemas(api, keyrings, *kept, sharing, overrides.keeping, overrides.checkpointing)
+    pager = PageFetcher(segments, stores.pages)
+    rows = RowFetcher(sealed_rows)
+    fetcher = Fetcher(segments, pager, rows)
+    runner = QueryRunner(api, schemas, fetcher, names.origins, overrides.question_pages)
+    return Reading(schemas, segments, rows, pager, fetcher, runner)
+
+
+def _build_writing(
+    api: Api, reading: Reading, workers: WorkerPool, names: OwnNames, overrides: Overrides
+) -> Writing:
+    schemas = reading.schemas
+    committer = Committer(api, schemas)
+    unique = UniqueKeys(api, reading.fetcher)
+    executor = MergeExecutor(api, reading.fetcher, reading.pager, workers)
+    merger = MergeScheduler(
+        executor,
+        reading.pager,
+        committer,
+        overrides.tiers,
+        overrides.most_dead,
+        overrides.room_seconds,
+        Compactor(api, schemas, committer, workers, overrides.crowds),
+    )
+    return Writing(
+        committer,
+        merger,
+        changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
+        definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
+        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=names.origins),
+        upserter=Upserter(schemas, committer, merger, unique, own_origins=names.origins),
+    )
+
+
+def _gather_job_dependencies(
+    api: Api, keyrings: Keyrings, stores: Stores, reading: Reading, progress: Progress
+) -> JobDependencies:
+    return JobDependencies(
+        api=api,
+        schemas=reading.schemas,
+        keyrings=keyrings,
+        store=stores.jobs,
+        secrets=JobSecrets(keyrings),
+        spool=stores.spool,
+        progress=progress,
+    )

@@ -1,0 +1,32 @@
+"""The settings of a proxy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
+
+    ``page_cache`` is the budget of sealed pages and rows on disk, in MiB. Without ``metrics_port``
+    there are no metrics. ``lock_after`` is in minutes without use, after which a keyring that was
+    unlocked locks by itself. ``access`` and ``own_api`` decide the level
+    (:mod:`encrypted_records.proxy.keyrings.policy`); ``door`` is the file in which ``ers`` looks
+    for the door. With ``inline_secret`` only requests that carry it are answered.
+    """
+
+    data_dir: Path
+    host: str
+    port: int
+    base_url: str
+    log_format: str = "text"
+    allowed_hosts: tuple[str, ...] = ()
+    page_cache: int = 2048
+    lock_after: int = 720
+    metrics_port: int | None = None
+    access: str = "auto"
+    own_api: bool = False
+    door: Path | None = None
+    inline_secret: str | None = field(default=None, repr=False)

@@ -1,0 +1,284 @@
+"""Found an organization's roster, begin the keys of datasets, and place schemas in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from encrypted_records.client.rosters import DatasetResource, RosterApi
+from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.errors import BadInput, Closed, Conflict, NotAllowed, Unavailable
+from encrypted_records.index.roster.belief import believe
+from encrypted_records.index.roster.drafts import sign_entry
+from encrypted_records.index.roster.due import holders_of
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.roster import Found, Grant, Placement, RosterEntry
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.grants import OwnGrants
+from encrypted_records.proxy.sharing.reading import RosterReader, View
+
+#: What became of a first entry: stored; not, since somebody else was first; not, since the
+#: organization has records that nobody signed.
+_Outcome = Literal["stored", "moved", "has_records"]
+
+
+class Founding:
+    def __init__(
+        self,
+        api: RosterApi,
+        keyrings: Keyrings,
+        reader: RosterReader,
+        changes: RosterChanges,
+        grants: OwnGrants,
+    ) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self._reader = reader
+        self._changes = changes
+        self._grants = grants
+
+    async def found(self, holder: Holder, organization: bytes, name: str) -> View:
+        """The organization as the user's proxy knows it, founded now if it has no roster.
+
+        Args:
+            name: the user's e-mail address.
+
+        Raises:
+            Closed: ``roster_missing``: it has no roster, and schemas with records.
+            NotAllowed: ``not_admitted``: it has none, and the user does not own it at the API; or
+                the user is not in the one that it has.
+            ErsError: as :meth:`RosterReader.read`.
+        """
+        view = await self._reader.read(holder, organization)
+        if view is None:
+            view = await self._found(holder, organization, name)
+        if view is None:
+            raise not_shown()
+        if await asyncio.to_thread(self._reader.rosters.founding, holder.user, organization):
+            await self._drop(holder, organization)
+        return view
+
+    async def _found(self, holder: Holder, organization: bytes, name: str) -> View | None:
+        rosters = self._reader.rosters
+        kept = await asyncio.to_thread(rosters.founding, holder.user, organization)
+        outcome: _Outcome = "has_records"
+        if kept is not None or not await self._has_records(holder, organization):
+            entry = await self._kept(holder, organization, name)
+            outcome = await self._send(holder, organization, [entry], [])
+        # Records may be there because another proxy of the user has founded it meanwhile.
+        view = await self._reader.read(holder, organization)
+        if view is None and outcome == "has_records":
+            raise roster_missing()
+        return view
+
+    async def found_with(
+        self,
+        holder: Holder,
+        organization: bytes,
+        name: str,
+        dataset: DatasetResource,
+        placement: Placement,
+    ) -> bool:
+        """Found the organization of a first record, begin the keys of its dataset, and place its
+        schema: in one request, which is stored whole or not at all.
+
+        Args:
+            name: the user's e-mail address.
+
+        Returns:
+            False where the organization has records already, and so goes on without a roster. True
+            also where somebody else was first: what the roster is then, a reading says.
+
+        Raises:
+            NotAllowed: ``not_admitted``; the user does not own the organization at the API.
+            Unavailable: it is not known whether it was founded; the next attempt sends the same
+                first entry.
+            ErsError: as of the steps.
+        """
+        async with self._changes.alone(organization):
+            if self._reader.has_read(holder.user, organization):
+                return True
+            first = await self._kept(holder, organization, name)
+            draft = await self._first_draft(holder, organization, first)
+            key = DatasetKey.generate(organization, placement.dataset, 1)
+            begin_dataset(draft, key, slug=dataset.slug, name=dataset.name)
+            draft.sign([placement])
+            entries = [first, *draft.entries]
+            outcome = await self._send(holder, organization, entries, draft.grants)
+            if outcome == "stored":
+                await self._reader.take(holder, organization, entries)
+                await self._grants.take(draft.view.identity, draft.roster, draft.grants[0])
+            if outcome != "has_records":
+                await self._drop(holder, organization)
+        return outcome != "has_records"
+
+    async def _first_draft(self, holder: Holder, organization: bytes, first: RosterEntry) -> Draft:
+        """What follows the first entry, which only this proxy has so far."""
+        roster = Roster(organization)
+        roster.append(first)
+        keyring = await asyncio.to_thread(self._keyrings.of, holder)
+        believed = await asyncio.to_thread(believe, roster, holder.user, keyring, None)
+        return Draft(View(holder, organization, roster, believed, keyring))
+
+    async def _kept(self, holder: Holder, organization: bytes, name: str) -> RosterEntry:
+        """The first entry, signed once and for all."""
+        rosters = self._reader.rosters
+        kept = await asyncio.to_thread(rosters.founding, holder.user, organization)
+        keyring = await asyncio.to_thread(self._keyrings.of, holder)
+        version = keyring.newest
+        identity = await asyncio.to_thread(
+            keyring.root(version).identity, organization, holder.user, version
+        )
+        if kept is not None:
+            content = form.read_entry(kept).content
+            if isinstance(content, Found) and content.keys == identity.keys:
+                return kept
+            # The keyring is another one since; nobody has seen what the old one signed.
+            await self._drop(holder, organization)
+        entry = sign_entry(
+            Roster(organization),
+            identity,
+            holder.user,
+            int(time.time()),
+            Found(identity.keys, name, os.urandom(32)),
+        )
+        return await asyncio.to_thread(rosters.keep_founding, holder.user, organization, entry)
+
+    async def _has_records(self, holder: Holder, organization: bytes) -> bool:
+        schemas = await self._api.schemas(organization, holder.auth)
+        return any(one.key_version is not None for one in schemas)
+
+    async def _drop(self, holder: Holder, organization: bytes) -> None:
+        rosters = self._reader.rosters
+        await asyncio.to_thread(rosters.drop_founding, holder.user, organization)
+
+    async def _send(
+        self,
+        holder: Holder,
+        organization: bytes,
+        entries: Sequence[RosterEntry],
+        grants: Sequence[Grant],
+    ) -> _Outcome:
+        """Send a first entry and what follows it."""
+        try:
+            await self._api.send(organization, entries, grants, holder.auth)
+        except NotAllowed as error:
+            if error.reason != "owners_only":
+                raise
+            raise no_roster() from None
+        except Conflict as error:
+            if error.reason == "has_records":
+                await self._drop(holder, organization)
+                return "has_records"
+            # Somebody else was first: reading shows whose it is, and whether it is believed.
+            if error.reason != "roster_moved":
+                raise
+            return "moved"
+        return "stored"
+
+    async def begin_dataset(
+        self, holder: Holder, organization: bytes, dataset: bytes, *, slug: str, name: str
+    ) -> None:
+        """Begin the keys of a dataset, or give one that has keys this slug and name. Nothing
+        happens where all is so already.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_admitted``.
+            ErsError: as :meth:`RosterChanges.change`.
+        """
+        key = DatasetKey.generate(organization, dataset, 1)
+
+        async def plan(draft: Draft) -> None:
+            begin_dataset(draft, key, slug=slug, name=name)
+
+        await self._changes.change(holder, organization, plan)
+
+    async def place(
+        self, holder: Holder, organization: bytes, placements: Sequence[Placement]
+    ) -> None:
+        """Sign where schemas are, with their names and definitions; those that are so already are
+        left out.
+
+        Raises:
+            NotAllowed: ``owners_only``: the user writes not all of the dataset; ``not_admitted``.
+            ErsError: as :meth:`RosterChanges.change`.
+        """
+
+        async def plan(draft: Draft) -> None:
+            wanted = [one for one in placements if not is_placed(draft.roster, one)]
+            for at in range(0, len(wanted), form.MAX_PLACES):
+                draft.sign(wanted[at : at + form.MAX_PLACES])
+
+        await self._changes.change(holder, organization, plan)
+
+
+def begin_dataset(draft: Draft, key: DatasetKey, *, slug: str, name: str) -> None:
+    """Draft epoch 1 of a dataset's keys with grants for all owners, or its name."""
+    draft.require_owner()
+    if not slug or not name:
+        raise BadInput("a dataset has a slug and a name")
+    dataset = key.dataset
+    present, named = draft.roster.epoch(dataset), draft.roster.dataset(dataset)
+    if present is not None:
+        if named is None or (named.slug, named.name) != (slug, name):
+            draft.sign(form.Dataset(dataset, slug, name, present.epoch, present.commitment, []))
+        return
+    draft.sign(form.Dataset(dataset, slug, name, 1, key.commitment, []))
+    grant_holders(draft, dataset, {1: key})
+
+
+def is_placed(roster: Roster, wanted: Placement) -> bool:
+    placed = roster.schema(wanted.schema)
+    if placed is None:
+        return False
+    stands = Placement(placed.schema, placed.dataset, placed.slug, placed.name, placed.definition)
+    return stands == wanted
+
+
+def grant_holders(draft: Draft, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
+    """Seal a dataset's keys to everybody who reads something of it."""
+    for member, _ in holders_of(draft.roster, dataset):
+        draft.grant(member.member, dataset, keys)
+
+
+async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placement:
+    """A schema as the API shows it: its word for what was made there and was never signed.
+
+    Raises:
+        NotFound, Unavailable: the API does not show it.
+        InvalidDefinition, ApiFailed: what it shows is no schema.
+    """
+    shown = await api.schema(schema, holder.auth)
+    return Placement(
+        schema,
+        ids.from_reference(shown.dataset, "datasets", pointer="/dataset"),
+        shown.slug,
+        shown.name,
+        parse_definition(bytes(shown.schema)).digest,
+    )
+
+
+def not_shown() -> Unavailable:
+    return Unavailable(
+        "the API took the organization's first entry, and does not show it",
+        hint="try again in a moment",
+    )
+
+
+def roster_missing() -> Closed:
+    return Closed(
+        "the organization has records, and the API shows no roster of it",
+        code="roster_missing",
+        hint="where nothing was ever shared, records were stored before: share first, in a new"
+        " organization, and store there; else the roster is hidden: restore the API's newest"
+        " backup",
+    )

@@ -1,0 +1,176 @@
+"""Invite somebody by twelve words, and answer an invitation with them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.client.rosters import RosterApi
+from encrypted_records.crypto.invitations import InvitationSecret
+from encrypted_records.errors import ApiFailed, BadInput, Conflict, InvitationOver
+from encrypted_records.index.roster.invitations import (
+    answer_invitation,
+    check_words,
+    compose_invite,
+)
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Member
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import Share
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.drafts import Draft
+from encrypted_records.proxy.sharing.reading import RosterReader
+
+#: How long an invitation waits.
+INVITATION_SECONDS = 7 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """An invitation that was made now. The words are shown once, and are nowhere else."""
+
+    id: bytes
+    words: str = field(repr=False)
+    expires: int
+    #: who is meant, where that one is or was in the organization
+    member: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the invited has joined, once an owner's proxy has let them in."""
+
+    organization: bytes
+    inviter: str
+    #: people and services in the roster
+    members: int
+
+
+class Inviting:
+    def __init__(
+        self, api: RosterApi, keyrings: Keyrings, reader: RosterReader, changes: RosterChanges
+    ) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self._reader = reader
+        self._changes = changes
+
+    async def invite(
+        self,
+        holder: Holder,
+        organization: bytes,
+        address: str,
+        shares: Sequence[Share] | None,
+        *,
+        new: bool = False,
+    ) -> Invited:
+        """Invite an e-mail address. Somebody who is or was in the organization under it is named,
+        and comes in under new keys: that is the way back after a keyring was lost.
+
+        Args:
+            shares: of datasets and schemas that the roster has; None leaves what the member has.
+            new: invite an account that never was in the organization, and not the former member
+                who had the address there. A member who has it has to be put out before.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_admitted``.
+            BadInput: the address has no member whose shares could stay; the API refuses it.
+            Conflict: ``already_member``; somebody new cannot have the address of who is in.
+            ErsError: as :meth:`RosterChanges.change`.
+        """
+        secret = InvitationSecret.generate()
+        invitation = ids.new_id()
+
+        async def plan(draft: Draft) -> Invited:
+            draft.require_owner()
+            known = member_named(draft.roster, address)
+            if new:
+                _require_out(known)
+                known = None
+            if shares is None and (known is None or not known.present):
+                raise BadInput(
+                    "say what is shared with the invited",
+                    hint="ers share invite EMAIL --dataset DATASET --role reader",
+                )
+            expires = draft.now + INVITATION_SECONDS
+            content = compose_invite(
+                draft.roster,
+                secret,
+                invitation=invitation,
+                name=known.name if known is not None else address,
+                expires=expires,
+                shares=list(known.shares) if shares is None and known is not None else shares or [],
+                member=known.member if known is not None else b"",
+            )
+            draft.sign(content)
+            return Invited(invitation, secret.words, expires, content.member)
+
+        return await self._changes.change(holder, organization, plan)
+
+    async def accept(self, holder: Holder, invitation: bytes, words: str) -> Answered:
+        """Answer an invitation of the user's with its words. A keyring is made where there is none.
+
+        Raises:
+            InvitationWords: the words are others, or the roster is not the inviter's.
+            InvitationOver: it was used, withdrawn, declined, or has expired.
+            Closed, Refused, Unavailable: as :meth:`RosterReader.read_unbelieved`, and the keyring.
+        """
+        secret = InvitationSecret.from_words(words)
+        shown = await self._api.invitation(invitation, holder.auth)
+        if shown is None:
+            raise InvitationOver("no such invitation waits for this account")
+        try:
+            organization = ids.from_reference(
+                shown.get("organization"), "organizations", pointer="/organization"
+            )
+        except BadInput:
+            raise ApiFailed("the API's answer names no organization") from None
+        roster = await self._reader.read_unbelieved(holder, organization)
+        now = int(time.time())
+        check_words(roster, secret, invitation, holder.user, now)  # else no keyring is made
+        keyring = await asyncio.to_thread(self._keyrings.of, holder)
+        version = keyring.newest
+        root = keyring.root(version)
+        answer = answer_invitation(
+            roster,
+            secret,
+            invitation=invitation,
+            member=holder.user,
+            identity=await asyncio.to_thread(root.identity, organization, holder.user, version),
+            anchor=root.anchor(organization, holder.user, version),
+            now=now,
+        )
+        # The words have shown that it is the inviter's, so it is remembered before the API hears.
+        await asyncio.to_thread(self._reader.rosters.remember, holder.user, roster)
+        await self._api.give_answer(invitation, answer, holder.auth)
+        made = roster.invitation(invitation)
+        inviter = roster.member(made.inviter) if made is not None else None
+        return Answered(
+            organization, inviter.name if inviter is not None else "", len(roster.members())
+        )
+
+
+def _require_out(known: Member | None) -> None:
+    """
+    Raises:
+        Conflict: ``already_member``.
+    """
+    if known is not None and known.present:
+        raise Conflict(
+            "the address is a member's already",
+            code="already_member",
+            hint="invite it without saying that it is new, or put that member out before",
+        )
+
+
+def member_named(roster: Roster, name: str) -> Member | None:
+    """The person who has this address in the roster; one who is in it goes before one who was."""
+    wanted = name.casefold()
+    people = [one[-1] for one in roster.histories() if one[-1].type == form.PERSON]
+    named = [one for one in people if one.name.casefold() == wanted]
+    return next((one for one in named if one.present), named[-1] if named else None)

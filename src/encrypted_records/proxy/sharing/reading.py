@@ -1,0 +1,261 @@
+"""Read an organization's roster to its head, and believe it for the user who asks.
+
+What was read stays in memory for each user, so a further reading asks for new entries alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
+from encrypted_records.crypto.identity import Identity
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.errors import (
+    Closed,
+    ErsError,
+    KeyMissing,
+    NotAllowed,
+    NotFound,
+    Refused,
+    RosterOlder,
+)
+from encrypted_records.index.roster.belief import Believed, not_admitted
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import RosterEntry
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.rosters import Rosters
+
+log = logging.getLogger(__name__)
+
+#: Rosters of users that stay in memory.
+_KEPT = 256
+#: Entries that are verified sooner than a thread has begun.
+_FEW = 50
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An organization as its user's proxy has read and believed it.
+
+    ``roster`` is shared, and grows with later readings; who signs works on a copy
+    (:class:`.drafts.Draft`).
+    """
+
+    holder: Holder
+    organization: bytes
+    roster: Roster
+    believed: Believed
+    keyring: Keyring = field(repr=False)
+
+    @property
+    def user(self) -> bytes:
+        return self.holder.user
+
+    @property
+    def identity(self) -> Identity:
+        """The user's, under the keys that the roster has."""
+        return self.believed.identity
+
+
+@dataclass(slots=True)
+class _Known:
+    roster: Roster
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    believed: Believed | None = None
+    #: what was read since it was believed last, by number
+    fresh: list[tuple[int, RosterEntry]] = field(default_factory=list)
+    #: what it was believed with: head, and keyring
+    number: int = 0
+    keyring: Keyring | None = field(repr=False, default=None)
+    read_at: float = 0.0
+
+
+class RosterReader:
+    """Of all organizations of all users of this proxy."""
+
+    def __init__(self, api: RosterApi, keyrings: Keyrings, rosters: Rosters) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self.rosters = rosters
+        self._known: OrderedDict[tuple[bytes, bytes], _Known] = OrderedDict()
+
+    async def read(
+        self,
+        holder: Holder,
+        organization: bytes,
+        *,
+        older_keys: bool = False,
+        within: float = 0.0,
+    ) -> View | None:
+        """The organization's roster to its head; None where it has none, as far as is known.
+
+        Args:
+            older_keys: as of :func:`encrypted_records.index.roster.belief.believe`.
+            within: a reading that is at most so many seconds old is taken without asking again.
+
+        Raises:
+            RosterBroken, RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, Unsupported: as
+                :meth:`Rosters.believe`; nothing may be opened, sealed or signed.
+            NotFound: the API knows no such organization for this user.
+            KeyMissing: the user is in it, and has no keyring here.
+            Closed, Unavailable: the keyring, or the API, cannot be used.
+        """
+        known = self._of(holder.user, organization)
+        async with known.lock:
+            fresh = known.believed is not None and time.monotonic() - known.read_at < within
+            try:
+                if not fresh:
+                    await self._catch_up(known, holder)
+                if not known.roster.number:
+                    await self._require_unseen(holder, organization)
+                    return None
+                keyring = await asyncio.to_thread(self._keyrings.existing, holder)
+                if keyring is None:
+                    raise _without_keyring(known.roster, holder.user)
+                believed = await self._believe(known, holder, keyring, older_keys=older_keys)
+            except Refused:
+                # What is not believed must not stand in the way of what will be.
+                self.forget(holder.user, organization)
+                raise
+            return View(holder, organization, known.roster, believed, keyring)
+
+    async def believe_older(self, holder: Holder) -> None:
+        """Believe, and remember, all organizations that have keys of an older version of the user's
+        keyring; those that are not the user's for another reason stay unbelieved.
+
+        Raises:
+            Unavailable: the API cannot be asked; repeating it goes on.
+        """
+        for shown in await self._api.organizations(holder.auth):
+            try:
+                await self.read(holder, ids.from_text(shown.id), older_keys=True)
+            except (Refused, Closed, NotAllowed, NotFound) as error:
+                log.warning("an organization is not believed: %s", error.message)
+
+    async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
+        if await asyncio.to_thread(self.rosters.get, holder.user, organization):
+            raise RosterOlder("the API shows no roster of this organization any more")
+
+    async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
+        """The roster as the API shows it, of somebody who is not in it: of the invited, who check
+        it by their words. What is remembered of it has to be in it.
+
+        Raises:
+            RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
+        """
+        known = self._of(holder.user, organization)
+        async with known.lock:
+            try:
+                await self._catch_up(known, holder)
+                remembered = await asyncio.to_thread(self.rosters.get, holder.user, organization)
+                if remembered is not None:
+                    await asyncio.to_thread(self.rosters.remember, holder.user, known.roster)
+            except Refused:
+                self.forget(holder.user, organization)
+                raise
+            return known.roster
+
+    async def read_shown(self, holder: Holder, organization: bytes) -> Roster:
+        """The roster as the API shows it now, verified in itself; it is compared with
+        nothing, and not remembered.
+
+        Raises:
+            RosterBroken, Unsupported, NotFound, Unavailable: as :meth:`read`.
+        """
+        shown = _Known(Roster(organization))
+        await self._catch_up(shown, holder)
+        return shown.roster
+
+    async def take(
+        self, view_of: Holder, organization: bytes, entries: Sequence[RosterEntry]
+    ) -> None:
+        """Add entries of one's own that the API has stored, and remember them."""
+        known = self._of(view_of.user, organization)
+        async with known.lock:
+            for entry in entries:
+                if form.read_entry(entry).number == known.roster.number + 1:
+                    known.fresh.append((known.roster.number + 1, entry))
+                    known.roster.append(entry)
+            if known.roster.number:  # else it was forgotten meanwhile, and is read again
+                await asyncio.to_thread(self.rosters.remember, view_of.user, known.roster)
+                await self._keep(known, view_of)
+
+    def has_read(self, user: bytes, organization: bytes) -> bool:
+        """Whether the organization was found to have a roster; asks nothing."""
+        known = self._known.get((user, organization))
+        return known is not None and known.roster.number > 0
+
+    def forget_user(self, user: bytes) -> None:
+        """Drop what was read for a user, whose keyring is another one now."""
+        for place in [one for one in self._known if one[0] == user]:
+            del self._known[place]
+
+    def forget(self, user: bytes, organization: bytes) -> None:
+        self._known.pop((user, organization), None)
+
+    def _of(self, user: bytes, organization: bytes) -> _Known:
+        place = (user, organization)
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = _Known(Roster(organization))
+        self._known.move_to_end(place)
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return known
+
+    async def _catch_up(self, known: _Known, holder: Holder) -> None:
+        roster = known.roster
+        # One answer more than a roster has room for: an API that never ends is not followed.
+        for _ in range(form.MAX_ENTRIES // MAX_ENTRIES + 1):
+            entries = await self._api.entries(roster.organization, roster.number, holder.auth)
+            known.fresh.extend(enumerate(entries, roster.number + 1))
+            if len(entries) > _FEW:
+                await asyncio.to_thread(roster.extend, entries)
+            else:
+                roster.extend(entries)
+            if len(entries) < MAX_ENTRIES:
+                break
+        known.read_at = time.monotonic()
+
+    async def _believe(
+        self, known: _Known, holder: Holder, keyring: Keyring, *, older_keys: bool
+    ) -> Believed:
+        same = known.keyring is keyring and known.number == known.roster.number
+        if known.believed is not None and same:
+            return known.believed
+        known.believed = None
+        believed = await asyncio.to_thread(
+            self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
+        )
+        await self._keep(known, holder)
+        known.believed, known.keyring, known.number = believed, keyring, known.roster.number
+        return believed
+
+    async def _keep(self, known: _Known, holder: Holder) -> None:
+        """Keep what was read and is remembered by now."""
+        if known.fresh:
+            organization = known.roster.organization
+            await asyncio.to_thread(
+                self.rosters.keep_entries, holder.user, organization, known.fresh
+            )
+            known.fresh.clear()
+
+
+def _without_keyring(roster: Roster, user: bytes) -> ErsError:
+    """No keyring is made for who only looks: it would block the one that the user will restore."""
+    standing = roster.member(user)
+    if standing is None or not standing.present:
+        return not_admitted()
+    return KeyMissing(
+        "you are in this organization, and have no keyring here",
+        hint="bring the one with which you joined it: ers keyring restore; or ask an owner to"
+        " invite you again",
+    )

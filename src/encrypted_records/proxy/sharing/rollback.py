@@ -1,0 +1,136 @@
+"""Compare the API's roster of an organization with what this proxy has seen of it.
+
+A roster that lacks what was seen is refused: an API that hides a removal looks just like one that
+was restored from a backup. Only people can decide which it is; so they see what would be lost, and
+name the head that they accept. Then that roster replaces the other, for this user of this proxy. It
+must still be authentic, and the user must be in it under the user's own keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+from encrypted_records.errors import Conflict, RosterOlder
+from encrypted_records.index.roster import belief
+from encrypted_records.index.roster.belief import Remembered
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import roster as form
+from encrypted_records.model.ids import to_text
+from encrypted_records.model.roster import EntryBody, RosterEntry
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.sharing.reading import RosterReader
+
+log = logging.getLogger(__name__)
+
+#: ``whole``: it holds all that was seen. ``older``: a beginning of what was seen. ``forked``: it
+#: has other entries. ``unclear``: older or forked, and what is kept does not show which.
+State = Literal["whole", "older", "forked", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterStanding:
+    """``common`` is the newest entry of which it is known that both have it; ``lost`` are the kept
+    entries behind it that the API's roster does not have."""
+
+    roster: Roster
+    state: State
+    seen: Remembered | None
+    common: int
+    lost: list[EntryBody]
+
+
+class Rollbacks:
+    def __init__(self, reader: RosterReader, keyrings: Keyrings) -> None:
+        self._reader = reader
+        self._keyrings = keyrings
+
+    async def of(self, holder: Holder, organization: bytes) -> RosterStanding:
+        """How the roster stands now.
+
+        Raises:
+            RosterOlder: another organization is shown under this id, which cannot be accepted.
+            ErsError: as :meth:`RosterReader.read_shown`; also where the disk does not give it.
+        """
+        shown = await self._reader.read_shown(holder, organization)
+        rosters, user = self._reader.rosters, holder.user
+        seen = await asyncio.to_thread(rosters.get, user, organization)
+        if seen is None or shown.digest_at(seen.number) == seen.digest:
+            return RosterStanding(shown, "whole", seen, 0 if seen is None else seen.number, [])
+        if shown.number and shown.found != seen.found:
+            raise RosterOlder("the API shows another organization under this one's id")
+        kept = await asyncio.to_thread(rosters.kept_entries, user, organization, 1)
+        return await asyncio.to_thread(_compare, shown, seen, kept)
+
+    async def accept(
+        self, holder: Holder, organization: bytes, number: int, digest: bytes, *, forked: bool
+    ) -> RosterStanding:
+        """Accept the roster that the API has as the organization's own; returns how it stood.
+
+        Args:
+            number, digest: its head, as the accepting user has seen it.
+            forked: whether it may have other entries than what was seen.
+
+        Raises:
+            Conflict: ``nothing_to_accept``, ``roster_moved`` or ``roster_forked``; nothing has
+                changed.
+            NotAllowed, IdentityReplaced: the user is not in it, or under other keys.
+            ErsError: as :meth:`of`; also where the disk does not take it.
+        """
+        standing = await self.of(holder, organization)
+        roster = standing.roster
+        if standing.state == "whole" or standing.seen is None:
+            raise Conflict(
+                "the roster holds all that this proxy has seen of it",
+                code="nothing_to_accept",
+                hint="there is nothing to do; search and store as always",
+            )
+        if (roster.number, roster.digest_at(roster.number)) != (number, digest):
+            raise Conflict(
+                f"the API's roster is at entry {roster.number} by now, or is another one",
+                code="roster_moved",
+                hint="look at it again before you accept it",
+            )
+        if standing.state != "older" and not forked:
+            raise Conflict(
+                "the roster has other entries than this proxy has seen, or may have",
+                code="roster_forked",
+                hint="find out who changed the organization since; to accept it all the same:"
+                " ers proxy accept-rollback --forked, or forked in the request",
+            )
+        if roster.number:
+            keyring = await asyncio.to_thread(self._keyrings.of, holder)
+            seen = belief.remember(roster)
+            await asyncio.to_thread(belief.believe, roster, holder.user, keyring, seen)
+        await asyncio.to_thread(self._reader.rosters.replace, holder.user, roster)
+        log.warning(
+            "user %s accepts another roster of organization %s: entry %d (%s) instead of %d (%s),"
+            " of which it has the first %d",
+            to_text(holder.user),
+            to_text(organization),
+            number,
+            digest.hex(),
+            standing.seen.number,
+            standing.seen.digest.hex(),
+            standing.common,
+        )
+        return standing
+
+
+def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterStanding:
+    bodies = [(form.read_entry(one), form.entry_digest(one)) for one in kept]
+    common = max(
+        (body.number for body, digest in bodies if shown.digest_at(body.number) == digest),
+        default=0,
+    )
+    lost = [body for body, _ in bodies if common < body.number <= seen.number]
+    state: State
+    if common == shown.number:
+        state = "older"
+    else:
+        known = {body.number for body, _ in bodies}
+        state = "forked" if common + 1 in known else "unclear"
+    return RosterStanding(shown, state, seen, common, lost)

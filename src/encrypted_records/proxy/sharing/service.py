@@ -1,0 +1,81 @@
+"""What other parts of the proxy use of sharing, built once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from encrypted_records.client.rosters import RosterApi
+from encrypted_records.client.transport import Transport
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.rosters import Rosters
+from encrypted_records.proxy.sharing.attending import EVERY_SECONDS, Attending
+from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.founding import Founding
+from encrypted_records.proxy.sharing.grants import OwnGrants
+from encrypted_records.proxy.sharing.heads import LogHeads, no_heads
+from encrypted_records.proxy.sharing.inviting import Inviting
+from encrypted_records.proxy.sharing.members import Members
+from encrypted_records.proxy.sharing.naming import Naming
+from encrypted_records.proxy.sharing.reading import RosterReader
+from encrypted_records.proxy.sharing.recovering import Recovering
+from encrypted_records.proxy.sharing.rollback import Rollbacks
+from encrypted_records.proxy.sharing.services import ServiceMaking
+from encrypted_records.proxy.sharing.settling import Settling
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    api: RosterApi
+    reader: RosterReader
+    changes: RosterChanges
+    grants: OwnGrants
+    founding: Founding
+    inviting: Inviting
+    members: Members
+    naming: Naming
+    settling: Settling
+    recovering: Recovering
+    services: ServiceMaking
+    attending: Attending
+    rollbacks: Rollbacks
+
+    @classmethod
+    def of(
+        cls,
+        transport: Transport,
+        keyrings: Keyrings,
+        rosters: Rosters,
+        heads: LogHeads = no_heads,
+        attend_seconds: float = EVERY_SECONDS,
+    ) -> Sharing:
+        """
+        Args:
+            heads: where logs stand; without it no epoch says so.
+            attend_seconds: how often at most it is looked for what is due.
+        """
+        api = RosterApi(transport)
+        reader = RosterReader(api, keyrings, rosters)
+        changes = RosterChanges(api, reader)
+        grants = OwnGrants(api, reader)
+        founding = Founding(api, keyrings, reader, changes, grants)
+        settling = Settling(api, keyrings, reader, changes, grants, heads)
+        return cls(
+            api=api,
+            reader=reader,
+            changes=changes,
+            grants=grants,
+            founding=founding,
+            inviting=Inviting(api, keyrings, reader, changes),
+            members=Members(changes, grants),
+            naming=Naming(changes),
+            settling=settling,
+            recovering=Recovering(api, keyrings, reader),
+            services=ServiceMaking(api, changes, grants),
+            attending=Attending(api, reader, settling, attend_seconds),
+            rollbacks=Rollbacks(reader, keyrings),
+        )
+
+    def forget_user(self, user: bytes) -> None:
+        """Drop what was read and opened for a user, whose keyring is another one now."""
+        self.reader.forget_user(user)
+        self.grants.forget_user(user)

@@ -1,0 +1,266 @@
+"""What owners' proxies have to do: let in who answered, put out what expired, new keys where due.
+
+Nothing of it is kept anywhere: it follows from the roster and from the answers that the API shows,
+so whatever was interrupted is done by the next proxy of an owner that settles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from encrypted_records.client.rosters import RosterApi
+from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.errors import Conflict, ErsError, NotFound, Unavailable
+from encrypted_records.index.roster.due import due_datasets, due_services
+from encrypted_records.index.roster.invitations import admit
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import Answer, End, Standing
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.drafts import Draft
+from encrypted_records.proxy.sharing.founding import grant_holders
+from encrypted_records.proxy.sharing.grants import OwnGrants
+from encrypted_records.proxy.sharing.heads import LogHeads
+from encrypted_records.proxy.sharing.reading import RosterReader, View
+
+#: How often heads of logs that have moved are read again, before the log is left to be ended by
+#: its first commit under the new keys.
+_HEADS_READ = 3
+#: Bytes of an entry that are kept for all but its ends; and of one end, at most.
+_ROOM, _END_BYTES = 2048, 72
+_MOST_ENDS = (form.MAX_ENTRY_BYTES - _ROOM) // _END_BYTES
+_SCHEMA = re.compile(rf"/api/schemas/({ids.PATTERN})/")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that could not be done, and why. ``name`` is that of a member, or of a dataset."""
+
+    name: str
+    error: ErsError
+
+
+@dataclass(slots=True)
+class Settled:
+    """What was done: names of who was let in and put out, datasets with new keys."""
+
+    admitted: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    rotated: list[str] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+class Settling:
+    def __init__(
+        self,
+        api: RosterApi,
+        keyrings: Keyrings,
+        reader: RosterReader,
+        changes: RosterChanges,
+        grants: OwnGrants,
+        heads: LogHeads,
+    ) -> None:
+        self._api = api
+        self._keyrings = keyrings
+        self._reader = reader
+        self._changes = changes
+        self._grants = grants
+        self.heads = heads
+
+    async def settle(self, holder: Holder, organization: bytes) -> Settled:
+        """Do all that is due, as far as it can be done; what cannot stops nothing else.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_admitted``.
+            ErsError: as :meth:`RosterReader.read`; the API cannot be asked.
+        """
+        done = Settled()
+        await self._follow_own_keys(holder, organization)
+        await self._changes.change(holder, organization, _require_owner)
+        for answer in await self._api.answers(organization, holder.auth):
+            await self._admit(holder, organization, answer, done)
+        view = await self._view(holder, organization)
+        for service in due_services(view.roster, int(time.time())):
+            await self._remove(holder, organization, service.member, done)
+        view = await self._view(holder, organization)
+        for due in due_datasets(view.roster):
+            named = view.roster.dataset(due.dataset)
+            name = named.name if named is not None else ""
+            try:
+                if await self.rotate(holder, organization, due.dataset, due=due.epoch):
+                    done.rotated.append(name)
+            except Unavailable:
+                raise
+            except ErsError as error:
+                done.troubles.append(Trouble(name, error))
+        return done
+
+    async def _view(self, holder: Holder, organization: bytes) -> View:
+        view = await self._reader.read(holder, organization)
+        assert view is not None, "a roster that was changed is there"
+        return view
+
+    async def _admit(
+        self, holder: Holder, organization: bytes, answer: Answer, done: Settled
+    ) -> None:
+        async def plan(draft: Draft) -> str:
+            draft.require_owner()
+            invitation = draft.roster.invitation(answer.id)
+            if invitation is not None and not invitation.open:
+                return ""
+            standing = admit(draft.roster, answer, draft.now)
+            draft.sign(standing)
+            for dataset in {share.dataset for share in standing.shares}:
+                draft.grant(standing.member, dataset, await self._keys(draft, dataset))
+            return standing.name
+
+        try:
+            name = await self._changes.change(holder, organization, plan)
+        except Unavailable:
+            raise
+        except ErsError as error:
+            view = await self._view(holder, organization)
+            invitation = view.roster.invitation(answer.id)
+            named = invitation.content.name if invitation is not None else ids.to_text(answer.id)
+            done.troubles.append(Trouble(named, error))
+        else:
+            if name:
+                done.admitted.append(name)
+
+    async def _keys(self, draft: Draft, dataset: bytes) -> Mapping[int, DatasetKey]:
+        return await self._grants.whole(draft.view, dataset)
+
+    async def _remove(
+        self, holder: Holder, organization: bytes, member: bytes, done: Settled
+    ) -> None:
+        async def plan(draft: Draft) -> str:
+            standing = draft.roster.member(member)
+            if standing is None or not standing.present:
+                return ""
+            draft.sign(form.Remove(member))
+            return standing.name
+
+        name = await self._changes.change(holder, organization, plan)
+        if name:
+            done.removed.append(name)
+
+    async def rotate(
+        self, holder: Holder, organization: bytes, dataset: bytes, *, due: int | None = None
+    ) -> bool:
+        """Begin the next epoch of a dataset's keys, with grants for everybody who is left; whether
+        it was this proxy that did.
+
+        Args:
+            due: the epoch that has to end; where it has ended already, nothing is done. None: end
+                whichever there is.
+
+        Raises:
+            NotFound: the organization's roster has no such dataset.
+            NotAllowed, ErsError: as :meth:`RosterChanges.change`.
+        """
+        left_out: set[bytes] = set()
+        for attempt in range(_HEADS_READ + 1):
+            view = await self._reader.read(holder, organization)
+            placed = [] if view is None else view.roster.schemas(dataset)
+            wanted = [one.schema for one in placed if one.slug and one.schema not in left_out]
+            ends = await self._ends(holder, wanted[:_MOST_ENDS])
+
+            async def plan(draft: Draft, ends: Mapping[bytes, End] = ends) -> bool:
+                return await self._begin(draft, dataset, due, ends)
+
+            try:
+                return await self._changes.change(holder, organization, plan)
+            except Conflict as error:
+                if error.reason != "log_moved":
+                    raise
+                if attempt + 1 >= _HEADS_READ:
+                    left_out |= _named(error) or set(wanted)
+        raise Conflict("the logs of the dataset's schemas never stand still", code="log_moved")
+
+    async def _begin(
+        self, draft: Draft, dataset: bytes, due: int | None, ends: Mapping[bytes, End]
+    ) -> bool:
+        draft.require_owner()
+        named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
+        if named is None or present is None:
+            raise NotFound(
+                "the organization's roster has no such dataset",
+                hint="store into it through an owner's proxy, or share it: then it has keys",
+            )
+        if due is not None and present.epoch != due:
+            return False
+        epoch = present.epoch + 1
+        key = DatasetKey.generate(draft.view.organization, dataset, epoch)
+        keys = {**await self._keys(draft, dataset), epoch: key}
+        # What was deleted, or put elsewhere, since the heads were read is no schema of it any more.
+        there = {one.schema for one in draft.roster.schemas(dataset)}
+        kept = [end for schema, end in sorted(ends.items()) if schema in there]
+        draft.sign(form.Dataset(dataset, named.slug, named.name, epoch, key.commitment, kept))
+        grant_holders(draft, dataset, keys)
+        return True
+
+    async def _ends(self, holder: Holder, schemas: list[bytes]) -> dict[bytes, End]:
+        found: dict[bytes, End] = {}
+        for schema in schemas:
+            head = await self.heads(holder, schema)
+            if head is not None:
+                found[schema] = End(schema, head.version, head.digest)
+        return found
+
+    async def _follow_own_keys(self, holder: Holder, organization: bytes) -> None:
+        """Let an owner's identity follow a rotated keyring, once its backup was confirmed: before,
+        the words that are kept would open nothing any more."""
+
+        async def plan(draft: Draft) -> None:
+            keyring, view = draft.view.keyring, draft.view
+            version = keyring.newest
+            standing = draft.standing(view.user)
+            if not standing.owns or view.believed.version == version:
+                return
+            if await asyncio.to_thread(self._keyrings.backups.missing, view.user, keyring):
+                return
+            # Opened before the entry, with the keys that they were sealed to.
+            held = {
+                one.dataset: await self._keys(draft, one.dataset)
+                for one in draft.roster.datasets()
+                if one.slug
+            }
+            root = keyring.root(version)
+            identity = root.identity(view.organization, view.user, version)
+            anchor = root.anchor(view.organization, view.user, version).anchor(draft.roster.found)
+            proof = identity.sign("keys", draft.roster.found, view.user, identity.keys, anchor)
+            draft.sign(
+                Standing(
+                    view.user,
+                    form.PERSON,
+                    form.OWNER,
+                    standing.name,
+                    identity.keys,
+                    anchor,
+                    proof,
+                    b"",
+                    0,
+                    [],
+                )
+            )
+            draft.identity = identity
+            for dataset, keys in held.items():
+                draft.grant(view.user, dataset, keys)
+
+        await self._changes.change(holder, organization, plan)
+
+
+async def _require_owner(draft: Draft) -> None:
+    draft.require_owner()
+
+
+def _named(error: Conflict) -> set[bytes]:
+    """The schemas that a ``log_moved`` names."""
+    found = (_SCHEMA.search(flaw.detail) for flaw in error.flaws)
+    return {ids.from_text(match[1]) for match in found if match is not None}

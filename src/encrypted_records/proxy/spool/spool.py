@@ -1,0 +1,273 @@
+"""Uploads on disk, sealed: one file each, and no plaintext in any of them at any moment.
+
+Batch jobs and resumable uploads use it alike::
+
+    spool.create(upload, keyring)
+    with spool.append(upload, keyring, offset) as appending:
+        for chunk in body:
+            appending.write(chunk)          # the larger the chunk the better
+        offset = appending.finish()         # on disk: acknowledge now
+    for plain in spool.read(upload, keyring, size=offset): ...
+    spool.delete(upload)
+
+The rules it upholds:
+
+- What ``finish`` or ``synced`` has returned is on disk and stays readable, even if this
+  process or the machine stops.
+- ``synced`` never returns more than what is on disk and opens. An append that was cut off may have
+  left any number of whole frames. The next one begins at the offset that its caller names, and
+  later bytes are cut off.
+- Reading gives exactly the bytes that were written, or raises.
+
+The caller is responsible for the offset and the lock: one append to an upload at a time, neither
+``synced`` nor ``delete`` meanwhile, and only offsets that this module has returned. Everything here
+blocks; asynchronous callers use threads. Memory does not grow with the size of an upload.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+from encrypted_records.crypto import format as fmt
+from encrypted_records.crypto import spooling
+from encrypted_records.crypto.keys import Keyring, SpoolKey
+from encrypted_records.errors import OutOfSpace
+from encrypted_records.model import ids
+from encrypted_records.proxy.disk.atomic_files import sync_folder
+from encrypted_records.proxy.spool.appender import DOUBTFUL_BYTES, ROOM_BYTES, Appending
+from encrypted_records.proxy.spool.files import (
+    Extent,
+    SpoolKeys,
+    as_damage,
+    damaged,
+    head_of,
+    name_errors,
+    no_bytes,
+    open_file,
+    write_all,
+)
+from encrypted_records.proxy.spool.reader import read_file, survey
+
+#: Left free on the disk, for the databases beside the uploads.
+KEEP_FREE_BYTES = 256 << 20
+#: A part of a joined upload: its id, and its length. A list of parts is one frame.
+_PART = struct.Struct(">16sQ")
+_LIST_BYTES = spooling.HEAD_BYTES + ROOM_BYTES
+
+
+class Spool:
+    """A folder of uploads. Safe to use from several threads, for different uploads."""
+
+    def __init__(
+        self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES, doubtful: int = DOUBTFUL_BYTES
+    ) -> None:
+        """
+        Args:
+            keep_free: bytes that stay free on the disk.
+            doubtful: bytes at the end of a file that are opened after a restart.
+        """
+        self.folder = folder
+        self._keep_free = keep_free
+        self._doubtful = doubtful
+        folder.mkdir(mode=0o700, exist_ok=True)
+        #: What is known of files in use, so that not every append reads through its file.
+        self._extents: dict[bytes, Extent] = {}
+        self._lock = threading.Lock()
+
+    def require_space(self, size: int) -> None:
+        """Check that ``size`` more bytes would fit, with enough space left free.
+
+        Raises:
+            OutOfSpace: they would not.
+        """
+        if shutil.disk_usage(self.folder).free < size + self._keep_free:
+            raise OutOfSpace("the disk has no room for this upload")
+
+    def create(self, upload: bytes, keyring: Keyring) -> None:
+        """Make the file of an upload, empty, and put it on disk.
+
+        Args:
+            upload: a new 16-byte identifier.
+
+        Raises:
+            OutOfSpace: the disk is full.
+        """
+        head = spooling.SpoolHead(fmt.SPOOL_PLAIN, keyring.newest, upload).encode()
+        self._create(upload, head)
+        self._remember(upload, Extent(0, len(head), 0))
+
+    def join(self, upload: bytes, keyring: Keyring, parts: Sequence[tuple[bytes, int]]) -> None:
+        """Make a new upload of the bytes of others, one after the other, without copying them.
+
+        They can be deleted afterwards: the new upload keeps what it needs.
+
+        Args:
+            parts: other uploads, to which nothing is appended any more, and their lengths.
+
+        Raises:
+            NotFound: one of them is not here.
+            OutOfSpace, Unavailable: the disk cannot store it.
+        """
+        with name_errors():
+            for part in {part for part, _ in parts}:
+                try:
+                    os.link(self._path(part), self._part(upload, part))
+                except FileNotFoundError:
+                    raise no_bytes() from None
+        listed = b"".join(_PART.pack(*part) for part in parts)
+        key = keyring.spool(upload)
+        self._create(upload, spooling.seal_whole(fmt.SPOOL_JOINED, key, listed))
+
+    def _create(self, upload: bytes, content: bytes) -> None:
+        with name_errors():
+            handle = os.open(self._path(upload), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with FileIO(handle, "w") as file:
+                write_all(file, memoryview(content))
+                os.fsync(handle)
+            sync_folder(self.folder)
+
+    def measure(self, upload: bytes, keyring: Keyring, *, at_least: int = 0) -> int:
+        """How many bytes of the upload are on disk, even if the last append was cut off.
+
+        Args:
+            at_least: what was acknowledged.
+
+        Raises:
+            NotFound: there is no such upload.
+            DoesNotOpen: ``spool_damaged``: it does not open, or only less of it than that.
+            KeyMissing: it is sealed under a keyring version that ``keyring`` lacks.
+        """
+        extent = self._known(upload)
+        if extent is None:
+            with self._file(upload) as file:
+                key, head = head_of(file, upload, keyring)
+                with name_errors():
+                    os.fsync(file.fileno())
+                extent = survey(file, key, head, doubtful=self._doubtful)
+            self._remember(upload, extent)
+        if extent.offset < at_least:
+            raise damaged("less of it is left than was acknowledged")
+        return extent.offset
+
+    def append(self, upload: bytes, keyring: Keyring, offset: int) -> Appending:
+        """Continue at ``offset``, and cut off later bytes.
+
+        Args:
+            offset: one that ``finish`` or ``synced`` has returned; 0 for a new upload.
+
+        Raises:
+            NotFound, DoesNotOpen, KeyMissing: as :meth:`measure`.
+        """
+        file = self._file(upload)
+        try:
+            key, head = head_of(file, upload, keyring)
+            start = self._known(upload)
+            # The end of the file is unknown until this append finishes.
+            self._remember(upload, None)
+            if start is None or start.offset != offset:
+                start = survey(file, key, head, doubtful=self._doubtful, up_to=offset)
+            if start.offset != offset:
+                raise damaged("no append has ended at this offset")
+            with name_errors():
+                file.truncate(start.end)
+            file.seek(start.end)
+        except BaseException:
+            file.close()
+            raise
+        return Appending(
+            file,
+            key,
+            head,
+            start,
+            ended=partial(self._remember, upload),
+            require_space=self.require_space,
+        )
+
+    def read(
+        self, upload: bytes, keyring: SpoolKeys, *, start: int = 0, size: int
+    ) -> Iterator[bytes]:
+        """The upload's bytes from ``start`` up to ``size``, in pieces of up to 256 KiB.
+
+        Args:
+            size: how long the upload is, as its caller knows. What the file holds beyond that was
+                never acknowledged, and is not read.
+
+        Raises:
+            NotFound, KeyMissing: as :meth:`measure`; with the first piece.
+            DoesNotOpen: ``spool_damaged``: altered, or shorter than ``size``.
+            Unavailable: ``spool_failed``: the disk fails.
+        """
+        parts = self._parts(upload, keyring)
+        if parts is None:
+            yield from read_file(self._file(upload), upload, keyring, start, size)
+            return
+        for part, length in parts:
+            if start < min(length, size):
+                file = open_file(self._part(upload, part))
+                yield from read_file(file, part, keyring, start, min(length, size))
+            start, size = max(start - length, 0), size - length
+        if size > 0:
+            raise damaged("it is shorter than it was")
+
+    def keys(self, upload: bytes, keyring: SpoolKeys) -> list[SpoolKey]:
+        """The keys that open the upload, for a process that has no keyring.
+
+        Raises:
+            NotFound, KeyMissing, DoesNotOpen: as :meth:`read`.
+        """
+        with self._file(upload) as file, as_damage():
+            keys = [head_of(file, upload, keyring)[0]]
+        for part, _ in self._parts(upload, keyring) or ():
+            with open_file(self._part(upload, part)) as file, as_damage():
+                keys.append(head_of(file, part, keyring)[0])
+        return keys
+
+    def _parts(self, upload: bytes, keyring: SpoolKeys) -> list[tuple[bytes, int]] | None:
+        """The parts of a joined upload; None for others."""
+        with self._file(upload) as file:
+            key, head = head_of(file, upload, keyring)
+            if spooling.read_head(head).kind != fmt.SPOOL_JOINED:
+                return None
+            with name_errors():
+                content = os.pread(file.fileno(), _LIST_BYTES, 0)
+        with as_damage():
+            listed = spooling.open_whole(fmt.SPOOL_JOINED, key, content)
+        return list(_PART.iter_unpack(listed))
+
+    def delete(self, upload: bytes) -> None:
+        """Remove the upload's bytes, if there are any."""
+        self._remember(upload, None)
+        for path in (self._path(upload), *self.folder.glob(f"{ids.to_text(upload)}.*.part")):
+            path.unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def uploads(self) -> list[bytes]:
+        """Every upload that has bytes here; the caller deletes those that it does not know."""
+        return [ids.from_text(path.stem) for path in self.folder.glob("*.spool")]
+
+    def _known(self, upload: bytes) -> Extent | None:
+        with self._lock:
+            return self._extents.get(upload)
+
+    def _remember(self, upload: bytes, extent: Extent | None) -> None:
+        with self._lock:
+            if extent is None:
+                self._extents.pop(upload, None)
+            else:
+                self._extents[upload] = extent
+
+    def _path(self, upload: bytes) -> Path:
+        return self.folder / f"{ids.to_text(upload)}.spool"
+
+    def _part(self, upload: bytes, part: bytes) -> Path:
+        return self.folder / f"{ids.to_text(upload)}.{ids.to_text(part)}.part"
+
+    def _file(self, upload: bytes) -> FileIO:
+        return open_file(self._path(upload))

@@ -1,0 +1,59 @@
+"""The files of the proxy's folder that one process has open as long as it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from encrypted_records.proxy.jobs.store import JobStore
+from encrypted_records.proxy.rosters import Rosters
+from encrypted_records.proxy.saved_questions import QuestionStore
+from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.uploads.store import UploadStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The files of the proxy's folder beside the keyrings; docs/operations.md explains each."""
+
+    heads: Heads
+    ledgers: LedgerStore
+    pages: DiskCache
+    jobs: JobStore
+    uploads: UploadStore
+    questions: QuestionStore
+    rosters: Rosters
+    spool: Spool
+
+    @classmethod
+    def in_folder(cls, folder: Path, page_cache: int) -> Stores:
+        """Open all of them, or make them.
+
+        Args:
+            page_cache: budget of index pages, in bytes.
+
+        Raises:
+            Startup: one that must not be lost is damaged, or one cannot be opened.
+            OSError: the folder cannot be written.
+        """
+        return cls(
+            heads=Heads(folder / "heads.sqlite3"),
+            ledgers=LedgerStore(folder / "ledgers.sqlite3"),
+            pages=DiskCache(folder / "pages.sqlite3", page_cache),
+            jobs=JobStore(folder / "jobs.sqlite3"),
+            uploads=UploadStore(folder / "uploads.sqlite3"),
+            questions=QuestionStore(folder / "questions.sqlite3"),
+            rosters=Rosters(folder / "rosters.sqlite3"),
+            spool=Spool(folder / "spool"),
+        )
+
+    def close(self) -> None:
+        self.questions.close()
+        for store in (
+            *(self.jobs, self.uploads, self.heads, self.ledgers, self.pages),
+            self.rosters,
+        ):
+            store.close()

@@ -1,0 +1,395 @@
+"""Resumable uploads, from their creation until their job takes them over, or until they end.
+
+All checks come before the first byte of a body is read: the upload is the caller's, it has not
+ended, no other request uses it, and the request fits it. For users other than its owner an upload
+does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+
+from encrypted_records.crypto.keys import Keyring
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    Gone,
+    NotFound,
+    OutOfSpace,
+    Unavailable,
+)
+from encrypted_records.model import ids
+from encrypted_records.proxy.http.guard import OwnNames
+from encrypted_records.proxy.jobs.file_note import FileNote
+from encrypted_records.proxy.jobs.job import JobOptions
+from encrypted_records.proxy.jobs.service import BatchJobs
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.uploads.endings import expired, refuse_ended
+from encrypted_records.proxy.uploads.handover import Handover
+from encrypted_records.proxy.uploads.judge import Judge
+from encrypted_records.proxy.uploads.notes import seal_note, status_of
+from encrypted_records.proxy.uploads.receiver import Hold, Holds, Receiver
+from encrypted_records.proxy.uploads.store import Upload, UploadState, UploadStore
+from encrypted_records.proxy.uploads.tus import headers as header
+from encrypted_records.proxy.uploads.tus import protocol
+from encrypted_records.proxy.uploads.tus.headers import Kind
+from encrypted_records.proxy.uploads.tus.protocol import Append, Create, UploadStatus
+
+log = logging.getLogger(__name__)
+
+#: An upload that gets no bytes for so long expires.
+LIFETIME_SECONDS = 7 * 86_400.0
+#: For so long after its end, the address of an upload reports that it has ended.
+REMEMBERED_SECONDS = 30 * 86_400.0
+SWEEP_SECONDS = 10.0
+
+_URL = re.compile(r"(https?://[^/]+)?/api/files/([^/?#]+)/?")
+
+
+class Uploads:
+    def __init__(
+        self,
+        store: UploadStore,
+        spool: Spool,
+        keyrings: Keyrings,
+        jobs: BatchJobs,
+        names: OwnNames,
+    ) -> None:
+        self._store = store
+        self._spool = spool
+        self._keyrings = keyrings
+        self._jobs = jobs
+        self._names = names
+        self._handover = Handover(jobs, spool)
+        self._judge = Judge(jobs, spool, self._handover)
+        self._holds = Holds()
+        self._receiver = Receiver()
+
+    async def create(
+        self,
+        caller: Holder,
+        asked: Create,
+        options: JobOptions,
+        stream: AsyncIterator[bytes],
+        note: FileNote,
+    ) -> Upload:
+        """A new upload, with the request's body if it has one, and with a job unless it is partial.
+
+        Args:
+            note: what the sender says of the file.
+
+        Raises:
+            Conflict: ``uploaded_before``, where the options ask for it.
+            OutOfSpace: the disk has no space for its announced length.
+            NotFound, BadInput, Conflict: a part does not exist, is not partial, or not complete.
+            ErsError: the body was refused, or the job; then the upload does not exist.
+        """
+        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        parts = [await self._part(caller, keyring, url) for url in asked.parts]
+        length = sum(size for _, size in parts) if asked.parts else asked.status.length
+        if length is not None and length > header.MAX_SIZE:
+            raise header.too_large()
+        if asked.status.kind is Kind.PARTIAL:
+            upload = ids.new_id()
+        else:
+            if options.once and length is not None:
+                await self._jobs.refuse_repeated(caller, options, length, note)
+            upload = (await self._jobs.begin(caller, options, note)).id
+        begin = replace(asked.status, length=length)
+        try:
+            made = await asyncio.to_thread(self._enter, upload, caller, keyring, begin, parts)
+            if asked.body is not None:
+                return await self.append(caller, upload, Append(0, None, asked.body), stream)
+            await self._handover.give(caller, made, keyring)
+        except ErsError as error:
+            # No response has contained its address.
+            await self._drop(upload, error)
+            raise
+        return made
+
+    def _enter(
+        self,
+        upload: bytes,
+        caller: Holder,
+        keyring: Keyring,
+        begin: UploadStatus,
+        parts: list[tuple[bytes, int]],
+    ) -> Upload:
+        """Add a new upload to store and spool; the upload of a job has its file already."""
+        made = Upload(
+            id=upload,
+            owner=caller.user,
+            began=caller.began,
+            kind=begin.kind,
+            length=begin.length,
+            offset=0,
+            expires=time.time() + LIFETIME_SECONDS,
+            note=seal_note(upload, keyring, begin),
+        )
+        if made.kind is not Kind.FINAL:
+            self._spool.require_space(self._store.sum_owed() + (made.length or 0))
+        # Before its file is made, which nothing would delete if the store did not know it.
+        self._store.put(made)
+        if made.kind is Kind.PARTIAL:
+            self._spool.create(upload, keyring)
+        elif made.kind is Kind.FINAL:
+            self._spool.delete(upload)
+            self._spool.join(upload, keyring, parts)
+            made = replace(made, offset=made.length or 0)
+            self._store.put(made)
+        return made
+
+    async def _drop(self, upload: bytes, error: ErsError) -> None:
+        """Forget an upload whose creation has failed, and fail its job."""
+        with suppress(Conflict, NotFound):
+            await self._jobs.abandon(upload, error)
+        await asyncio.to_thread(self._spool.delete, upload)
+        await asyncio.to_thread(self._store.forget, upload)
+
+    async def _part(self, caller: Holder, keyring: Keyring, url: str) -> tuple[bytes, int]:
+        """The upload that a final one names as its part, and its size."""
+        match = _URL.fullmatch(url)
+        if match is None or not (match[1] is None or self._names.includes_origin(match[1])):
+            raise header.malformed("Upload-Concat", "names something that is no upload here")
+        part = await self.find(caller, ids.from_path(match[2]))
+        if part.kind is not Kind.PARTIAL:
+            raise header.malformed("Upload-Concat", "names an upload that is not partial")
+        async with self._holds.hold(part.id, brief=True):
+            offset = await asyncio.to_thread(self._offset, part, keyring)
+        if offset != part.length:
+            raise Conflict(
+                "a part is not complete",
+                code="upload_unfinished",
+                hint="send the rest of every part before they are concatenated",
+            )
+        return part.id, offset
+
+    async def find(self, caller: Holder, upload: bytes) -> Upload:
+        """The caller's upload.
+
+        Raises:
+            NotFound: there is no upload of this id, or it is another user's.
+            Gone: it has ended.
+        """
+        entry = await asyncio.to_thread(self._store.get, upload)
+        if entry is None or not caller.owns(entry.owner, entry.began):
+            raise NotFound("there is no such upload")
+        if (entry.due or math.inf) < time.time() and await self._expire(entry):
+            entry = replace(entry, state=UploadState.EXPIRED)
+        refuse_ended(entry)
+        if await self._handover.has_lost_job(entry):
+            raise Gone("the job of this upload has ended", code="upload_without_job")
+        return entry
+
+    async def show(self, caller: Holder, upload: bytes) -> UploadStatus:
+        """The state of an upload; while bytes arrive, its offset is what is on disk.
+
+        Raises:
+            NotFound, Gone: as :meth:`find`.
+            DoesNotOpen: ``spool_damaged``: bytes that were acknowledged are lost.
+        """
+        entry = await self.find(caller, upload)
+        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        hold = self._holds.of(upload)
+        if hold is not None and not hold.gives_way:
+            synced = entry.offset if hold.appending is None else hold.appending.synced
+            # Bytes count only after their checksum was compared.
+            offset = entry.offset if entry.state is UploadState.VERIFYING else synced
+            return status_of(replace(entry, offset=offset), keyring)
+        async with self._holds.hold(upload, brief=True):
+            return status_of(await self._settle(caller, upload, keyring), keyring)
+
+    async def append(
+        self, caller: Holder, upload: bytes, asked: Append, stream: AsyncIterator[bytes]
+    ) -> Upload:
+        """Add a body to an upload.
+
+        Raises:
+            NotFound, Gone: as :meth:`find`.
+            Locked: another request uses it.
+            NotAllowed, Conflict, BadInput, TooLarge: as :func:`protocol.admit`; nothing was read.
+            OutOfSpace, Unavailable: the disk cannot store it; what was written stays.
+            ChecksumMismatch, TooLarge: the body itself; nothing of it is kept.
+            BadInput: the file, by its first bytes (:mod:`.judge`); its job has failed.
+            BadInput: ``upload_interrupted``; the bytes that came are kept.
+        """
+        await self.find(caller, upload)
+        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        async with self._holds.hold(upload) as hold:
+            entry = await self._settle(caller, upload, keyring)
+            length = protocol.admit(asked, status_of(entry, keyring))
+            if entry.is_complete:
+                if asked.body.size != 0:
+                    raise protocol.beyond_length()
+                return entry
+            await asyncio.to_thread(self._spool.require_space, asked.body.size or 0)
+            checked = asked.body.checksum is not None
+            state = UploadState.VERIFYING if checked else UploadState.OPEN
+            entry = await self._put(replace(entry, length=length, state=state))
+            entry = await self._take(caller, hold, entry, keyring, asked, stream)
+            await self._handover.give(caller, entry, keyring)
+            return entry
+
+    async def _take(
+        self,
+        caller: Holder,
+        hold: Hold,
+        upload: Upload,
+        keyring: Keyring,
+        asked: Append,
+        stream: AsyncIterator[bytes],
+    ) -> Upload:
+        """Receive a body, and judge the file as soon as its first bytes are there."""
+        first = await self._judge.first_bytes(caller, upload, keyring)
+        try:
+            if asked.body.checksum is None:
+                stream = first.watch(stream)
+            upload = await self._receive(hold, upload, keyring, asked, stream)
+            if asked.body.checksum is not None:
+                first = await self._judge.first_bytes(caller, upload, keyring)
+            await self._judge.conclude(upload, first)
+        except BadInput:
+            await self._judge.end(upload, first)
+            raise
+        return upload
+
+    async def _receive(
+        self,
+        hold: Hold,
+        upload: Upload,
+        keyring: Keyring,
+        asked: Append,
+        stream: AsyncIterator[bytes],
+    ) -> Upload:
+        most = (header.MAX_SIZE if upload.length is None else upload.length) - upload.offset
+        problem: ErsError | None
+        try:
+            with await asyncio.to_thread(
+                self._spool.append, upload.id, keyring, upload.offset
+            ) as appending:
+                hold.appending = appending
+                offset, problem = await self._receiver.receive(
+                    hold, appending, stream, most=most, checksum=asked.body.checksum
+                )
+        except (OutOfSpace, Unavailable) as error:
+            if asked.body.checksum is not None:
+                raise
+            offset = await asyncio.to_thread(
+                self._spool.measure, upload.id, keyring, at_least=upload.offset
+            )
+            problem = error
+        expires = time.time() + LIFETIME_SECONDS
+        upload = await self._put(
+            replace(upload, offset=offset, state=UploadState.OPEN, expires=expires)
+        )
+        if problem is not None:
+            raise problem
+        return upload
+
+    async def terminate(self, caller: Holder, upload: bytes) -> None:
+        """End an upload, and its job if that has not ended; a request that sends it is interrupted.
+
+        Raises:
+            NotFound, Gone: as :meth:`find`.
+        """
+        await self.find(caller, upload)
+        await self._holds.settle(upload, force=True)
+        async with self._holds.hold(upload):
+            entry = await self.find(caller, upload)
+            await self._handover.cancel(caller, entry)
+            await self._end(entry, UploadState.TERMINATED)
+
+    async def sweep(self) -> None:
+        """From time to time: end expired uploads, and interrupt requests that send nothing."""
+        await self._resume()
+        await self._clear_spool()
+        while True:
+            self._holds.interrupt_idle()
+            try:
+                await self._clear_expired()
+            except ErsError as error:
+                log.warning("expired uploads are not deleted yet: %s", error.message)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _clear_expired(self) -> None:
+        for upload in await asyncio.to_thread(self._store.list_expired, time.time()):
+            try:
+                if upload.may_expire:
+                    await self._expire(upload)
+                else:
+                    await asyncio.to_thread(self._store.forget, upload.id)
+            except Exception:
+                # The next sweep tries again; other uploads must not wait for it.
+                log.exception("an expired upload was not deleted")
+
+    async def _resume(self) -> None:
+        """Finish the work of an earlier process: give complete uploads to their jobs, and fail jobs
+        whose upload was never entered."""
+        for job in await self._jobs.list_awaited():
+            upload = await asyncio.to_thread(self._store.get, job.id)
+            try:
+                if upload is None:
+                    await self._jobs.abandon(job.id, NotFound("the upload was never begun"))
+                elif upload.is_complete:
+                    keyring = await asyncio.to_thread(
+                        self._keyrings.of, Holder.of_accepted_work(upload.owner)
+                    )
+                    await self._handover.give(None, upload, keyring)
+            except ErsError as error:
+                log.warning("an upload's job does not continue: %s", error.message)
+
+    async def _clear_spool(self) -> None:
+        """Delete bytes of no known upload, which an earlier process did not delete."""
+        for upload in await asyncio.to_thread(self._spool.uploads):
+            # A new upload is entered before its file is made.
+            entered = await asyncio.to_thread(self._store.get, upload)
+            if entered is None and not await self._jobs.knows(upload):
+                log.info("bytes of an unknown upload are deleted")
+                await asyncio.to_thread(self._spool.delete, upload)
+
+    async def _expire(self, upload: Upload) -> bool:
+        """End an expired upload, unless bytes are arriving. Returns whether it has ended."""
+        if self._holds.of(upload.id) is not None:
+            return False
+        await self._handover.fail(upload, expired())
+        await self._end(upload, UploadState.EXPIRED)
+        return True
+
+    def close(self) -> None:
+        self._receiver.close()
+
+    async def _end(self, upload: Upload, state: UploadState) -> None:
+        await asyncio.to_thread(self._spool.delete, upload.id)
+        await self._put(replace(upload, state=state, expires=time.time() + REMEMBERED_SECONDS))
+
+    async def _put(self, upload: Upload) -> Upload:
+        await asyncio.to_thread(self._store.put, upload)
+        return upload
+
+    async def _settle(self, caller: Holder, upload: bytes, keyring: Keyring) -> Upload:
+        """The upload at the offset of its stored bytes, while no request adds to them.
+
+        The last request may have ended before it stored its offset, or before it handed over a
+        complete upload.
+        """
+        entry = await self.find(caller, upload)
+        offset = await asyncio.to_thread(self._offset, entry, keyring)
+        if offset != entry.offset:
+            entry = await self._put(replace(entry, offset=offset))
+        await self._handover.give(caller, entry, keyring)
+        return entry
+
+    def _offset(self, upload: Upload, keyring: Keyring) -> int:
+        if upload.is_complete or upload.state is UploadState.VERIFYING:
+            return upload.offset
+        return self._spool.measure(upload.id, keyring, at_least=upload.offset)

@@ -1,0 +1,170 @@
+"""The state of resumable uploads, in SQLite; their bytes are in the spool.
+
+The sender's metadata of an upload (its file's name and type) is kept sealed. An upload that has
+ended stays in the store for a while, so that its address can report that.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.uploads.tus.headers import Kind
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS upload (
+    id BLOB PRIMARY KEY,
+    owner BLOB NOT NULL,
+    kind TEXT NOT NULL,
+    length INTEGER,
+    offset INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    expires REAL NOT NULL,
+    note BLOB NOT NULL,
+    -- SHA-256 of the API token that began it
+    began BLOB
+) WITHOUT ROWID
+"""
+_COLUMNS = "id, owner, kind, length, offset, state, expires, note, began"
+
+
+class UploadState(Enum):
+    """``VERIFYING``: the checksum of the bytes after the offset is not compared yet."""
+
+    OPEN = "open"
+    VERIFYING = "verifying"
+    EXPIRED = "expired"
+    TERMINATED = "terminated"
+
+    @property
+    def has_ended(self) -> bool:
+        return self in (UploadState.EXPIRED, UploadState.TERMINATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One upload.
+
+    ``id`` is also that of the job that its bytes are for; partial ones have none. ``offset`` is
+    what was acknowledged last, ``expires`` in seconds since 1970, ``note`` sealed (docs/SPEC.md,
+    section 11, kind 3). ``began`` is the digest of the API token that began it, if one did.
+    """
+
+    id: bytes
+    owner: bytes
+    kind: Kind
+    length: int | None
+    offset: int
+    expires: float
+    note: bytes
+    state: UploadState = UploadState.OPEN
+    began: bytes | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.offset == self.length
+
+    @property
+    def has_job(self) -> bool:
+        return self.kind is not Kind.PARTIAL
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether it has not ended and its bytes are not a job's."""
+        return not self.state.has_ended and not (self.has_job and self.is_complete)
+
+    @property
+    def due(self) -> float | None:
+        """When it expires, in seconds since 1970, if it does."""
+        return self.expires if self.may_expire else None
+
+
+class UploadStore:
+    """Safe to use from several threads; every change is on disk when its call returns.
+
+    Every method raises OutOfSpace where the disk is full, and Unavailable (``proxy_store_failed``)
+    where the file fails otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            Startup: the file is damaged, or cannot be opened.
+        """
+        self._database = Database(
+            path,
+            _TABLE,
+            code="proxy_store_failed",
+            message="what this proxy knows of uploads cannot be read or written",
+            loss="resumable uploads under way are then forgotten, and their jobs fail: send those"
+            " files again",
+            later={"upload": {"began": "BLOB"}},
+        )
+
+    def put(self, upload: Upload) -> None:
+        """Store a new upload, or the new state of a known one."""
+        with self._database.asking() as database:
+            database.execute(
+                f"INSERT OR REPLACE INTO upload ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+                (
+                    upload.id,
+                    upload.owner,
+                    upload.kind.value,
+                    upload.length,
+                    upload.offset,
+                    upload.state.value,
+                    upload.expires,
+                    upload.note,
+                    upload.began,
+                ),
+            )
+
+    def get(self, upload: bytes) -> Upload | None:
+        uploads = self._select("WHERE id = ?", upload)
+        return uploads[0] if uploads else None
+
+    def list_expired(self, now: float) -> list[Upload]:
+        """Uploads whose time is over, both open and ended ones."""
+        return self._select("WHERE expires < ?", now)
+
+    def sum_owed(self) -> int:
+        """How many bytes are announced and not yet received."""
+        with self._database.asking() as database:
+            (owed,) = database.execute(
+                "SELECT coalesce(sum(length - offset), 0) FROM upload"
+                " WHERE length IS NOT NULL AND state IN ('open', 'verifying')"
+            ).fetchone()
+        return int(owed)
+
+    def forget(self, upload: bytes) -> None:
+        with self._database.asking() as database:
+            database.execute("DELETE FROM upload WHERE id = ?", (upload,))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _select(self, where: str, *values: object) -> list[Upload]:
+        with self._database.asking() as database:
+            cursor = database.cursor()
+            cursor.row_factory = sqlite3.Row
+            rows = cursor.execute(
+                f"SELECT {_COLUMNS} FROM upload {where}",  # noqa: S608 - our own names
+                values,
+            ).fetchall()
+        return [
+            Upload(
+                id=row["id"],
+                owner=row["owner"],
+                kind=Kind(row["kind"]),
+                length=row["length"],
+                offset=row["offset"],
+                state=UploadState(row["state"]),
+                expires=row["expires"],
+                note=row["note"],
+                began=row["began"],
+            )
+            for row in rows
+        ]

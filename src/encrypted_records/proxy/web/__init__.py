@@ -1,1 +1,0 @@
-"""Templates and styles of the proxy's pages."""

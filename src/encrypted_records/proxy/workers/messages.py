@@ -1,0 +1,340 @@
+"""The messages between the proxy and its workers, over the pipes between them.
+
+A message is its length as four big-endian bytes and then MessagePack of one of the structs below.
+Some messages contain keys, as bytes: only the two ends of a pipe can read it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from encrypted_records.errors import BY_CODE, ErsError, Flaw
+from encrypted_records.model.charsets import Charset
+from encrypted_records.model.media_types import Format
+from encrypted_records.model.records import Group, Page, PageRef, Segment, SegmentHeader
+
+LENGTH_BYTES = 4
+#: In place of the id of a field that is to be gone.
+LOST = 0
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    pass
+
+
+# --- tasks: from the proxy --------------------------------------------------------------------
+
+
+class UploadSource(_Message, frozen=True):
+    """An upload in the spool, and what its request says about it.
+
+    ``keys``: of each file that holds a part of it, as (upload, keyring version, key). ``named``:
+    the schema of records that name no schema. ``charset``: of CSV; None is UTF-8.
+    """
+
+    folder: str
+    upload: bytes
+    size: int
+    keys: list[tuple[bytes, int, bytes]]
+    kind: Format
+    named: bytes | None
+    own_hosts: tuple[str, ...]
+    charset: Charset | None = None
+
+
+class CheckTask(_Message, frozen=True):
+    """Check all of an upload."""
+
+    source: UploadSource
+
+
+class SchemaKeyBytes(_Message, frozen=True):
+    """A schema's definition as canonical text, and the keys that seal and index its records."""
+
+    schema: bytes
+    organization: bytes
+    definition: bytes
+    key: bytes
+    key_version: int
+    tails: bytes
+    tails_version: int
+
+
+class ChunkAt(_Message, frozen=True):
+    """A run of rows; see :class:`encrypted_records.ingest.check.Chunk`."""
+
+    number: int
+    offset: int
+    row: int
+    first: int
+    last: int
+
+
+class KeysTask(_Message, frozen=True):
+    """Compute the index keys of a chunk's good rows: of each schema the fields of these ids."""
+
+    source: UploadSource
+    chunk: ChunkAt
+    schemas: list[SchemaKeyBytes]
+    fields: list[list[int]]
+
+
+class Fate(_Message, frozen=True):
+    """What becomes of some of a chunk's good rows in one schema: those of these numbers are left
+    out, and others are the next versions of records, as (row, record id, version). ``before`` is a
+    group with the least classes that these had."""
+
+    schema: bytes
+    left_out: list[int]
+    replaced: list[tuple[int, bytes, int]]
+    before: Group | None
+
+
+class SealTask(_Message, frozen=True):
+    """Seal the good rows of one chunk, as parts of the staging ``staging``."""
+
+    source: UploadSource
+    chunk: ChunkAt
+    schemas: list[SchemaKeyBytes]
+    staging: bytes
+    fates: list[Fate] = []
+
+
+class MergeTask(_Message, frozen=True):
+    """Make one segment of the live rows of ``inputs``.
+
+    ``definition``: the present one, as canonical text; ``earlier``: all that the log holds, in its
+    order. ``keys``: the schema's, by keyring version: those of the inputs and that of ``version``,
+    which seals. ``headers``: of each input, its header; ``digests``: those of its pages, which the
+    caller has compared with its commit. ``groups``: those that each input has by now. ``dead``: for
+    each input, the local ordinals to leave out, as a roaring bitmap. ``most``: the largest number
+    of pages in one message.
+    """
+
+    schema: bytes
+    organization: bytes
+    definition: bytes
+    earlier: list[bytes]
+    keys: list[tuple[int, bytes]]
+    version: int
+    inputs: list[Segment]
+    headers: list[SegmentHeader]
+    digests: list[bytes]
+    groups: list[list[tuple[bytes, int]]]
+    dead: list[bytes]
+    most: int
+
+
+class SourceRows(_Message, frozen=True):
+    """Rows of a group from ordinal ``first`` to below ``end``; ``dead`` are those of them that are
+    no more, as a roaring bitmap."""
+
+    group: Group
+    first: int
+    end: int
+    dead: bytes
+
+
+class ResealTask(_Message, frozen=True):
+    """Open rows and seal them again as groups of their own, as parts of the staging ``staging``.
+
+    ``definition``: the one to seal for, as canonical text; ``earlier``: all that the log holds, in
+    its order. ``keys``: the schema's, by version: those of the sources, of ``version``, which
+    seals, and of ``tails``. ``rows`` and ``digests`` are answers of the API: the live rows of the
+    sources in their order, and what proves them. ``number`` names the part. ``indexed``: whether to
+    make a segment of them, too.
+    """
+
+    schema: bytes
+    organization: bytes
+    definition: bytes
+    earlier: list[bytes]
+    keys: list[tuple[int, bytes]]
+    version: int
+    sources: list[SourceRows]
+    rows: list[bytes]
+    digests: list[bytes]
+    #: of a new definition, the id of each field that the present one has, and the one that it has
+    #: there; of fields whose values may be lost, :data:`LOST` and that
+    origins: list[tuple[int, int]]
+    staging: bytes
+    number: int
+    indexed: bool = True
+
+
+class InferTask(_Message, frozen=True):
+    """Propose a definition for a sample, with ``enum`` where ``choices`` says so."""
+
+    sample: bytes
+    kind: Format
+    choices: bool
+
+
+class PreviewTask(_Message, frozen=True):
+    """Show the first rows of a sample, and check them against a definition."""
+
+    definition: bytes
+    sample: bytes
+    kind: Format
+    shown: int
+
+
+class EstimateTask(_Message, frozen=True):
+    """Compute the cost of a number of records of a definition. ``string_bytes``: typical lengths of
+    strings, by field; ``sample``: rows of this kind, if there are any."""
+
+    definition: bytes
+    records: int
+    string_bytes: dict[str, int]
+    sample: bytes | None
+    kind: Format
+
+
+# --- during a task: requests and progress from the worker, replies from the proxy ---------------
+
+
+class DefinitionRequest(_Message, frozen=True):
+    """The worker needs this schema's definition."""
+
+    schema: bytes
+
+
+class DefinitionReply(_Message, frozen=True):
+    """The definition's canonical text; None if the user can reach no such schema."""
+
+    text: bytes | None
+
+
+class RowCount(_Message, frozen=True):
+    """How many rows the worker has checked so far."""
+
+    rows: int
+
+
+class PagesRequest(_Message, frozen=True):
+    """The worker needs these sealed pages."""
+
+    pages: list[PageRef]
+
+
+class PagesReply(_Message, frozen=True):
+    """The sealed pages of a :class:`PagesRequest`, in its order."""
+
+    data: list[bytes]
+
+
+class MergedPages(_Message, frozen=True):
+    """The next pages of the merged segment."""
+
+    segment: Segment
+    header: SegmentHeader
+    pages: list[Page]
+
+
+# --- results: from the worker -------------------------------------------------------------------
+
+
+class CheckReport(_Message, frozen=True):
+    """The worker has checked all of the upload. ``bad_rows`` is a number; ``errors`` are the first
+    ones, and ``examples`` the cells of the first bad rows."""
+
+    rows: int
+    bad_rows: int
+    errors: list[Flaw]
+    examples: list[tuple[int, dict[str, str]]]
+    chunks: list[ChunkAt]
+
+
+class SealedPart(_Message, frozen=True):
+    """One schema's part of a chunk: the body of its request, and what the commit contains of it."""
+
+    schema: bytes
+    body: bytes
+    groups: list[Group]
+    segments: list[Segment]
+    #: ordinals of its one group that have no row, where it stands for others
+    holes: list[tuple[int, int]] = []
+
+
+class SealedChunk(_Message, frozen=True):
+    """A chunk, sealed, as one part per schema."""
+
+    parts: list[SealedPart]
+
+
+class FieldKeys(_Message, frozen=True):
+    """The index keys of one field of a chunk: ``present`` has a byte for each row, 0 where it lacks
+    the field, and ``keys`` those of the others as a numpy array of type ``dtype``."""
+
+    field: int
+    present: bytes
+    dtype: str
+    keys: bytes
+
+
+class SchemaRows(_Message, frozen=True):
+    """Numbers of a chunk's good rows in one schema, as ``u32`` of this machine, and their keys."""
+
+    schema: bytes
+    rows: bytes
+    fields: list[FieldKeys]
+
+
+class ChunkKeys(_Message, frozen=True):
+    """What a :class:`KeysTask` asked for, of the schemas that the chunk has rows of."""
+
+    schemas: list[SchemaRows]
+
+
+class MergedSegment(_Message, frozen=True):
+    """The worker has sent all pages of the merged segment."""
+
+    segment: Segment
+    header: SegmentHeader
+
+
+class JsonResult(_Message, frozen=True):
+    """A result as JSON, ready for the response."""
+
+    json: bytes
+
+
+class Failed(_Message, frozen=True):
+    """An error of ours. ``kind`` is the code of its class, ``code`` its own."""
+
+    kind: str
+    code: str
+    message: str
+    hint: str
+    errors: tuple[Flaw, ...] = ()
+
+    @classmethod
+    def of(cls, error: ErsError) -> Failed:
+        return cls(type(error).code, error.reason, error.message, error.hint, error.flaws)
+
+    def error(self) -> ErsError:
+        """The same error again; an unknown ``kind`` becomes a plain ErsError."""
+        kind = BY_CODE.get(self.kind, ErsError)
+        return kind(self.message, code=self.code, hint=self.hint, flaws=self.errors)
+
+
+Task = (
+    CheckTask
+    | KeysTask
+    | SealTask
+    | ResealTask
+    | MergeTask
+    | InferTask
+    | PreviewTask
+    | EstimateTask
+)
+Reply = DefinitionReply | PagesReply
+ToWorker = Task | Reply
+#: What a worker sends during a task, and at its end.
+Interim = DefinitionRequest | RowCount | PagesRequest | MergedPages
+Result = CheckReport | ChunkKeys | SealedChunk | MergedSegment | JsonResult
+FromWorker = Interim | Result | Failed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

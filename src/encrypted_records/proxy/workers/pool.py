@@ -1,0 +1,136 @@
+"""The worker processes: started when there is work, with one task at a time each.
+
+Sealing keeps a core busy, and the event loop must keep serving requests. So processes of our own
+(:mod:`.main`) do the work, over pipes: a task contains the keys that it needs, as bytes, and only
+that worker gets them; nothing is pickled. A worker inherits no environment, and so no passphrase.
+It ends when its pipe closes, and so whenever this process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from encrypted_records.errors import Unavailable
+from encrypted_records.proxy.workers import messages
+
+log = logging.getLogger(__name__)
+
+_PIPE_BYTES = 1 << 20
+
+#: Called with each message that a worker sends during a task; returns the reply, if there is one.
+Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
+
+
+class WorkerPool:
+    """Up to ``count`` processes. Tasks are served in the order in which they come."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or os.cpu_count() or 1
+        self._free = asyncio.Semaphore(self.count)
+        #: processes that wait for a task
+        self.idle: list[asyncio.subprocess.Process] = []
+
+    async def run(self, task: messages.Task, listener: Listener | None = None) -> messages.Result:
+        """A worker's result.
+
+        Raises:
+            ErsError: the worker's own, such as DoesNotOpen or BadInput.
+            Unavailable: ``worker_lost``; it ended or did not start, and a second try may succeed.
+        """
+        async with self._free:
+            process = await self._take()
+            try:
+                answer = await _run(process, task, listener)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                await _end(process)
+                raise Unavailable(
+                    "a worker process ended before its work was done", code="worker_lost"
+                ) from None
+            except BaseException:
+                _kill(process)  # it is in the middle of a task and cannot take another one
+                raise
+            if isinstance(task, messages.MergeTask | messages.InferTask | messages.PreviewTask):
+                await _end(process)  # this frees hundreds of MiB that it would keep
+            else:
+                self.idle.append(process)
+        if isinstance(answer, messages.Failed):
+            raise answer.error()
+        return answer
+
+    async def _take(self) -> asyncio.subprocess.Process:
+        while self.idle:
+            process = self.idle.pop()
+            if process.returncode is None:
+                return process
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "encrypted_records.proxy.workers.main",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={},
+                limit=_PIPE_BYTES,
+            )
+        except OSError as error:  # no memory, or no more processes or files allowed
+            reason = (error.strerror or "it fails").lower()
+            raise Unavailable(
+                f"a worker process cannot be started: {reason}", code="worker_lost"
+            ) from None
+
+    async def close(self) -> None:
+        """End the idle processes; no task may be running."""
+        for process in self.idle:
+            await _end(process)
+        self.idle.clear()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    _kill(process)
+    await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    # If it has ended already, that must not hide the reason for killing it.
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
+async def _run(
+    process: asyncio.subprocess.Process, task: messages.Task, listener: Listener | None
+) -> messages.Result | messages.Failed:
+    await _send(process, task)
+    while True:
+        message: messages.FromWorker = messages.decode_from_worker(await _receive(process))
+        if not isinstance(message, messages.Interim):
+            return message
+        assert listener is not None
+        reply = await listener(message)
+        if reply is not None:
+            await _send(process, reply)
+
+
+async def _send(process: asyncio.subprocess.Process, message: messages.ToWorker) -> None:
+    """
+    Raises:
+        ConnectionError: the worker has ended.
+    """
+    assert process.stdin is not None
+    data = messages.encode(message)
+    try:
+        process.stdin.write(len(data).to_bytes(messages.LENGTH_BYTES, "big") + data)
+        await process.stdin.drain()
+    except RuntimeError:
+        # uvloop raises it for a pipe that it has closed, when the worker ended some time ago.
+        raise ConnectionResetError from None
+
+
+async def _receive(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    head = await process.stdout.readexactly(messages.LENGTH_BYTES)
+    return await process.stdout.readexactly(int.from_bytes(head, "big"))

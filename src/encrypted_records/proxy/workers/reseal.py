@@ -1,0 +1,229 @@
+"""A worker's part of sealing records again: rows opened, compared with what was signed, converted,
+and sealed as a group that stands for theirs (docs/SPEC.md, section 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.rows import open_columns, seal_group
+from encrypted_records.crypto.values import shown
+from encrypted_records.errors import Conflict, DoesNotOpen
+from encrypted_records.ingest.seal import seal_columns
+from encrypted_records.model import wire
+from encrypted_records.model.conversion import convert
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.model.digests import check_rows
+from encrypted_records.model.group_classes import greatest_classes
+from encrypted_records.model.records import (
+    KilledRows,
+    Page,
+    Part,
+    PartUpload,
+    RowDigests,
+    RowRef,
+    SealedRow,
+    Segment,
+    SegmentHeader,
+    StoredRow,
+)
+from encrypted_records.model.rules import ValueRefused
+from encrypted_records.proxy.workers import messages
+
+#: Values of the fields of the new definition, by name.
+_Columns = dict[str, list[Value]]
+
+
+def reseal(task: messages.ResealTask) -> messages.SealedChunk:
+    """The live rows of the task's sources as one group with its segment.
+
+    Raises:
+        Altered: a row is not the one that was stored.
+        DoesNotOpen: a row was altered or belongs elsewhere, or the API gave others than those that
+            it was asked for.
+        Conflict: ``not_convertible``; values do not fit the new definition.
+    """
+    scope = {"organization": task.organization, "schema": task.schema}
+    keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
+    every = {one.digest: one for one in map(parse_canonical, task.earlier)}
+    present = list(every.values())[-1]
+    definition = parse_canonical(task.definition)
+    change = _Change(present, definition, task.origins)
+    told = _digests_by_group(task.digests)
+    stored = (row for body in task.rows for row in wire.decode_all(body, StoredRow))
+    identities: list[tuple[bytes, int]] = []
+    values: _Columns = {name: [] for name in definition.fields}
+    holes: list[RowRef] = []
+    base = 0
+    for source in task.sources:
+        group = source.group
+        rows, gone = _take(source, stored)
+        holes += [RowRef(bytes(16), base + at - source.first) for at in gone]
+        base += source.end - source.first
+        if not rows:
+            continue
+        check_rows(group, dict(rows), told.get(group.uid, []))
+        made = every.get(group.definition)
+        if made is None:
+            raise DoesNotOpen("a group is of a definition that the log does not hold")
+        opened = open_columns(keys[group.key_version], made, group, rows)
+        identities += [(row.record_id, row.version) for _, row in rows]
+        change.take(made, opened, len(rows), values)
+    if change.refused:
+        raise not_convertible(change.refused)
+    if next(stored, None) is not None:
+        raise DoesNotOpen("the API gave more rows than it was asked for")
+    return _seal(task, keys[task.version], definition, identities, values, holes)
+
+
+def not_convertible(records: int) -> Conflict:
+    """The refusal of a definition that stored records do not fit."""
+    what = "record does" if records == 1 else "records do"
+    return Conflict(
+        f"{records} {what} not fit the new definition, or would lose something by it",
+        code="not_convertible",
+        hint="nothing was changed; ers schema change says by which search they are found: correct"
+        " or delete them, and repeat it",
+    )
+
+
+def _take(
+    source: messages.SourceRows, stored: Iterator[StoredRow]
+) -> tuple[list[tuple[int, SealedRow]], list[int]]:
+    """The source's live rows, each with its ordinal, and the ordinals of the others."""
+    dead = BitMap.deserialize(source.dead)
+    rows: list[tuple[int, SealedRow]] = []
+    gone: list[int] = []
+    for ordinal in range(source.first, source.end):
+        if ordinal in dead:
+            gone.append(ordinal)
+            continue
+        row = next(stored, None)
+        if row is None or (row.group, row.ordinal) != (source.group.uid, ordinal):
+            raise DoesNotOpen("the API gave another row than it was asked for")
+        rows.append((ordinal, row.row))
+    return rows, gone
+
+
+def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests]]:
+    told: dict[bytes, list[RowDigests]] = {}
+    for one in chain.from_iterable(wire.decode_all(body, RowDigests) for body in bodies):
+        told.setdefault(one.group, []).append(one)
+    return told
+
+
+class _Change:
+    """What becomes of values of the present definition under the new one."""
+
+    def __init__(
+        self, present: SchemaDefinition, new: SchemaDefinition, origins: Sequence[tuple[int, int]]
+    ) -> None:
+        """
+        Args:
+            origins: as of :class:`messages.ResealTask`; where ``new`` is another.
+        """
+        self._present = present
+        self._new = new
+        self._origins = {new: old for new, old in origins if new != messages.LOST}
+        self._moved = {old for _, old in origins}
+        #: of how many records something does not fit
+        self.refused = 0
+        self._same = present.digest == new.digest
+
+    def take(
+        self,
+        made: SchemaDefinition,
+        opened: Mapping[int, list[Value]],
+        count: int,
+        values: _Columns,
+    ) -> None:
+        """Add the values of ``count`` rows to ``values``.
+
+        Args:
+            made: the definition under which they were sealed.
+            opened: by field's id.
+        """
+        wrong: set[int] = set()
+        if not self._same:
+            for number in (opened.keys() & self._present.by_id.keys()) - self._moved:
+                wrong.update(at for at, value in enumerate(opened[number]) if value is not None)
+        for name, spec in self._new.fields.items():
+            before = self._before(spec)
+            own = None if before is None else made.by_id.get(before.id)
+            column: list[Value] = [None] * count
+            if before is not None and own is not None:
+                column = _with_decimals(own, before, opened[before.id])
+                if not self._same and not _is_same_rule(before, spec):
+                    column = _convert_all(before, spec, column, wrong)
+            if not self._same and name in self._new.required:
+                wrong.update(at for at, value in enumerate(column) if value is None)
+            values[name] += column
+        self.refused += len(wrong)
+
+    def _before(self, spec: FieldSpec) -> FieldSpec | None:
+        """The present field that a new one was; one of another type has an id of its own."""
+        number = spec.id if self._same else self._origins.get(spec.id)
+        return None if number is None else self._present.by_id.get(number)
+
+
+def _with_decimals(own: FieldSpec, before: FieldSpec, column: list[Value]) -> list[Value]:
+    if own.number is None or own.number == before.number:
+        return column
+    return [None if value is None else shown(own, before, value) for value in column]
+
+
+def _is_same_rule(before: FieldSpec, after: FieldSpec) -> bool:
+    return replace(before, name="", id=0) == replace(after, name="", id=0)
+
+
+def _convert_all(
+    before: FieldSpec, after: FieldSpec, column: Sequence[Value], wrong: set[int]
+) -> list[Value]:
+    converted: list[Value] = []
+    for at, value in enumerate(column):
+        try:
+            converted.append(convert(before, after, value))
+        except ValueRefused:
+            wrong.add(at)
+            converted.append(None)
+    return converted
+
+
+def _seal(
+    task: messages.ResealTask,
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    identities: Sequence[tuple[bytes, int]],
+    values: _Columns,
+    holes: Sequence[RowRef],
+) -> messages.SealedChunk:
+    gathered = KilledRows.gather(holes)
+    runs = gathered[0].runs if gathered else []
+    before = greatest_classes(source.group for source in task.sources)
+    segments: list[Segment] = []
+    pages: tuple[Page, ...] = ()
+    headers: tuple[SegmentHeader, ...] = ()
+    if task.indexed:
+        sealed = seal_columns(
+            key,
+            key,  # from this commit on, tails are of the key that seals
+            definition,
+            identities,
+            values,
+            origin=task.staging + task.number.to_bytes(4, "big"),
+            before=before,
+            holes=runs,
+        )
+        group, batch, salt = sealed.group, sealed.batch, sealed.salt
+        segments, headers = [sealed.built.segment], (sealed.built.header,)
+        pages = sealed.built.pages
+    else:
+        group, batch, salt = seal_group(key, definition, identities, values, before, runs)
+    part = Part(task.staging, task.number, definition.digest, [group], segments, 1)
+    body = b"".join(wire.encode_part(PartUpload(part, (batch,), pages, (salt,), headers)))
+    return messages.SealedChunk([messages.SealedPart(task.schema, body, [group], segments, runs)])

@@ -1,0 +1,106 @@
+"""A proposed definition for a sample, what of a sample fits a definition, and the estimated cost of
+a definition, as JSON. Pure, so that a worker can compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from encrypted_records.ingest.estimate import Estimate, estimate
+from encrypted_records.ingest.infer import infer
+from encrypted_records.ingest.preview import preview
+from encrypted_records.ingest.sampling import Sample, look_at
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.media_types import Format
+
+
+def proposal_of(sample: bytes, kind: Format, choices: bool) -> bytes:
+    """
+    Raises:
+        Malformed, InvalidRecords: as :func:`infer`.
+    """
+    inferred = infer(sample, kind, choices=choices)
+    return msgspec.json.encode(
+        {"schema": inferred.definition, "sampled": inferred.sampled, "fields": inferred.fields}
+    )
+
+
+def preview_of(definition: bytes, sample: bytes, kind: Format, shown: int) -> bytes:
+    """
+    Raises:
+        InvalidDefinition: with all errors.
+        Malformed, InvalidRecords, TooLarge: as :func:`preview`.
+    """
+    return msgspec.json.encode(preview(parse_definition(definition), sample, kind, shown=shown))
+
+
+def estimate_of(
+    definition: bytes,
+    records: int,
+    string_bytes: Mapping[str, int],
+    sample: bytes | None,
+    kind: Format,
+) -> bytes:
+    """
+    Raises:
+        InvalidDefinition: with all errors.
+        TooLarge: as :func:`estimate`.
+        Malformed, InvalidRecords: as :func:`look_at`.
+    """
+    parsed = parse_definition(definition)
+    sampled = None if sample is None else look_at(parsed, sample, kind)
+    cost = estimate(parsed, records, string_bytes, sampled)
+    return msgspec.json.encode(
+        {
+            "records": cost.records,
+            "bytes_per_record": {
+                "sealed": round(cost.row_bytes, 1),
+                "index": round(cost.index_bytes, 1),
+                "total": round(cost.row_bytes + cost.index_bytes, 1),
+            },
+            "bytes": cost.total_bytes,
+            "records_per_second": round(cost.rate),
+            "seconds": round(cost.seconds, 1),
+            "fields": [
+                {
+                    "name": field.name,
+                    "sealed_bytes": round(field.row_bytes, 1),
+                    "index_bytes": round(field.index_bytes, 1),
+                    "reveals": dict(field.reveals),
+                    **({} if sampled is None else {"lengths": _lengths(field.name, cost, sampled)}),
+                }
+                for field in cost.fields
+            ],
+            **({} if sampled is None else {"sample": _sample(cost, sampled)}),
+        }
+    )
+
+
+def _lengths(name: str, cost: Estimate, sampled: Sample) -> dict[str, Any]:
+    found = sampled.fields[name]
+    return {
+        "guess": round(found.told.guess, 4),
+        "attack": round(found.told.attack, 4),
+        "bits": round(found.told.bits, 2),
+        "padding": _cost(found.padding, cost, sampled),
+        "pad_to": found.pad_to,
+        "pad_to_adds": _cost(found.hiding, cost, sampled),
+    }
+
+
+def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
+    padding = sum(one.padding for one in sampled.fields.values())
+    return {
+        "rows": sampled.rows,
+        "refused": sampled.refused,
+        "padding": _cost(padding, cost, sampled),
+    }
+
+
+def _cost(added: float, cost: Estimate, sampled: Sample) -> dict[str, float]:
+    """Bytes a record, and per cent of what a record would take without any padding."""
+    padding = sum(one.padding for one in sampled.fields.values())
+    bare = cost.row_bytes + cost.index_bytes - padding
+    return {"bytes": round(added, 1), "percent": round(100 * added / bare, 1)}

@@ -1,0 +1,161 @@
+"""Send drafted commits, and add them to the ledgers they were drafted from.
+
+A commit counts as stored when the ledger has it, after commits that are all authentic, and not when
+the API says so: commits after a broken one cannot be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import Closed, Conflict, ErsError, Unavailable
+from encrypted_records.model.records import CommitUpload
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+
+#: How often a commit that lost a race is drafted again.
+ATTEMPTS = 5
+#: Conflicts with the state that a writer knew, and not with what it wants to do; the last one
+#: says that this was done already.
+LOST_RACES = frozenset(
+    {
+        *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
+        *("key_mismatch", "commit_reused", "roster_moved"),
+    }
+)
+
+#: How far this machine's clock may be behind the API's where ids say how old records are, and for
+#: how long it is not compared again.
+_MOST_BEHIND, _RIGHT_SECONDS = 86_400, 600.0
+
+
+class Committer:
+    def __init__(self, api: Api, schemas: Schemas) -> None:
+        self._api = api
+        self._schemas = schemas
+        #: told whose changes are of which schema
+        self.notice: Callable[[Holder, SchemaState], None] = lambda _caller, _state: None
+        #: until when this machine's clock is taken to be right, as time.monotonic counts
+        self._right_until = 0.0
+
+    async def prepare(
+        self, caller: Holder, states: Sequence[SchemaState], *, adds: bool = False
+    ) -> None:
+        """Learn the outcome of earlier commits, and whether the caller may store; the states' locks
+        are held, here and until the commits that are drafted next are stored.
+
+        Args:
+            adds: whether new records come, whose ids say when they were stored.
+
+        Raises:
+            Conflict: ``clock_wrong``; they would say that the records are old, and would go for it.
+        """
+        for state in states:
+            if state.uncertain or _is_late(state):
+                await self._schemas.catch_up(caller, state)
+            await self._schemas.ready(caller, state)
+            self.notice(caller, state)
+        if adds and any(_go_by_age(state) for state in states):
+            await self._require_clock()
+
+    async def _require_clock(self) -> None:
+        if time.monotonic() < self._right_until:
+            return
+        api = await self._api.clock()
+        if api is None or time.time() < api - _MOST_BEHIND:
+            why = "more than a day behind the API's" if api else "not known to be right"
+            raise Conflict(
+                f"records go by their age here, and this machine's clock is {why}: others would"
+                " delete what is stored now",
+                code="clock_wrong",
+                hint="set the clocks of this machine and of the API's, then try again",
+            )
+        self._right_until = time.monotonic() + _RIGHT_SECONDS
+
+    async def store(
+        self,
+        caller: Holder,
+        drafts: Sequence[tuple[SchemaState, CommitUpload]],
+        *,
+        staging: bytes | None = None,
+        because: str = "",
+    ) -> None:
+        """Store commits, all or none.
+
+        Args:
+            staging: the id under which their rows and pages are staged.
+            because: why, for the API's audit log.
+
+        Raises:
+            Conflict: there is a newer state, or this one forbids it; or the roster was read on
+                since the commits were drafted, and nothing is sent.
+            Closed: the API took them, and its log does not prove it. The next attempt asks for the
+                log first, and sends nothing until it does.
+            Unavailable: it is not known whether they were stored.
+        """
+        if any(_is_late(state) for state, _ in drafts):
+            # An API that takes it nevertheless would have records under a key that has ended.
+            raise Conflict("the organization's roster has moved on", code="roster_moved")
+        # Whatever interrupts this, the next one asks first whether the commits were stored.
+        for state, _ in drafts:
+            state.uncertain = True
+        try:
+            if staging is None:
+                uploads = [upload for _, upload in drafts]
+                receipts = await self._api.commit(uploads, caller.auth, because=because)
+            else:
+                commits = [upload.commit for _, upload in drafts]
+                receipts = await self._api.publish(staging, commits, caller.auth)
+        except Unavailable as error:
+            raise type(error)(
+                f"{error.message}; whether the change was stored is not known",
+                code=error.reason,
+                retry_after=error.retry_after,
+                hint="once the API answers again, look whether it was before repeating it",
+            ) from None
+        except Conflict as error:
+            if error.reason in ("roster_moved", "key_mismatch"):
+                for state, _ in drafts:
+                    state.roster_moved = True
+            raise
+        unproven: list[ErsError] = []
+        for receipt, (state, upload) in zip(receipts, drafts, strict=True):
+            try:
+                await self._schemas.settle(caller, state, upload, receipt)
+                state.uncertain = False
+            except ErsError as error:
+                # The commits of other schemas are settled all the same.
+                unproven.append(error)
+        if unproven:
+            raise _unproven(min(unproven, key=lambda error: not isinstance(error, Closed)))
+
+
+def _go_by_age(state: SchemaState) -> bool:
+    rule = state.definition.retention
+    return rule is not None and rule.field is None
+
+
+def _is_late(state: SchemaState) -> bool:
+    """Whether the roster has entries that a commit of this state would not name."""
+    by = state.ledger.membership
+    return state.roster_moved or (by is not None and by.moved)
+
+
+def _unproven(error: ErsError) -> ErsError:
+    """What to say of commits that the API has, and that could not be entered into the ledger."""
+    if isinstance(error, Closed):
+        return type(error)(
+            f"{error.message}; the API took the change, but nothing proves that it is there",
+            code=error.reason,
+            hint=error.hint,
+        )
+    kind = type(error) if isinstance(error, Unavailable) else Unavailable
+    return kind(
+        f"{error.message}; the API took the change, and that it is there could not be proven",
+        code=error.reason,
+        retry_after=error.retry_after,
+        hint="look whether the change is there before repeating it",
+    )

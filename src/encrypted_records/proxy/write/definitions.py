@@ -1,0 +1,249 @@
+"""Change the definition of a schema that has records: by a commit, which its readers verify.
+
+The API shows a definition, and its word for it does not count (docs/SPEC.md, section 7.4). So what
+a caller sends to the API about a definition is committed here before it is sent on. A rule that
+demands more is compared with what is stored, and its commit refused if a record came in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import Conflict, Flaw, InvalidQuery
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_changes import (
+    Change,
+    Cost,
+    list_changes,
+    refuse_changes,
+    refuse_reserved,
+)
+from encrypted_records.model.definition_ids import with_ids_for_types
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.rule_proof import Obstacle, find_obstacles, total
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a new definition takes. ``seconds`` is how long it took to compare it with what is
+    stored, at ``version`` of the log."""
+
+    new: SchemaDefinition
+    changes: list[Change] = field(default_factory=list)
+    obstacles: list[Obstacle] = field(default_factory=list)
+    records: int = 0
+    seconds: float = 0.0
+    version: int = 0
+    #: the definition that it was made for to follow
+    present: SchemaDefinition | None = None
+    #: names of its fields whose values may be lost
+    dropped: Collection[str] = ()
+
+    @property
+    def takes(self) -> str:
+        """The most that any of the changes takes."""
+        costs = {one.cost for one in self.changes}
+        order = (Cost.RESEAL, Cost.PROOF, Cost.COMMIT)
+        return next((one.value for one in order if one in costs), "nothing")
+
+    @property
+    def needs_reseal(self) -> bool:
+        return self.takes == Cost.RESEAL.value
+
+    @property
+    def target(self) -> SchemaDefinition:
+        """The definition for which all records are sealed again."""
+        assert self.present is not None
+        return with_ids_for_types(self.new, self.present)
+
+
+class DefinitionChanger:
+    def __init__(
+        self, api: Api, schemas: Schemas, committer: Committer, runner: QueryRunner
+    ) -> None:
+        self._api = api
+        self._schemas = schemas
+        self._committer = committer
+        self._runner = runner
+
+    async def has_log(self, schema: bytes, auth: str) -> bool:
+        """Whether the schema has commits, as the API says; without one, anybody may define it."""
+        return (await self._api.schema(schema, auth)).key_id is not None
+
+    async def plan(
+        self,
+        caller: Holder,
+        schema: bytes,
+        text: bytes,
+        renamed: Mapping[str, str],
+        dropped: Collection[str] = (),
+    ) -> Plan:
+        """What the definition would take; nothing is changed.
+
+        Args:
+            text: the definition as its owner sent it.
+            renamed: names in it, and those that these fields have at present.
+            dropped: names of present fields whose values may be lost.
+
+        Raises:
+            InvalidDefinition: it is not one.
+            InvalidQuery: names that there are not are renamed.
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+        sent = await by_size(len(text))(parse_definition, text)
+        return await self._plan(caller, schema, sent, renamed, dropped)
+
+    async def _plan(
+        self,
+        caller: Holder,
+        schema: bytes,
+        sent: SchemaDefinition,
+        renamed: Mapping[str, str],
+        dropped: Collection[str] = (),
+    ) -> Plan:
+        async def question(context: QueryContext) -> Plan:
+            snapshot = context.snapshot
+            if snapshot.history is None:
+                return Plan(sent)
+            present = snapshot.definition
+            _check_renames(present, sent, renamed)
+            new = sent.following(present, renamed)
+            refuse_reserved(new.fields.keys() - present.fields.keys())
+            changes = list_changes(present, new)
+            began = time.monotonic()
+            obstacles = await find_obstacles(context, new, changes, dropped)
+            seconds = time.monotonic() - began
+            count, version = snapshot.count, snapshot.version
+            return Plan(new, changes, obstacles, count, seconds, version, present, dropped)
+
+        return await self._runner.ask(caller, schema, question)
+
+    async def change(
+        self, caller: Holder, schema: bytes, text: bytes, renamed: Mapping[str, str] | None = None
+    ) -> Plan:
+        """Commit a definition, unless it is another spelling of the present one.
+
+        Args:
+            text, renamed: as for :meth:`plan`.
+
+        Raises:
+            InvalidDefinition: it is not one.
+            Conflict: ``needs_reencryption``; stored records stand in the way.
+            ErsError: as :meth:`Committer.store`.
+        """
+        sent = await by_size(len(text))(parse_definition, text)
+        for attempt in range(1, ATTEMPTS + 1):
+            plan = await self._plan(caller, schema, sent, renamed or {})
+            refuse(plan)
+            try:
+                await self._commit(caller, schema, plan)
+            except Conflict as error:
+                if attempt == ATTEMPTS or error.reason not in LOST_RACES:
+                    raise
+                log.info("a commit lost a race (%s), drafting it again", error.reason)
+            else:
+                return plan
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _commit(self, caller: Holder, schema: bytes, plan: Plan) -> None:
+        state = await self._schemas.refresh(caller, schema)
+        async with state.lock:
+            await self._committer.prepare(caller, [state])
+            present = state.ledger.definition
+            if present is None or present.digest == plan.new.digest:
+                return
+            exact = any(one.cost is Cost.PROOF for one in plan.changes)
+            _require_as_planned(state, present, plan, exact=exact)
+            upload = state.ledger.draft(plan.new, new_definition=True, exact=exact)
+            await self._committer.store(caller, [(state, upload)])
+
+
+def refuse(plan: Plan) -> None:
+    """Let pass what can be committed.
+
+    Raises:
+        Conflict: ``needs_reencryption``, with every place that stands in the way.
+    """
+    refuse_changes(plan.changes, proven=True)
+    refuse_obstacles(plan)
+
+
+def refuse_obstacles(plan: Plan) -> None:
+    """
+    Raises:
+        Conflict: ``needs_reencryption``, with every place where records stand in the way;
+            ``change_in_two_steps``.
+    """
+    if plan.needs_reseal and any(one.code == "unique_added" for one in plan.changes):
+        raise Conflict(
+            "unique fields cannot be added while all records are sealed again",
+            code="change_in_two_steps",
+            hint="make the other changes first; then add unique, which seals nothing again",
+        )
+    if not plan.obstacles:
+        return
+    count = total(plan.obstacles)
+    raise Conflict(
+        f"{count} stored {'record does' if count == 1 else 'records do'} not fit the new"
+        " definition",
+        code="needs_reencryption",
+        hint="correct or delete them; POST /api/schemas/<id>/change/ with dry_run, or ers schema"
+        " change, says by which search they are found",
+        flaws=tuple(
+            Flaw(
+                one.change.code,
+                f"{one.change.detail}: {one.records} of {plan.records} do",
+                pointer=one.change.pointer,
+            )
+            for one in plan.obstacles
+        ),
+    )
+
+
+def _require_as_planned(
+    state: SchemaState, present: SchemaDefinition, plan: Plan, *, exact: bool
+) -> None:
+    """
+    Raises:
+        Conflict: ``log_conflict``; the definition, or records that it was compared with, are others
+            by now.
+    """
+    follows = plan.new.follows(present) and list_changes(present, plan.new) == plan.changes
+    if not follows or (exact and state.ledger.added_at > plan.version):
+        raise Conflict("the schema changed while its definition was compared", code="log_conflict")
+
+
+def _check_renames(
+    present: SchemaDefinition, sent: SchemaDefinition, renamed: Mapping[str, str]
+) -> None:
+    """
+    Raises:
+        InvalidQuery: a name is of no field, or of two.
+    """
+    old = list(renamed.values())
+    wrong = [
+        name
+        for name, before in renamed.items()
+        if name not in sent.fields
+        or before not in present.fields
+        or old.count(before) > 1
+        or (before in sent.fields and before not in renamed and before == name)
+    ]
+    if wrong:
+        detail = "names a field that there is not, or one twice"
+        raise InvalidQuery(
+            "the renames are not acceptable",
+            flaws=tuple(Flaw("unknown_field", detail, f"/renames/{name}") for name in wrong),
+        )

@@ -1,0 +1,264 @@
+"""Have what was deleted go from every file: merge the index without it, ask the API, wait.
+
+What the API says is believed as little here as anywhere: it can keep what it likes. A receipt says
+what it said. What this proxy keeps itself is gone when it says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
+from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery
+from encrypted_records.index.segments.merge import dying
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.ids import from_text
+from encrypted_records.model.records import RowRef, Segment
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.lookup import look_up
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.update import Updater, Versions
+
+#: Seconds for which a request waits until the bytes are gone: less than clients and front servers
+#: usually wait for an answer.
+WAIT_SECONDS = 20.0
+#: Between the first two looks, and the most between two; each look is for itself a request.
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.3, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureCost:
+    """What an erasure writes again: ``segments`` of the index, which have ``rows``."""
+
+    schema: bytes
+    segments: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReceipt:
+    """Of one schema, what was done up to a version of its log, whose digest it names.
+
+    ``merged`` rows of the index were written again. ``gone`` is whether the API says that nothing
+    is left; if not, ``left`` says what is, and who needs it.
+    """
+
+    schema: bytes
+    version: int
+    log_digest: bytes
+    merged: int
+    gone: bool
+    left: ErasureState
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectReceipt:
+    """How many records of each schema were deleted, and what became of their bytes."""
+
+    deleted: Mapping[bytes, int]
+    erased: Sequence[ErasureReceipt]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLeft:
+    """Segments that have keys of rows that died, how many such rows, and since when, in
+    milliseconds since 1970."""
+
+    segments: int
+    rows: int
+    since: int | None
+
+
+class Eraser:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        merger: MergeScheduler,
+        changer: Updater,
+        pages: DiskCache,
+        ledgers: LedgerStore,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        self._api = api
+        self._erasures = ErasureApi(api.transport)
+        self._schemas = schemas
+        self._merger = merger
+        self._changer = changer
+        self._pages = pages
+        self._ledgers = ledgers
+        self._wait_seconds = wait_seconds
+
+    async def look_briefly(self, caller: Holder, schema: bytes) -> ErasureProgress:
+        """How far it is at the API; nothing is counted."""
+        return await self._erasures.progress(schema, caller.auth)
+
+    async def look(self, caller: Holder, schema: bytes) -> tuple[ErasureState, IndexLeft]:
+        """What is still there of what ended in a schema: at the API, and in its index."""
+        state = await self._schemas.refresh(caller, schema)
+        snapshot = state.ledger.snapshot()
+        segments = dying(snapshot)
+        since = [snapshot.dying_since(one) for one in segments]
+        index = IndexLeft(
+            len(segments),
+            sum(len(snapshot.dead_rows(one)) - one.purged for one in segments),
+            min((one for one in since if one is not None), default=None),
+        )
+        return await self._erasures.state(schema, caller.auth), index
+
+    async def estimate(self, caller: Holder, record_ids: Sequence[bytes]) -> list[ErasureCost]:
+        """What it takes to erase these records; nothing is changed.
+
+        Raises:
+            NotFound: one of them is not there, or not for this caller.
+        """
+        records = await look_up(self._api, self._schemas, caller, record_ids)
+        rows: dict[bytes, tuple[SchemaState, list[RowRef]]] = {}
+        for record in records:
+            rows.setdefault(record.state.id, (record.state, []))[1].append(record.row)
+        return [_cost_of(state, refs) for state, refs in rows.values()]
+
+    async def delete(
+        self, caller: Holder, record_ids: Sequence[bytes], *, versions: Versions = None
+    ) -> list[ErasureReceipt]:
+        """Delete all of these records, or none, and erase what they were sealed into.
+
+        Raises:
+            ErsError: as :meth:`Updater.delete` and :meth:`erase`.
+        """
+        schemas = {one.schema for one in await self.estimate(caller, record_ids)}
+        await self._changer.delete(caller, record_ids, versions=versions)
+        return await self.erase(caller, schemas)
+
+    async def erase(self, caller: Holder, schemas: Collection[bytes]) -> list[ErasureReceipt]:
+        """Have all that has ended in these schemas go, and wait for it.
+
+        Raises:
+            ErsError: it failed; what was done before stays done, and it can be repeated.
+        """
+        asked: list[tuple[SchemaState, int, ErasureState]] = []
+        for schema in sorted(schemas):
+            state = await self._schemas.refresh(caller, schema)
+            merged = await self._merger.purge(caller, state)
+            asked.append((state, merged, await self._erasures.ask(schema, caller.auth)))
+            # A kept log has the headers of segments, sealed.
+            await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
+        await asyncio.to_thread(self._empty_logs)
+        until = time.monotonic() + self._wait_seconds
+        receipts = []
+        for state, merged, said in asked:
+            head = state.ledger.head
+            left = await self._wait(caller, state, said, head.version, until)
+            gone = left.done >= head.version
+            receipts.append(ErasureReceipt(state.id, head.version, head.digest, merged, gone, left))
+        return receipts
+
+    async def _wait(
+        self, caller: Holder, state: SchemaState, said: ErasureState, version: int, until: float
+    ) -> ErasureState:
+        """What is left once all up to a version is gone, once somebody holds it, or at the moment
+        ``until``. Only the end is counted: each look in between asks for little."""
+        looked: ErasureProgress | ErasureState = said
+        pause = LOOK_SECONDS
+        while looked.done < version and not looked.holds:
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+            looked = await self._erasures.progress(state.id, caller.auth)
+        if looked is said:
+            return said
+        return await self._erasures.state(state.id, caller.auth)
+
+    def _empty_logs(self) -> None:
+        self._pages.empty_log()
+        self._ledgers.empty_log()
+
+    async def find_subject(
+        self, caller: Holder, dataset: bytes, field: str, value: object
+    ) -> dict[bytes, tuple[dict[str, Any], int]]:
+        """Of each schema of a dataset that has the field, the condition and how many records match.
+
+        Raises:
+            BadInput: ``unknown_field``; no schema has the field.
+            ErsError: as :meth:`Updater.count_where`.
+        """
+        found: dict[bytes, tuple[dict[str, Any], int]] = {}
+        for text in await self._erasures.schemas_of(dataset, caller.auth):
+            schema = from_text(text)
+            state = await self._schemas.refresh(caller, schema)
+            spec = state.definition.fields.get(field)
+            if spec is None:
+                continue
+            where = {"field": field, "op": "eq", "value": _of_kind(spec, value)}
+            body = {"where": where}
+            found[schema] = body, await self._changer.count_where(caller, schema, body)
+        if not found:
+            detail = "no schema of the dataset has this field"
+            raise BadInput(
+                detail,
+                code="unknown_field",
+                flaws=(Flaw("unknown_field", detail, pointer="/field"),),
+            )
+        return found
+
+    async def erase_subject(
+        self, caller: Holder, dataset: bytes, field: str, value: object, confirmed: int
+    ) -> SubjectReceipt:
+        """Delete and erase all records of a dataset with this value.
+
+        Raises:
+            Conflict: ``confirm_count``; they are as many as the message says.
+            ErsError: as :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`erase`.
+        """
+        found = await self.find_subject(caller, dataset, field, value)
+        total = sum(count for _, count in found.values())
+        if total != confirmed:
+            raise Conflict(
+                f"the condition selects {total} records in {len(found)} schemas",
+                code="confirm_count",
+                hint=f"to delete and erase them, repeat the request with ?confirm={total}",
+            )
+        deleted: dict[bytes, int] = {}
+        for schema, (body, count) in sorted(found.items()):
+            if count:
+                await self._changer.delete_where(caller, schema, body, count)
+            deleted[schema] = count
+        return SubjectReceipt(deleted, await self.erase(caller, found.keys()))
+
+
+def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
+    snapshot = state.ledger.snapshot()
+    groups = {ref.group for ref in rows}
+    segments: dict[bytes, Segment] = {one.uid: one for one in dying(snapshot)}
+    segments |= {
+        one.uid: one
+        for one in snapshot.segments
+        if any(uid in groups for uid, _ in snapshot.groups_of(one))
+    }
+    return ErasureCost(state.id, len(segments), sum(one.count for one in segments.values()))
+
+
+def _of_kind(spec: FieldSpec, value: object) -> object:
+    """A value as the field has it: a command sends all values as text.
+
+    Raises:
+        InvalidQuery: it is no number, of a numeric field.
+    """
+    if not isinstance(value, str) or spec.type not in ("integer", "number"):
+        return value
+    try:
+        return int(value) if spec.type == "integer" else float(value)
+    except ValueError:
+        detail = "expected a number"
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, pointer="/value"),)) from None

@@ -1,0 +1,298 @@
+"""Bring plain records into the store: parse -> validate -> seal -> send -> settle.
+
+A direct ingest is all or nothing, also over several schemas: all its commits go to the API in
+one request, which stores them in one transaction. Nothing of it is sent before every record of it
+is valid. Ingests that come at once share a commit (:mod:`.shared_commits`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidRecords,
+    MergeFirst,
+    NotFound,
+)
+from encrypted_records.ingest.blocks import RawRecord
+from encrypted_records.ingest.parse_json import parse_records
+from encrypted_records.ingest.seal import seal
+from encrypted_records.model import ids
+from encrypted_records.model.records import CommitUpload, PlainRecord
+from encrypted_records.model.unique import keys_of
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.idempotency import IdempotencyKey
+from encrypted_records.proxy.write.ingest_request import CreatedRecord, IngestRequest
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.shared_commits import (
+    Created,
+    Ingest,
+    SharedCommits,
+    WaitingIngest,
+)
+from encrypted_records.proxy.write.unique import LOG_MOVED, UniqueKeys, claim, not_unique, owners_of
+
+log = logging.getLogger(__name__)
+
+#: Up to so many fields are sealed and indexed sooner than a thread has begun.
+FEW_CELLS = 32
+
+
+class DirectIngest:
+    def __init__(
+        self,
+        schemas: Schemas,
+        committer: Committer,
+        merger: MergeScheduler,
+        unique: UniqueKeys,
+        *,
+        own_origins: tuple[str, ...],
+    ) -> None:
+        self._committer = committer
+        self._schemas = schemas
+        self._merger = merger
+        self._unique = unique
+        self._own_origins = own_origins
+        self._commits = SharedCommits(self._commit)
+
+    async def ingest(
+        self, caller: Holder, body: bytes, key: IdempotencyKey | None = None
+    ) -> list[CreatedRecord]:
+        """Store the records of a direct ingest's body, all or none.
+
+        Args:
+            key: of a request that may be a repetition.
+
+        Returns:
+            What was created, now or when the request came first, in the order of the input.
+
+        Raises:
+            BadInput: the body or a record is not valid; nothing was stored.
+            ErsError: as :meth:`Schemas.refresh`; also where the API refuses or is away.
+        """
+        raw = await by_size(len(body), few=True)(parse_records, body)
+        wanted = self._by_schema(raw)
+        asked = IngestRequest(wanted, key, len(body))
+        until = self._merger.give_up_at()
+        attempt = 0
+        while attempt < ATTEMPTS:
+            attempt += 1
+            states = await self._load(caller, wanted)
+            try:
+                created = await self._commits.store(Ingest(asked, caller, states))
+            except InvalidRecords:
+                # The definition may have changed since: only the present one may refuse.
+                if not await self._catch_up(caller, states):
+                    raise
+            except NotFound:
+                self._schemas.forget(caller, wanted)
+                raise Conflict(
+                    "a schema was deleted while its records were on their way",
+                    code="schema_deleted",
+                    hint="nothing was stored; store the records under another schema",
+                ) from None
+            except MergeFirst:
+                # However many other writers come first: only time ends this.
+                await self._merger.make_room(caller, list(states.values()), until=until)
+                attempt -= 1
+            except Conflict as error:
+                if error.reason not in LOST_RACES:
+                    raise
+                # Others add records to unique fields: that is no failed attempt, but looked at.
+                moved = error.reason == LOG_MOVED and time.monotonic() < until
+                if attempt == ATTEMPTS and not moved:
+                    raise
+                attempt -= moved
+                log.info("a commit lost a race (%s), drafting it again", error.reason)
+                await self._catch_up(caller, states)
+            else:
+                for state in states.values():
+                    await self._merger.after_ingest(caller, state)
+                return [created[record.row] for record in raw]
+        raise Conflict("the schema keeps changing", hint="try again")
+
+    async def _load(
+        self, caller: Holder, wanted: Mapping[bytes, Sequence[RawRecord]]
+    ) -> dict[bytes, SchemaState]:
+        """
+        Raises:
+            InvalidRecords: records name schemas that the caller does not reach.
+            ErsError: as :meth:`Schemas.load`.
+        """
+        states: dict[bytes, SchemaState] = {}
+        flaws: list[Flaw] = []
+        for schema, records in wanted.items():
+            try:
+                states[schema] = await self._schemas.load(caller, schema)
+            except NotFound:
+                flaws += [
+                    Flaw(
+                        "unknown_reference",
+                        "names no schema that you can reach",
+                        f"/{record.row - 1}/schema",
+                        record.row,
+                    )
+                    for record in records
+                ]
+        if flaws:
+            flaws.sort(key=lambda flaw: flaw.row or 0)
+            raise InvalidRecords("not every schema can be reached", flaws=tuple(flaws))
+        return states
+
+    def _by_schema(self, raw: Sequence[RawRecord]) -> dict[bytes, list[RawRecord]]:
+        wanted: dict[bytes, list[RawRecord]] = {}
+        flaws: list[Flaw] = []
+        for record in raw:
+            pointer = f"/{record.row - 1}/schema"
+            try:
+                schema = ids.from_reference(
+                    record.schema, "schemas", pointer=pointer, own_hosts=self._own_origins
+                )
+            except BadInput as error:
+                flaws.append(Flaw("invalid_reference", error.message, pointer, record.row))
+            else:
+                wanted.setdefault(schema, []).append(record)
+        if flaws:
+            raise InvalidRecords("not every schema is named rightly", flaws=tuple(flaws))
+        return wanted
+
+    async def _commit(self, together: Sequence[WaitingIngest]) -> None:
+        """Store ingests of one caller by one commit of each schema, whose locks are held.
+
+        Raises:
+            ErsError: none of those that are not settled by then is stored, as far as is known.
+        """
+        caller, states = together[0].item.caller, together[0].item.states
+        await self._committer.prepare(caller, list(states.values()), adds=True)
+        fresh, repeated = _sort_out(states, together)
+        if not fresh:
+            return
+        self._merger.require_room(list(states.values()))
+        cells = _count_cells(states, fresh)
+        run = by_size(sum(one.item.request.size for one in fresh), few=cells <= FEW_CELLS)
+        plain, outcomes = await run(_validate, states, fresh)
+        for schema, state in states.items():
+            if state.definition.unique:
+                await self._refuse_taken(caller, state, schema, plain, outcomes)
+        drafts = await run(_draft, states, plain)
+        if drafts:
+            await self._committer.store(caller, drafts)
+        for one, first in [*((one, one) for one in fresh), *repeated]:
+            outcome = outcomes[first]
+            if isinstance(outcome, ErsError):
+                one.refuse(outcome)
+            else:
+                one.settle(outcome)
+
+    async def _refuse_taken(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        schema: bytes,
+        plain: _Plain,
+        outcomes: _Outcomes,
+    ) -> None:
+        """Take out the requests with keys that stored records have, or requests before them."""
+        definition = state.definition
+        every = [record for own in plain.values() for record in own.get(schema, ())]
+        keys = {key for record in every for key in keys_of(definition, record.data)}
+        taken = dict(owners_of(await self._unique.look_up(caller, state, keys)))
+        for one, own in list(plain.items()):
+            numbers = [raw.row for raw in one.item.request.wanted.get(schema, ())]
+            records = zip(numbers, own.get(schema, ()), strict=True)
+            claimed, flaws = claim(definition, records, taken)
+            if flaws:
+                outcomes[one] = not_unique(flaws)
+                del plain[one]
+            else:
+                taken |= claimed
+
+    async def _catch_up(self, caller: Holder, states: Mapping[bytes, SchemaState]) -> bool:
+        """Bring all schemas to the API's newest version; whether a definition changed.
+
+        Their states may be others then: a keyring that was rotated makes the old ones useless.
+        """
+        before = [state.definition.digest for state in states.values()]
+        fresh = [await self._schemas.refresh(caller, schema) for schema in states]
+        return before != [state.definition.digest for state in fresh]
+
+
+def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIngest]) -> int:
+    """The fields of all these records; absent ones are sealed as well."""
+    return sum(
+        len(records) * len(states[schema].definition.fields)
+        for one in fresh
+        for schema, records in one.item.request.wanted.items()
+    )
+
+
+_Outcomes = dict[WaitingIngest, Created | ErsError]
+#: The valid requests' records, by schema.
+_Plain = dict[WaitingIngest, dict[bytes, list[PlainRecord]]]
+
+
+def _sort_out(
+    states: Mapping[bytes, SchemaState], together: Sequence[WaitingIngest]
+) -> tuple[list[WaitingIngest], list[tuple[WaitingIngest, WaitingIngest]]]:
+    """Settle the requests that the logs have.
+
+    Returns:
+        The others, and those of them that repeat another one, each with that one.
+    """
+    fresh: list[WaitingIngest] = []
+    repeated: list[tuple[WaitingIngest, WaitingIngest]] = []
+    first: dict[tuple[bytes, ...], WaitingIngest] = {}
+    for one in together:
+        own = tuple(one.item.request.ids_in(states).values())
+        if one.item.request.is_stored(states):
+            one.settle(one.item.request.assign_ids(states))
+        elif own and own in first:
+            repeated.append((one, first[own]))
+        else:
+            fresh.append(one)
+            first[own] = one
+    return fresh, repeated
+
+
+def _validate(
+    states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIngest]
+) -> tuple[_Plain, _Outcomes]:
+    """The records that fit, and what becomes of each request."""
+    outcomes: _Outcomes = {}
+    plain: _Plain = {}
+    for one in fresh:
+        created = one.item.request.assign_ids(states)
+        try:
+            plain[one] = one.item.request.validate(states, created)
+            outcomes[one] = created
+        except InvalidRecords as error:
+            outcomes[one] = error
+    return plain, outcomes
+
+
+def _draft(
+    states: Mapping[bytes, SchemaState], plain: _Plain
+) -> list[tuple[SchemaState, CommitUpload]]:
+    """Commits of all these records, none where there are none."""
+    records: dict[bytes, list[PlainRecord]] = {schema: [] for schema in states}
+    requests: dict[bytes, list[bytes]] = {schema: [] for schema in states}
+    for one, by_schema in plain.items():
+        for schema, own in by_schema.items():
+            records[schema] += own
+        for schema, identifier in one.item.request.ids_in(states).items():
+            requests[schema].append(identifier)
+    return [
+        (state, seal(state.ledger, state.definition, records[schema], requests=requests[schema]))
+        for schema, state in states.items()
+        if records[schema]
+    ]

@@ -1,0 +1,185 @@
+"""Build the segment of a merge: a small one here, a large one in a worker (:mod:`..workers.merge`).
+
+This process answers all users, so it holds only one piece of a large merge's pages at a time. What
+is too large for the body of one commit is staged before it, piece by piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.segments.merge import merge
+from encrypted_records.model import wire
+from encrypted_records.model.digests import check_pages
+from encrypted_records.model.records import (
+    MAX_MINI_RECORDS,
+    Page,
+    Part,
+    PartUpload,
+    Segment,
+    SegmentHeader,
+)
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.search.upstream import Upstream
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.pool import WorkerPool
+
+#: Pages that are sent at once; more are staged before their commit, in parts of so many.
+PAGES_AT_ONCE = 1024
+#: Bytes of minis that are merged here: their words may make them long.
+MOST_HERE = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSegment:
+    """A merged segment. Its pages are here, or staged under ``staging``."""
+
+    segment: Segment
+    header: SegmentHeader
+    pages: tuple[Page, ...] = ()
+    staging: bytes | None = None
+
+
+class MergeExecutor:
+    def __init__(
+        self,
+        api: Api,
+        fetcher: Fetcher,
+        pager: PageFetcher,
+        workers: WorkerPool,
+        pages_at_once: int = PAGES_AT_ONCE,
+    ) -> None:
+        self._api = api
+        self._fetcher = fetcher
+        self._pager = pager
+        self._workers = workers
+        self._pages_at_once = pages_at_once
+
+    async def build(
+        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+    ) -> PreparedSegment:
+        """One segment for the rows of ``inputs`` that live in ``snapshot``.
+
+        Every page that goes into it is compared with what its segment's commit says.
+
+        Raises:
+            DoesNotOpen: a page of an input was altered, or belongs elsewhere.
+            Altered: one is not the one that was stored, though it opens.
+            NotFound: an input is gone: merged away and cleaned up meanwhile.
+            Unavailable: the API, or ``worker_lost``.
+        """
+        small = sum(one.count for one in inputs) <= MAX_MINI_RECORDS
+        if small and all(one.form == "mini" for one in inputs):
+            built = await self._build_here(caller, state, snapshot, inputs)
+            if built is not None:
+                return built
+        try:
+            return await self._build_in_worker(caller, state, snapshot, inputs)
+        except DoesNotOpen:
+            # The page may be damaged on our disk only; the API's may open.
+            await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
+            return await self._build_in_worker(caller, state, snapshot, inputs)
+
+    async def _build_here(
+        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+    ) -> PreparedSegment | None:
+        """None where they are longer than what is merged here."""
+        definition = snapshot.definition
+        every = set(definition.fields)
+        opened = await self._fetcher.segments(
+            self._upstream(caller, state, snapshot), inputs, lambda one: one.missing_columns(every)
+        )
+        if sum(one.size for one in opened) > MOST_HERE:
+            return None
+        key = state.ledger.key
+        built = await asyncio.to_thread(merge, key, definition, opened, snapshot)
+        return PreparedSegment(built.segment, built.header, built.pages)
+
+    async def _build_in_worker(
+        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+    ) -> PreparedSegment:
+        upstream = self._upstream(caller, state, snapshot)
+        staging = _staging(state, inputs)
+        digest = snapshot.definition.digest
+        pages: tuple[Page, ...] = ()
+        staged = 0
+
+        async def listen(said: messages.Interim) -> messages.PagesReply | None:
+            nonlocal pages, staged
+            if isinstance(said, messages.PagesRequest):
+                sealed = await self._pager.fetch_sealed(upstream, inputs, said.pages)
+                return messages.PagesReply(sealed)
+            assert isinstance(said, messages.MergedPages)
+            if said.segment.pages <= self._pages_at_once:
+                pages = tuple(said.pages)
+                return None
+            # These parts replace those of an earlier, interrupted merge.
+            part = Part(staging, staged, digest, [], [said.segment], 0)
+            upload = PartUpload(part, pages=tuple(said.pages), headers=(said.header,))
+            await self._api.stage(state.id, b"".join(wire.encode_part(upload)), caller.auth)
+            staged += 1
+            return None
+
+        task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
+        merged = await self._workers.run(task, listen)
+        assert isinstance(merged, messages.MergedSegment)
+        if not staged:
+            return PreparedSegment(merged.segment, merged.header, pages)
+        return PreparedSegment(merged.segment, merged.header, staging=staging)
+
+    async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
+        """The digests of each input's pages, compared with its commit.
+
+        Raises:
+            Altered: they, or a header, are not those that the commit names.
+        """
+        uids = [one.uid for one in inputs]
+        told = await self._api.page_digests(upstream.state.id, uids, upstream.caller.auth)
+        for segment, own in zip(inputs, told, strict=True):
+            check_pages(segment, upstream.snapshot.header(segment), own.pages)
+        return [own.pages for own in told]
+
+    def _upstream(self, caller: Holder, state: SchemaState, snapshot: Snapshot) -> Upstream:
+        # The log names the inputs, and the API refuses a commit that comes too late.
+        upstream = Upstream(self._api, caller, state, confirmed=True)
+        upstream.use(snapshot)
+        return upstream
+
+    def _task(
+        self,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[Segment],
+        digests: list[bytes],
+    ) -> messages.MergeTask:
+        key, history = state.ledger.key, snapshot.history
+        versions = {key.version, *(one.key_version for one in inputs)}
+        keys = [(version, state.ledger.keys.of(version).hand_over()) for version in versions]
+        return messages.MergeTask(
+            schema=state.id,
+            organization=key.organization,
+            definition=snapshot.definition.canonical,
+            earlier=[] if history is None else [one.canonical for one in history.every.values()],
+            keys=keys,
+            version=key.version,
+            inputs=list(inputs),
+            headers=[snapshot.header(one) for one in inputs],
+            digests=digests,
+            groups=[list(snapshot.groups_of(one)) for one in inputs],
+            dead=[snapshot.dead_rows(one).serialize() for one in inputs],
+            most=self._pages_at_once,
+        )
+
+
+def _staging(state: SchemaState, inputs: Sequence[Segment]) -> bytes:
+    """One id for every attempt at one merge (docs/SPEC.md, section 7.6)."""
+    return hashlib.sha256(b"".join((state.id, *(one.uid for one in inputs)))).digest()[:16]

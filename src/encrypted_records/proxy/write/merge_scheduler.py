@@ -1,0 +1,371 @@
+"""Decide when to merge segments, and run the merges.
+
+Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
+the ingest that crosses the limit merges them before it returns. All other merging runs in the
+background after a commit, with the credentials of the request that made it,
+one merge at a time: it may fail or lose a race, and then a later commit tries again.
+
+No two merges of one proxy take the same segment: small merges of a schema run one after
+another, whichever request starts them, and segments that a merge uses are left out of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound
+from encrypted_records.index.segments.crowds import Crowd
+from encrypted_records.index.segments.merge import (
+    MOST_DEAD,
+    TIERS,
+    Tier,
+    dying,
+    listing_dead,
+    worth_merging,
+)
+from encrypted_records.model.records import MAX_SMALL_SEGMENTS, SMALL_SEGMENT_ROWS, Segment
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.compactor import Compactor
+from encrypted_records.proxy.write.merge_executor import MergeExecutor
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a writer waits at most until its schema has room for one more segment.
+ROOM_SECONDS = 30.0
+#: And between two looks, where merges fail or are lost to another proxy.
+_PAUSE_SECONDS = 0.2
+
+#: Somebody else merged one of the same segments, or made one of its groups.
+_OVERTAKEN = frozenset({"segment_not_live", "group_not_live"})
+
+#: Races with other merges that a purge loses before it gives up.
+MOST_LOST = 100
+
+#: A user's id and a schema's: others of a proxy would only race for what one of them merges.
+_MergeKey = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """``inputs`` segments became one of ``rows`` rows."""
+
+    inputs: int
+    rows: int
+
+
+class MergeScheduler:
+    def __init__(
+        self,
+        executor: MergeExecutor,
+        pager: PageFetcher,
+        committer: Committer,
+        tiers: tuple[Tier, ...] = TIERS,
+        most_dead: float = MOST_DEAD,
+        room_seconds: float = ROOM_SECONDS,
+        compactor: Compactor | None = None,
+    ) -> None:
+        """
+        Args:
+            compactor: makes one group of many, behind merges; none where groups stay as they are.
+            most_dead: as :func:`worth_merging` has it.
+            room_seconds: for which a writer waits at most, as :meth:`give_up_at` says.
+        """
+        self._executor = executor
+        self._pager = pager
+        self._committer = committer
+        self._small: dict[_MergeKey, asyncio.Task[None]] = {}
+        self._running: dict[_MergeKey, asyncio.Task[None]] = {}
+        self._lock = asyncio.Lock()
+        #: uids of the segments that merges under way replace
+        self._taken: set[bytes] = set()
+        self.tiers = tiers
+        self._most_dead = most_dead
+        self._room_seconds = room_seconds
+        self._compactor = compactor
+
+    async def after_ingest(self, caller: Holder, state: SchemaState) -> None:
+        """Merge if it is time. The records are stored already, so failing is only logged."""
+        crossed = self._small_ones(state)
+        self._begin(caller, state)
+        if crossed:
+            await asyncio.wait([self._small[caller.user, state.id]])
+
+    def require_room(self, states: Sequence[SchemaState]) -> None:
+        """See whether the API would take one more segment of each.
+
+        Raises:
+            MergeFirst: of one it would not, by what is known of it.
+        """
+        if any(_is_full(state) for state in states):
+            raise _too_many_segments()
+
+    def give_up_at(self) -> float:
+        """Until when a writer who begins now waits for room, as :func:`time.monotonic` counts."""
+        return time.monotonic() + self._room_seconds
+
+    async def make_room(
+        self, caller: Holder, states: Sequence[SchemaState], *, until: float
+    ) -> None:
+        """Merge until each schema has room for one more segment.
+
+        Args:
+            until: when to give up, from :meth:`give_up_at`.
+
+        Raises:
+            MergeFirst: it is not there by then, or nothing is left to merge.
+        """
+        if not any(map(_is_full, states)):
+            # The API has more segments than this proxy knows of; the next try reads the log first.
+            await asyncio.sleep(_PAUSE_SECONDS)
+        for state in states:
+            while _is_full(state):
+                under_way = self._begin(caller, state)
+                if not under_way:
+                    raise _too_many_segments()
+                left = until - time.monotonic()
+                await asyncio.wait(
+                    under_way, timeout=max(0, left), return_when=asyncio.FIRST_COMPLETED
+                )
+                if left <= 0:
+                    raise _too_many_segments()
+                if _is_full(state):
+                    await asyncio.sleep(_PAUSE_SECONDS)
+        if time.monotonic() > until:
+            raise _too_many_segments()
+
+    def _begin(self, caller: Holder, state: SchemaState) -> list[asyncio.Task[None]]:
+        """The running merges of a schema, started now if it is time."""
+        key = (caller.user, state.id)
+        if key not in self._small and self._small_ones(state):
+            self._start(self._small, key, self._merge_small(caller, state))
+        if key not in self._small:
+            self._begin_others(caller, state)
+        running = (self._small.get(key), self._running.get(key))
+        return [task for task in running if task is not None]
+
+    def _begin_others(self, caller: Holder, state: SchemaState) -> None:
+        key = (caller.user, state.id)
+        if key not in self._running and (
+            self._choose(state, self.tiers) or self._find_crowd(state, self._taken)
+        ):
+            self._start(self._running, key, self._in_background(caller, state))
+
+    def _start(
+        self,
+        tasks: dict[_MergeKey, asyncio.Task[None]],
+        key: _MergeKey,
+        work: Coroutine[Any, Any, None],
+    ) -> None:
+        task = tasks[key] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: tasks.pop(key))
+
+    def _choose(self, state: SchemaState, tiers: tuple[Tier, ...]) -> tuple[Segment, ...]:
+        return self._find(state, tiers, self._taken)
+
+    def _find(
+        self, state: SchemaState, tiers: tuple[Tier, ...], taken: Collection[bytes]
+    ) -> tuple[Segment, ...]:
+        return worth_merging(
+            state.ledger.snapshot(), tiers, now=_now(), taken=taken, most_dead=self._most_dead
+        )
+
+    def _small_ones(self, state: SchemaState) -> tuple[Segment, ...]:
+        """The segments to merge before the ingest that stored the last of them returns."""
+        tier = self.tiers[0]
+        chosen = self._choose(state, (tier,))
+        # No ingest waits for a large segment with many dead rows.
+        return chosen if sum(one.count for one in chosen) <= tier.capacity else ()
+
+    async def merge_next(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
+        """The next merge of a schema; None where nothing is worth it.
+
+        Raises:
+            ErsError: it failed, and changed nothing.
+        """
+        small = self._small.get((caller.user, state.id))
+        if small is not None:
+            await asyncio.wait([small])
+        async with self._lock:
+            return await self._merge(caller, state, lambda one: self._choose(one, self.tiers))
+
+    async def compact_next(self, caller: Holder, state: SchemaState) -> int:
+        """Make one group of many small ones whose segment stays; how many they were, and 0 where
+        there are none.
+
+        Raises:
+            ErsError: it failed, and changed nothing.
+        """
+        async with self._lock:
+            while crowd := self._find_crowd(state, self._taken):
+                self._taken.add(crowd.segment)
+                try:
+                    assert self._compactor is not None
+                    if ended := await self._compactor.compact(caller, state, crowd):
+                        return ended
+                finally:
+                    self._taken.discard(crowd.segment)
+        return 0
+
+    def _find_crowd(self, state: SchemaState, taken: Collection[bytes]) -> Crowd | None:
+        return self._compactor.find(state, taken) if self._compactor else None
+
+    async def purge(self, caller: Holder, state: SchemaState) -> int:
+        """Merge until no segment has keys of rows that died; of how many rows these were.
+
+        Raises:
+            ErsError: it failed; what was merged before stays.
+        """
+
+        def choose(present: SchemaState) -> tuple[Segment, ...]:
+            return listing_dead(present.ledger.snapshot(), self.tiers, taken=self._taken)
+
+        rows = lost = 0
+        while dying(state.ledger.snapshot()):
+            try:
+                async with self._lock:
+                    outcome = await self._merge(caller, state, choose)
+            except Conflict as error:
+                lost += 1
+                if error.reason not in _OVERTAKEN or lost > MOST_LOST:
+                    raise
+                # Another merge took one of the same segments, and left its dead rows out.
+                async with state.lock:
+                    await self._committer.prepare(caller, [state])
+                continue
+            if outcome is None:
+                # All of them are being merged.
+                lost += 1
+                if lost > MOST_LOST:
+                    raise Conflict("the index is being merged", hint="try again")
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                rows += outcome.rows
+        return rows
+
+    async def close(self) -> None:
+        """Leave merges that are under way; nothing of them is stored."""
+        running = [*self._small.values(), *self._running.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    @property
+    def running(self) -> int:
+        """How many schemas are being merged in the background."""
+        return len(self._running)
+
+    def pending(self, state: SchemaState) -> bool:
+        """Whether there is something to merge, or groups to make one of."""
+        return bool(self._find(state, self.tiers, ())) or self._find_crowd(state, ()) is not None
+
+    async def _merge_small(self, caller: Holder, state: SchemaState) -> None:
+        with _log_errors():
+            while await self._merge(caller, state, self._small_ones):
+                pass
+        self._begin_others(caller, state)
+
+    async def _in_background(self, caller: Holder, state: SchemaState) -> None:
+        with _log_errors():
+            while await self.merge_next(caller, state) or await self.compact_next(caller, state):
+                pass
+
+    async def _merge(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        choose: Callable[[SchemaState], tuple[Segment, ...]],
+    ) -> MergeOutcome | None:
+        """One merge, as one commit that conserves every live row.
+
+        It is built without the lock, since that may take long, and committed if all its inputs
+        are live then. Rows that die meanwhile are dead rows of the new segment.
+
+        Raises:
+            Conflict: another proxy merged some of the same segments first.
+        """
+        if state.uncertain:
+            # An earlier commit failed: the same cause may make this one fail.
+            async with state.lock:
+                await self._committer.prepare(caller, [state])
+        inputs = choose(state)
+        if not inputs:
+            return None
+        taken = {segment.uid for segment in inputs}
+        self._taken |= taken
+        try:
+            return await self._commit_merge(caller, state, inputs)
+        finally:
+            self._taken -= taken
+
+    async def _commit_merge(
+        self, caller: Holder, state: SchemaState, inputs: Sequence[Segment]
+    ) -> MergeOutcome:
+        ledger = state.ledger
+        definition = state.definition
+        seen = ledger.snapshot()
+        new = await self._executor.build(caller, state, seen, inputs)
+        replaced = [segment.uid for segment in inputs]
+        async with state.lock:
+            await self._committer.prepare(caller, [state])
+            live = {segment.uid for segment in state.ledger.snapshot().segments}
+            if state.ledger is not ledger or not live.issuperset(replaced):
+                raise Conflict("another merge came first", code="segment_not_live")
+            now = ledger.snapshot()
+            if any(now.groups_of(one) != seen.groups_of(one) for one in inputs):
+                raise Conflict("groups of the segments have ended", code="group_not_live")
+            upload = ledger.draft(
+                definition,
+                segments=[new.segment],
+                replaced=replaced,
+                pages=new.pages,
+                headers=() if new.staging else [new.header],
+            )
+            try:
+                await self._committer.store(caller, [(state, upload)], staging=new.staging)
+            except (BadInput, NotFound) as error:
+                # Another proxy does the same merge and has replaced our parts.
+                if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
+                    raise
+                raise Conflict("another merge came first", code="segment_not_live") from None
+        await asyncio.to_thread(self._pager.drop, replaced)
+        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
+        return MergeOutcome(len(inputs), new.segment.count)
+
+
+@contextmanager
+def _log_errors() -> Iterator[None]:
+    """Only log errors: the records are stored, whether merging succeeds or not."""
+    try:
+        yield
+    except ErsError as error:
+        log.warning("merging failed, a later ingest tries again: %s", error.message)
+    except Exception as error:
+        log.error("merging failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+
+
+def _is_full(state: SchemaState) -> bool:
+    segments = state.ledger.snapshot().segments
+    if len(segments) < MAX_SMALL_SEGMENTS:
+        return False
+    return sum(one.count <= SMALL_SEGMENT_ROWS for one in segments) >= MAX_SMALL_SEGMENTS
+
+
+def _too_many_segments() -> MergeFirst:
+    return MergeFirst(
+        f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes fewer,"
+        " and each question looks into all of them",
+        retry_after=2,
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

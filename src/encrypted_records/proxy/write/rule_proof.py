@@ -1,0 +1,206 @@
+"""Whether what is stored keeps rules that demand more: from the index, and by opening the rest.
+
+A column has every value that is there: what is least, greatest, absent and distinct needs no
+record. Strings are indexed in NFC and shortened, so that one of which the index does not know the
+spelling is decided on the opened record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.crypto import values
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.global_dictionary import (
+    GlobalDictionary,
+    build_global_dictionary,
+)
+from encrypted_records.model.conversion import convert
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.definition_changes import Change, Cost, find_added_sets
+from encrypted_records.model.predicates import Everything
+from encrypted_records.model.rules import ValueRefused
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.match import BATCH, match_rows, open_rows
+from encrypted_records.proxy.write.unique_proof import find_doubles
+
+#: So many values that do not fit are named by the search that finds their records.
+MOST_NAMED = 100
+#: The ASCII characters that are the NFC of others, too: only opened records tell which was sent.
+AMBIGUOUS = frozenset("K;`")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """How many records stand in the way of a change, and a condition that finds them under the
+    present definition (of more than ``MOST_NAMED`` values, some of them); None finds all."""
+
+    change: Change
+    records: int
+    where: dict[str, Any] | None
+
+
+async def find_obstacles(
+    context: QueryContext,
+    new: SchemaDefinition,
+    changes: Sequence[Change],
+    dropped: Collection[str] = (),
+) -> list[Obstacle]:
+    """The records that break what ``changes`` demand, one entry per field and demand.
+
+    Args:
+        dropped: names of fields whose values may be lost.
+
+    Raises:
+        ErsError: as :func:`match_rows`.
+    """
+    demands = [one for one in changes if one.cost is Cost.PROOF or one.code == "binding_changed"]
+    lost = [one for one in changes if one.code == "field_removed" and one.field not in dropped]
+    present = context.snapshot.definition
+    sets = find_added_sets(present, new)
+    asked = {one.field for one in demands}.union(*sets)
+    names = {
+        name: present.by_id[spec.id].name
+        for name, spec in ((name, new.fields[name]) for name in asked)
+        if spec.id in present.by_id
+    }
+    wanted = {*names.values(), *(one.field for one in lost)}
+    parts = await match_rows(context, Everything(), sorted(wanted)) if demands or lost else []
+    stored = sum(map(len, parts))
+    obstacles: list[Obstacle] = []
+    if not stored:
+        return obstacles
+    for change in lost:
+        column = await aside(build_global_dictionary, change.field, parts)
+        if held := stored - int(column.counts[0]):
+            some = {"not": {"field": change.field, "op": "is_null"}}
+            obstacles.append(Obstacle(change, held, some))
+    proven: set[str] = set()
+    doubled = iter(sets)
+    for demand in demands:
+        if demand.code == "unique_added":
+            own = next(doubled)
+            if all(one in names for one in own):  # else no stored record has all of them
+                fields = [names[one] for one in own]
+                records, where = await find_doubles(context, parts, fields, MOST_NAMED)
+                obstacles += [Obstacle(demand, records, where)] if records else []
+            continue
+        name = names.get(demand.field)
+        if name is None:
+            obstacles.append(Obstacle(demand, stored, None))
+            continue
+        column = await aside(build_global_dictionary, name, parts)
+        if demand.code == "required_added":
+            if absent := int(column.counts[0]):
+                obstacles.append(Obstacle(demand, absent, {"field": name, "op": "is_null"}))
+        elif demand.field not in proven:
+            proven.add(demand.field)
+            spec = new.fields[demand.field]
+            found = await _find_refused(context, parts, column, name, spec, present.fields[name])
+            if found.records:
+                obstacles.append(Obstacle(demand, found.records, found.where(name)))
+    return obstacles
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    records: int
+    named: list[Value]
+
+    def where(self, name: str) -> dict[str, Any]:
+        return {"field": name, "op": "in", "value": self.named[:MOST_NAMED]}
+
+
+async def _find_refused(
+    context: QueryContext,
+    parts: Sequence[Candidates],
+    column: GlobalDictionary,
+    name: str,
+    spec: FieldSpec,
+    present: FieldSpec,
+) -> _Refused:
+    """The records whose value the field's new rules refuse, or that it would not hold as it is."""
+    compared = context.definition.fields[name]
+
+    def takes(value: Value) -> bool:
+        return fits(spec, value, present)
+
+    refused, unsure = await aside(_judge_keys, column, compared, takes)
+    records = int(column.counts[refused].sum()) if len(refused) else 0
+    named = [_value(column, compared, code) for code in refused[:MOST_NAMED].tolist()]
+    if not len(unsure):
+        return _Refused(records, named)
+    rows = np.isin(column.codes, unsure)
+    positions = np.sort(column.positions[rows]).tolist()
+    for at in range(0, len(positions), BATCH):
+        refs = [context.snapshot.ref(position) for position in positions[at : at + BATCH]]
+        for record in await open_rows(context, refs, alone=True):
+            value = record.data[name]
+            if not takes(value):
+                records += 1
+                if len(named) < MOST_NAMED and value not in named:
+                    named.append(value)
+    return _Refused(records, named)
+
+
+def _judge_keys(
+    column: GlobalDictionary, compared: FieldSpec, takes: Callable[[Value], bool]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The codes of values that do not fit, and of those that only an opened record shows."""
+    refused: list[int] = []
+    unsure: list[int] = []
+    for code, key in enumerate(column.keys.tolist(), 1):
+        if not column.counts[code]:
+            continue
+        if compared.format == "date-time":
+            unsure.append(code)  # the index does not know the offset in which it was written
+        elif isinstance(key, int):
+            if not takes(values.from_offset(compared, key)):
+                refused.append(code)
+        elif compared.kind == "uuid":
+            if not takes(values.from_uuid_key(key)):
+                refused.append(code)
+        elif values.is_long(key) or not _is_spelled_once(text := values.text_of(key)):
+            unsure.append(code)
+        elif not takes(text):
+            refused.append(code)
+    return np.array(refused, np.int64), np.array(unsure, np.int64)
+
+
+def _is_spelled_once(text: str) -> bool:
+    """Whether no other text has this one as its NFC."""
+    return text.isascii() and AMBIGUOUS.isdisjoint(text)
+
+
+def fits(spec: FieldSpec, value: Value, present: FieldSpec | None = None) -> bool:
+    """Whether a stored value keeps the rules of ``spec``, to the letter, or becomes a value of it
+    without losing anything.
+
+    Args:
+        present: the field that it is a value of, where that has another type.
+    """
+    try:
+        if present is not None:
+            convert(present, spec, value)
+            return True
+        return spec.accept(value) == value
+    except ValueRefused:
+        return False
+
+
+def _value(column: GlobalDictionary, compared: FieldSpec, code: int) -> Value:
+    key = column.keys[code - 1].item()
+    if compared.kind == "uuid":
+        return values.from_uuid_key(key)
+    return values.from_offset(compared, key) if isinstance(key, int) else values.text_of(key)
+
+
+def total(obstacles: Collection[Obstacle]) -> int:
+    """How many records stand in the way of the change with the most."""
+    return max((one.records for one in obstacles), default=0)

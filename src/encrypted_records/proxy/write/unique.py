@@ -1,0 +1,153 @@
+"""Look up who holds the keys of new records (docs/SPEC.md, section 7.8).
+
+The lookup is of one version of the log, and the commit that follows says that it knows everything
+that was added up to there (``exact``): where it does not, the API refuses it, and so does every
+reader. So nothing here has to be the newest state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import Conflict, DoesNotOpen, Flaw, NotFound
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.ids import reference
+from encrypted_records.model.records import Group, PlainRecord, RowRef
+from encrypted_records.model.unique import UniqueKey, find, keys_of
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.match import match_rows
+from encrypted_records.proxy.search.upstream import Upstream
+
+#: The code of a commit that came behind others which added records.
+LOG_MOVED = "log_moved"
+_HINT = "nothing was stored; change the values that are named, or replace the record that has them"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A live record, its row, and the group of that."""
+
+    record: PlainRecord
+    row: RowRef
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who has a key: the id of a record, and of one of the same request its number in it."""
+
+    id: bytes
+    row: int | None = None
+
+
+Owners = Mapping[UniqueKey, Owner]
+
+
+class UniqueKeys:
+    def __init__(self, api: Api, fetcher: Fetcher) -> None:
+        self._api = api
+        self._fetcher = fetcher
+
+    async def look_up(
+        self, caller: Holder, state: SchemaState, keys: Collection[UniqueKey]
+    ) -> dict[UniqueKey, StoredRecord]:
+        """The live records that have one of these keys, at the version of the ledger.
+
+        The state's lock is held from here until the commit is stored.
+
+        Raises:
+            Conflict: ``log_moved``; segments of this version are gone.
+            DoesNotOpen: a page or a row was altered.
+        """
+        where = find(keys)
+        if where is None:
+            return {}
+        upstream = Upstream(self._api, caller, state, confirmed=True)
+        context = QueryContext(upstream, self._fetcher)
+        try:
+            parts = await match_rows(context, where)
+            positions = [place for part in parts for place in part.positions.tolist()]
+            refs = [context.snapshot.ref(position) for position in positions]
+            records = await context.rows(refs)
+        except NotFound as error:
+            if error.reason != "segment_gone":
+                raise
+            raise Conflict("the log has moved on", code=LOG_MOVED) from None
+        except DoesNotOpen:
+            # A cached page may be the altered one.
+            self._fetcher.forget(context.snapshot.segments)
+            raise
+        groups = context.snapshot.groups
+        return {
+            key: StoredRecord(record, ref, groups[ref.group].group)
+            for record, ref in zip(records, refs, strict=True)
+            for key in keys_of(state.definition, record.data)
+        }
+
+
+def owners_of(stored: Mapping[UniqueKey, StoredRecord], but: Collection[RowRef] = ()) -> Owners:
+    """Whose the keys are, without those of rows that end."""
+    return {key: Owner(one.record.record_id) for key, one in stored.items() if one.row not in but}
+
+
+def claim(
+    definition: SchemaDefinition,
+    records: Iterable[tuple[int, PlainRecord]],
+    taken: Owners,
+    *,
+    data: str = "/{}/data",
+) -> tuple[dict[UniqueKey, Owner], list[Flaw]]:
+    """The keys that these records take, and which of them others have.
+
+    Args:
+        records: with their numbers in the request, from 1 on.
+        taken: the keys that others have.
+        data: where a record's data stands, for its place from 0 on.
+    """
+    own: dict[UniqueKey, Owner] = {}
+    flaws: list[Flaw] = []
+    for row, record in records:
+        for key in keys_of(definition, record.data):
+            owner = taken.get(key) or own.get(key)
+            if owner is None:
+                own[key] = Owner(record.record_id, row)
+                continue
+            last = key.fields[-1]
+            flaws.append(
+                Flaw(
+                    "not_unique",
+                    _say(key.fields, owner, in_request=key not in taken),
+                    f"{data.format(row - 1)}/{escape_pointer(last)}",
+                    row,
+                    last,
+                )
+            )
+    return own, flaws
+
+
+def _say(fields: Sequence[str], owner: Owner, *, in_request: bool) -> str:
+    where = f"row {owner.row} of this request" if in_request else reference("records", owner.id)
+    return say(fields, where)
+
+
+def say(fields: Sequence[str], where: str) -> str:
+    """That what ``where`` names has the values of these fields."""
+    if len(fields) == 1:
+        return f"{where} has this value, which must be unique"
+    return f"{where} has these values of {', '.join(fields)}, which must be unique together"
+
+
+def not_unique(flaws: Sequence[Flaw]) -> Conflict:
+    rows = len({flaw.row for flaw in flaws})
+    return Conflict(
+        f"{rows} of the records {'has' if rows == 1 else 'have'} values that others have",
+        code="not_unique",
+        flaws=tuple(flaws),
+        hint=_HINT,
+    )

@@ -1,0 +1,379 @@
+"""Change and delete records: read -> check the version -> edit -> validate -> seal -> send.
+
+A change seals a new row under the record's id, one version higher, and ends the old row in the
+same commit, so that a record is never there twice nor missing in between. A change that loses
+a race starts again from the new record; if the caller named a version, it fails instead.
+Repeating a request is safe: what is stored follows from what it says, not from how often it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+from encrypted_records.client.api import Api
+from encrypted_records.errors import (
+    Conflict,
+    InvalidRecords,
+    MergeFirst,
+    PreconditionFailed,
+    TooLarge,
+)
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.ingest.seal import seal
+from encrypted_records.ingest.validate import validate
+from encrypted_records.model.condition_parser import Conditions
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.joins import Joins
+from encrypted_records.model.predicates import Predicate
+from encrypted_records.model.queries import refuse_unknown
+from encrypted_records.model.records import PlainRecord, RowRef
+from encrypted_records.model.unique import keys_of
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.offload import Run
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.joins import parse_body
+from encrypted_records.proxy.search.lookup import CurrentRecord, look_up, require_unaltered
+from encrypted_records.proxy.search.match import match_rows
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.unique import LOG_MOVED, UniqueKeys, claim, not_unique, owners_of
+
+log = logging.getLogger(__name__)
+
+#: Records that one request may delete; every proxy reads the commit that names their rows.
+MAX_DELETED = 100_000
+_RACE_LOST = LOST_RACES | {"row_not_live", "record_version", "record_exists"}
+
+T = TypeVar("T")
+
+#: From a record's data to what it is to become, unvalidated.
+Edit = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+#: From a question's context to the numbers of rows.
+Find = Callable[[QueryContext], Awaitable[Sequence[int]]]
+#: Which versions may be changed; None stands for any.
+Versions = frozenset[int] | None
+
+
+class _SegmentsMerged(Exception):
+    """There were too many segments for one more; now there are fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRecord:
+    record: PlainRecord
+    schema: bytes
+    definition: SchemaDefinition
+
+
+class Updater:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        runner: QueryRunner,
+        committer: Committer,
+        merger: MergeScheduler,
+        unique: UniqueKeys,
+    ) -> None:
+        self._api = api
+        self._schemas = schemas
+        self._runner = runner
+        self._committer = committer
+        self._merger = merger
+        self._unique = unique
+
+    async def change(
+        self,
+        caller: Holder,
+        record_id: bytes,
+        edit: Edit,
+        *,
+        versions: Versions,
+        schema: bytes | None,
+        keeps: bool,
+        run: Run,
+    ) -> ChangedRecord:
+        """The record as it has become.
+
+        Args:
+            keeps: whether ``edit`` may keep values that are stored: then the stored record must be
+                the one that its commit names.
+            schema: the one it is to be of, where the caller says so.
+            run: where it is validated and sealed.
+
+        Raises:
+            NotFound: there is no such record, or not for this caller.
+            PreconditionFailed: it has another version than those named.
+            InvalidRecords: it would not fit its schema; nothing was changed.
+            Altered: the stored record is not as it was stored, and ``keeps``.
+            ErsError: as :meth:`Committer.store`.
+        """
+
+        until = self._merger.give_up_at()
+
+        async def attempt() -> ChangedRecord | None:
+            (present,) = await look_up(self._api, self._schemas, caller, [record_id])
+            _require_version(present, versions)
+            if schema not in (None, present.state.id):
+                raise InvalidRecords("the record belongs to another schema, which is fixed")
+            if keeps:
+                await require_unaltered(self._api, caller, present)
+            state = present.state
+            try:
+                async with state.lock:
+                    record = await self._store_change(caller, present, edit, run)
+            except MergeFirst:
+                await self._merger.make_room(caller, [state], until=until)
+                raise _SegmentsMerged from None
+            if record is None:
+                return None
+            await self._merger.after_ingest(caller, state)
+            return ChangedRecord(record, state.id, state.definition)
+
+        return await self._repeat(attempt, until=until)
+
+    async def _store_change(
+        self, caller: Holder, present: CurrentRecord, edit: Edit, run: Run
+    ) -> PlainRecord | None:
+        """The record as it has become; None where it is not live any more. The lock is held."""
+        state = present.state
+        await self._committer.prepare(caller, [state])
+        snapshot = state.ledger.snapshot()
+        if not snapshot.is_live(present.row.group, present.row.ordinal):
+            return None
+        if present.definition != snapshot.definition.digest:
+            return None  # its fields may have other names by now
+        before = snapshot.groups[present.row.group].group
+        self._merger.require_room([state])
+        record = await run(_apply, present.record, edit, state.definition)
+        if state.definition.unique:
+            keys = keys_of(state.definition, record.data)
+            stored = await self._unique.look_up(caller, state, keys)
+            taken = owners_of(stored, but=[present.row])
+            _, flaws = claim(state.definition, [(1, record)], taken, data="/data")
+            if flaws:
+                raise not_unique(flaws)
+        upload = await run(
+            seal, state.ledger, state.definition, [record], killed=[present.row], before=before
+        )
+        await self._committer.store(caller, [(state, upload)])
+        return record
+
+    async def delete(
+        self, caller: Holder, record_ids: Sequence[bytes], *, versions: Versions = None
+    ) -> None:
+        """Delete all of these records, or none.
+
+        Raises:
+            NotFound: one of them is not there, or not for this caller.
+            PreconditionFailed: one has another version than those named.
+            ErsError: as :meth:`Committer.store`.
+        """
+
+        async def attempt() -> bool | None:
+            records = await look_up(self._api, self._schemas, caller, record_ids)
+            rows: dict[bytes, tuple[SchemaState, list[RowRef]]] = {}
+            for record in records:
+                _require_version(record, versions)
+                rows.setdefault(record.state.id, (record.state, []))[1].append(record.row)
+            return await self._end(caller, [rows[schema] for schema in sorted(rows)])
+
+        await self._repeat(attempt)
+
+    async def delete_where(
+        self, caller: Holder, schema: bytes, body: Mapping[str, Any], confirmed: int
+    ) -> int:
+        """Delete all records that match, at once; how many they were.
+
+        Args:
+            body: with the members ``where`` and ``filters`` of a search.
+            confirmed: how many the caller expects.
+
+        Raises:
+            Conflict: ``confirm_count``; they are as many as the message says.
+            TooLarge: more than ``MAX_DELETED``.
+            ErsError: as :meth:`QueryRunner.ask` and :meth:`Committer.store`.
+        """
+
+        async def attempt() -> int | None:
+            context, parts = await self._runner.ask(caller, schema, partial(_match, body))
+            count = sum(map(len, parts))
+            if count != confirmed:
+                raise Conflict(
+                    f"the condition selects {count} records",
+                    code="confirm_count",
+                    hint=f"to delete them, repeat the request with ?confirm={count}",
+                )
+            if count > MAX_DELETED:
+                raise TooLarge(
+                    f"at most {MAX_DELETED} records are deleted at once",
+                    hint="narrow the condition, and delete them in several requests",
+                )
+            rows = await asyncio.to_thread(_refs, parts, context.snapshot)
+            if rows and await self._end(caller, [(context.state, rows)]) is None:
+                return None
+            return count
+
+        return await self._repeat(attempt)
+
+    async def count_where(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> int:
+        """How many records :meth:`delete_where` would delete."""
+        _, parts = await self._runner.ask(caller, schema, partial(_match, body))
+        return sum(map(len, parts))
+
+    async def delete_groups(self, caller: Holder, schema: bytes, groups: Sequence[bytes]) -> int:
+        """Delete all live records of these groups; how many they were.
+
+        More than ``MAX_DELETED`` are deleted in several commits, one after the other.
+
+        Raises:
+            ErsError: as :meth:`Committer.store`; what was deleted before stays deleted.
+        """
+
+        async def attempt() -> int | None:
+            state = await self._schemas.refresh(caller, schema)
+            live = state.ledger.snapshot().live_of(groups)
+            rows = await asyncio.to_thread(lambda: list(islice(live, MAX_DELETED)))
+            if rows and await self._end(caller, [(state, rows)]) is None:
+                return None
+            return len(rows)
+
+        deleted = 0
+        while some := await self._repeat(attempt):
+            deleted += some
+        return deleted
+
+    async def delete_found(
+        self, caller: Holder, schema: bytes, find: Find, *, because: str = ""
+    ) -> int:
+        """Delete the records that a question finds, until it finds none; how many they were.
+
+        More than ``MAX_DELETED`` are deleted in several commits, one after the other.
+
+        Args:
+            find: gives the numbers of rows; what it found under one definition is not deleted under
+                another.
+            because: why, for the API's audit log.
+
+        Raises:
+            ErsError: as :meth:`QueryRunner.ask` and :meth:`Committer.store`; what was deleted
+                before stays deleted.
+        """
+
+        async def question(context: QueryContext) -> tuple[QueryContext, Sequence[int]]:
+            return context, await find(context)
+
+        async def attempt() -> int | None:
+            context, numbers = await self._runner.ask(caller, schema, question)
+            some, snapshot = numbers[:MAX_DELETED], context.snapshot
+            rows = await asyncio.to_thread(lambda: [snapshot.ref(number) for number in some])
+            if not rows:
+                return 0
+            under = snapshot.definition.digest
+            ended = await self._end(caller, [(context.state, rows)], under=under, because=because)
+            return None if ended is None else len(rows)
+
+        deleted = 0
+        while some := await self._repeat(attempt):
+            deleted += some
+        return deleted
+
+    async def _end(
+        self,
+        caller: Holder,
+        rows: Sequence[tuple[SchemaState, list[RowRef]]],
+        *,
+        under: bytes | None = None,
+        because: str = "",
+    ) -> bool | None:
+        """End these rows, each schema's in one commit; None where one is not live any more, or the
+        definition is not the one ``under`` which they were found."""
+        async with AsyncExitStack() as held:
+            # In the order of ids, so that two requests over the same schemas cannot deadlock.
+            for state, _ in rows:
+                await held.enter_async_context(state.lock)
+            await self._committer.prepare(caller, [state for state, _ in rows])
+            drafts = []
+            for state, refs in rows:
+                snapshot = state.ledger.snapshot()
+                if under not in (None, state.definition.digest):
+                    return None
+                if not all(snapshot.is_live(ref.group, ref.ordinal) for ref in refs):
+                    return None
+                drafts.append((state, state.ledger.draft(state.definition, killed=refs)))
+            await self._committer.store(caller, drafts, because=because)
+        for state, _ in rows:
+            # Where many rows are dead, what the index says of them goes with a merge.
+            await self._merger.after_ingest(caller, state)
+        return True
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T | None]], *, until: float = 0.0) -> T:
+        """The outcome of an attempt that lost no race.
+
+        Args:
+            until: for so long, as :func:`time.monotonic` counts, records that others add to unique
+                fields are no failed attempt.
+        """
+        number = 0
+        while number < ATTEMPTS:
+            number += 1
+            try:
+                outcome = await attempt()
+            except _SegmentsMerged:
+                number -= 1
+            except Conflict as error:
+                moved = error.reason == LOG_MOVED and time.monotonic() < until
+                if error.reason not in _RACE_LOST or (number == ATTEMPTS and not moved):
+                    raise
+                number -= moved
+                log.info("a change lost a race (%s), starting it again", error.reason)
+            else:
+                if outcome is not None:
+                    return outcome
+        raise Conflict("the record keeps changing", hint="try again")
+
+
+def _condition(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> Predicate:
+    refuse_unknown(body, {"schema", "where", "filters"})
+    return Conditions(definition, joins).read(body)
+
+
+async def _match(
+    body: Mapping[str, Any], context: QueryContext
+) -> tuple[QueryContext, list[Candidates]]:
+    where = await parse_body(_condition, body, context)
+    return context, await match_rows(context, where)
+
+
+def _refs(parts: Sequence[Candidates], snapshot: Snapshot) -> list[RowRef]:
+    return [snapshot.ref(position) for part in parts for position in part.positions.tolist()]
+
+
+def _require_version(record: CurrentRecord, versions: Versions) -> None:
+    if versions is not None and record.record.version not in versions:
+        raise PreconditionFailed(
+            f"the record has version {record.record.version} by now",
+            hint="read it again, and repeat the change with its new ETag if it is still wanted",
+        )
+
+
+def _apply(record: PlainRecord, edit: Edit, definition: SchemaDefinition) -> PlainRecord:
+    data, flaws = validate(definition, edit(record.data), row=1, pointer="/data")
+    if flaws:
+        raise InvalidRecords(
+            "the record would not fit its schema",
+            flaws=tuple(flaws),
+            hint="nothing was changed; correct what is named",
+        )
+    return PlainRecord(record.record_id, record.version + 1, data)

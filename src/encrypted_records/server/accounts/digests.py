@@ -1,0 +1,26 @@
+"""What the database holds of a secret that lets somebody in: its SHA-256.
+
+Anyone who reads the database, or a copy of it, can hold a secret that is shown against these, and
+cannot make one: the secrets are random and too long to be guessed. That is why a plain hash is
+enough here, where a password needs a slow one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+BYTES = 32
+
+
+def new_secret() -> str:
+    """32 random bytes, as 43 letters, digits, ``-`` and ``_``."""
+    return secrets.token_urlsafe(BYTES)
+
+
+def digest(secret: object) -> bytes:
+    """What the database holds of a secret, 32 bytes; of what is no text, what it never holds."""
+    if not isinstance(secret, str) or not secret:
+        return b""
+    # A text that somebody sends may hold halves of surrogate pairs, which have no UTF-8.
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,100 @@
+"""Signed links in messages: sent, and used once.
+
+The library's signers say what a link is signed over, and for how long it works. Here its
+``signature`` gets a random part, which the library's MAC then covers, and the table has the SHA-256
+of the whole while a message is out. The message alone has the random part, so that nobody makes a
+link that works of a copy of database and key.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from rest_registration.exceptions import SignatureError, UserNotFound
+from rest_registration.notifications.email import send_verification_notification
+from rest_registration.notifications.enums import NotificationType
+from rest_registration.settings import registration_settings
+from rest_registration.signers.register import RegisterSigner
+from rest_registration.signers.reset_password import ResetPasswordSigner
+from rest_registration.utils.signers import URLParamsSigner
+from rest_registration.utils.verification import verify_signer_or_bad_request
+
+from encrypted_records.errors import BadInput
+from encrypted_records.server.accounts.digests import digest
+from encrypted_records.server.accounts.models import Link, User
+
+_RANDOM_BYTES = 24
+
+
+class OneTime(URLParamsSigner):  # type: ignore[misc]  # the library has no types
+    """A signer whose signature is ``<random part>.<MAC>``."""
+
+    MESSAGE: ClassVar[NotificationType]
+    TEMPLATES: ClassVar[str]
+
+    def __init__(self, data: dict[str, Any], request: None = None, strict: bool = True) -> None:
+        sent, _, _ = str(data.get(self.SIGNATURE_FIELD, "")).partition(".")
+        self._random = sent or secrets.token_urlsafe(_RANDOM_BYTES)
+        super().__init__(data, request=request, strict=strict)
+
+    def _calculate_signature(self, data: dict[str, Any]) -> str:
+        mac = super()._calculate_signature(data | {"random": self._random})
+        return f"{self._random}.{mac}"
+
+
+class Verification(OneTime, RegisterSigner):  # type: ignore[misc]  # the library has no types
+    MESSAGE = NotificationType.REGISTER_VERIFICATION
+    TEMPLATES = "REGISTER_VERIFICATION_EMAIL_TEMPLATES"
+
+
+class Reset(OneTime, ResetPasswordSigner):  # type: ignore[misc]  # the library has no types
+    MESSAGE = NotificationType.RESET_PASSWORD_VERIFICATION
+    TEMPLATES = "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES"
+
+
+def send(user: User, kind: type[OneTime]) -> None:
+    """Write to a user with a new link of that kind; those sent before go on working."""
+    signer = kind({"user_id": user.pk})
+    Link.objects.create(
+        digest=digest(signer.calculate_signature()),
+        user=user,
+        expires=timezone.now() + signer.get_valid_period(),
+    )
+    templates = getattr(registration_settings, kind.TEMPLATES)
+    send_verification_notification(kind.MESSAGE, user, {"params_signer": signer}, templates)
+
+
+def use(signed: dict[str, Any], kind: type[OneTime]) -> User:
+    """Whom a link was sent to; the link is used up if the transaction around this is committed.
+
+    Returns:
+        The user, locked, so that no link is used twice at once.
+
+    Raises:
+        BadInput: the link is forged, was not sent from here, is too old, or was used before.
+    """
+    try:
+        user = User.objects.select_for_update().filter(pk=signed["user_id"]).first()
+        if user is None:
+            raise invalid()
+        verify_signer_or_bad_request(kind(signed, strict=False))
+    except (SignatureError, UserNotFound, ValueError):
+        raise invalid() from None
+    sent = user.links.filter(pk=digest(signed["signature"]), expires__gt=timezone.now())
+    if not sent.delete()[0]:
+        raise invalid()
+    return user
+
+
+def drop_expired() -> None:
+    Link.objects.filter(expires__lte=timezone.now()).delete()
+
+
+def invalid() -> BadInput:
+    return BadInput(
+        "the link is not valid, or no longer",
+        code="invalid_link",
+        hint="links work once and for a limited time; ask for a new message",
+    )

@@ -1,0 +1,37 @@
+"""What a failing database means: its disk is full, it is damaged, or it does not answer now.
+
+An exception of the database says in its own words what failed, and these may quote a parameter.
+What is read here is the name that SQLite gives its errors, and the SQLSTATE of PostgreSQL's: words
+of a fixed list.
+"""
+
+from __future__ import annotations
+
+from encrypted_records import logs
+from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Unavailable
+
+#: disk_full
+_FULL = frozenset({"SQLITE_FULL", "53100"})
+#: data_corrupted, index_corrupted
+_DAMAGED = frozenset({"SQLITE_NOTADB", "XX001", "XX002"})
+
+
+def name_of(error: BaseException) -> str:
+    """The name or SQLSTATE of what failed below this error; nothing if it was no database."""
+    causes: BaseException | None = error
+    while causes is not None:
+        if name := logs.database_name(causes):
+            return name
+        causes = causes.__cause__ or causes.__context__
+    return ""
+
+
+def meaning(error: BaseException) -> Unavailable | None:
+    """What no waiting will cure, for an operator to hear of; else None."""
+    name = name_of(error)
+    if name in _FULL:
+        return DatabaseFull("the disk that holds the API's database is full")
+    # Of a damaged file SQLite has several names with one beginning.
+    if name in _DAMAGED or name.startswith("SQLITE_CORRUPT"):
+        return DatabaseDamaged("the API's database is damaged: restore it from a backup")
+    return None

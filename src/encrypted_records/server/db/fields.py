@@ -1,0 +1,133 @@
+"""The one kind of identifier, in the database and in requests.
+
+In Python and outside, an identifier is its 22-character text; in the database its 16 bytes,
+which sort by the time they were made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from encrypted_records.errors import BadInput, Flaw, Malformed
+from encrypted_records.model import ids
+from encrypted_records.model.origins import same_machine
+
+if TYPE_CHECKING:  # at run time the class takes no parameters
+    _Column = models.Field[str, str]
+    _OptionalColumn = models.Field[str | None, str | None]
+else:
+    _Column = _OptionalColumn = models.Field
+
+
+def new_id() -> str:
+    return ids.to_text(ids.new_id())
+
+
+def as_stored(identifier: str) -> bytes:
+    """An id as the database has it; for what is not an id, a value that no row has."""
+    try:
+        return ids.from_text(identifier)
+    except Malformed:
+        return b""
+
+
+class _Identifier:
+    """What columns of identifiers have in common."""
+
+    def get_internal_type(self) -> str:
+        return "BinaryField"
+
+    def from_db_value(self, value: Any, *_: Any) -> str | None:
+        return None if value is None else ids.to_text(bytes(value))
+
+    def to_python(self, value: Any) -> Any:
+        return ids.to_text(bytes(value)) if isinstance(value, bytes | memoryview) else value
+
+    def get_prep_value(self, value: Any) -> bytes | None:
+        if value is None or isinstance(value, bytes):
+            return value
+        try:
+            return ids.from_text(str(value))
+        except Malformed as error:
+            # What the libraries in front of us take for "there is no such row".
+            raise ValueError(error.message) from None
+
+    def get_db_prep_value(
+        self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
+    ) -> Any:
+        return value if prepared else self.get_prep_value(value)
+
+
+class ShortIdField(_Identifier, _Column):
+    """An identifier as a column."""
+
+
+class OptionalIdField(_Identifier, _OptionalColumn):
+    """The same where there may be none."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "null": True})
+
+
+def own_hosts(request: Request) -> tuple[str, ...]:
+    """The origins whose absolute URLs count as ours: the one that was asked for, and the public
+    one, which is a proxy's."""
+    asked = f"{request.scheme}://{request.get_host()}"
+    return (*same_machine(asked), *same_machine(settings.PUBLIC_URL))
+
+
+def identifier(request: Request, value: object, collection: str, *, parameter: str) -> str:
+    """The id in ``value``: a path, an absolute URL of ours, or the bare id.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    try:
+        uid = ids.from_reference(value, collection, pointer="", own_hosts=own_hosts(request))
+    except BadInput as error:
+        flaw = Flaw("invalid_reference", error.message, parameter=parameter)
+        raise BadInput(error.message, flaws=(flaw,)) from None
+    return ids.to_text(uid)
+
+
+class ReferenceField(serializers.RelatedField[Any, Any, str]):
+    """A reference as its path; only what the caller reaches can be named.
+
+    The serializer's ``reachable(collection)`` says what that is.
+    """
+
+    default_error_messages = {
+        "invalid_reference": "expected a path of the form /api/{collection}/<id>/, or the id",
+        "unknown_reference": "names nothing that you can reach",
+    }
+
+    def __init__(self, collection: str, **options: Any) -> None:
+        self.collection = collection
+        if not options.get("read_only"):
+            options["queryset"] = models.QuerySet()  # the real one depends on who is asking
+        super().__init__(**options)
+
+    def use_pk_only_optimization(self) -> bool:
+        return True
+
+    def to_internal_value(self, data: object) -> Any:
+        request = self.context["request"]
+        try:
+            wanted = ids.from_reference(
+                data, self.collection, pointer="", own_hosts=own_hosts(request)
+            )
+        except BadInput:
+            self.fail("invalid_reference", collection=self.collection)
+        resource = self.context["reachable"](self.collection).filter(pk=wanted).first()
+        if resource is None:
+            self.fail("unknown_reference")
+        return resource
+
+    def to_representation(self, value: Any) -> str:
+        return ids.reference(self.collection, value.pk)

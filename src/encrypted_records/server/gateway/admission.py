@@ -1,0 +1,196 @@
+"""Who may use a thread, who waits for one, and who is told to come back later.
+
+Senders take turns: each has a line of its own, and who asks much waits for its own. No sender
+has all threads, so that long requests of one leave some for others.
+
+Waiting is bounded in number and in time: a request that would wait for longer than clients do
+is refused at once, so that more work than can be done makes nobody wait for nothing. Where the
+lines are full, those are refused who have an equal share of the places in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from encrypted_records.errors import Overloaded
+
+T = TypeVar("T")
+
+#: Under this name a request's environment has the id of the user who sent it, once it is known.
+SENDER = "ers.sender"
+#: Requests that wait for a thread at once, and for how many seconds each.
+WAITING, WAIT_SECONDS = 512, 10.0
+#: When those who are turned away should come back.
+RETRY_SECONDS = 2
+_LOOK_SECONDS = 0.5
+
+
+class _Asked(Generic[T]):
+    """Something to be done, and where its outcome goes."""
+
+    def __init__(self, work: Callable[[Callable[[T], None]], T], sender: bytes) -> None:
+        self._work = work
+        self.sender = sender
+        self._loop = asyncio.get_running_loop()
+        self.since = time.monotonic()
+        self.outcome: asyncio.Future[T] = self._loop.create_future()
+
+    def do(self) -> None:
+        """In a thread."""
+        try:
+            outcome = self._work(self._tell)
+        except BaseException as error:  # whatever it is, the thread goes on
+            self._later(self.fail, error)
+        else:
+            self._tell(outcome)
+
+    def _tell(self, outcome: T) -> None:
+        self._later(self._succeed, outcome)
+
+    def _later(self, what: Callable[..., None], argument: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody wants to know
+            self._loop.call_soon_threadsafe(what, argument)
+
+    def _succeed(self, outcome: T) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+class Places:
+    """Threads for requests, and lines before them: of one sender first come, first served."""
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        waiting: int = WAITING,
+        wait_seconds: float = WAIT_SECONDS,
+        most_of_one: int | None = None,
+    ) -> None:
+        """
+        Args:
+            most_of_one: threads that one sender has at once; all of them where None.
+        """
+        self._most = waiting
+        self._wait_seconds = wait_seconds
+        self._most_of_one = most_of_one or threads
+        #: whose turn it is comes first; there is no empty line
+        self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
+        self._under_way: Counter[bytes] = Counter()
+        self._waiting = 0
+        self._changing = threading.Lock()
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._looking: asyncio.TimerHandle | None = None
+        for number in range(threads):
+            threading.Thread(target=self._serve, name=f"request-{number}", daemon=True).start()
+
+    async def run(self, work: Callable[[Callable[[T], None]], T], sender: bytes = b"") -> T:
+        """What ``work`` returns, done in a thread as soon as one is free.
+
+        Args:
+            work: may also give its outcome to the function that it gets, and go on.
+            sender: whose turn it takes.
+
+        Raises:
+            Overloaded: too many others wait, or it waited for too long.
+        """
+        asked = _Asked(work, sender)
+        with self._changing:
+            line = self._lines.get(sender) or deque()
+            if self._is_full(len(line)):
+                raise _overloaded()
+            ousted = self._oust() if self._waiting >= 2 * self._most else None
+            line.append(asked)
+            self._lines.setdefault(sender, line)
+            self._waiting += 1
+        if ousted is not None:
+            ousted.fail(_overloaded())
+        self._calls.put(None)
+        if self._looking is None:
+            self._look_later()
+        return await asked.outcome
+
+    def _is_full(self, own: int) -> bool:
+        """Whether a sender with so many in its line is refused one more."""
+        if self._waiting < self._most:
+            return False
+        senders = len(self._lines) + (own == 0)
+        return own + 1 > self._most / senders
+
+    def _oust(self) -> _Asked[Any]:
+        """The last one of the longest line, taken out of it. There are twice as many as may wait:
+        a few senders, who came one after the other, would otherwise keep all others out."""
+        longest = max(self._lines.values(), key=len)
+        self._waiting -= 1
+        return longest.pop()
+
+    def _serve(self) -> None:
+        while True:
+            self._calls.get()
+            # What is left in a line, since its sender had as many threads as one may have, is for
+            # the thread that then is free.
+            while (asked := self._take()) is not None:
+                try:
+                    asked.do()
+                finally:
+                    self._leave(asked.sender)
+                    del asked
+
+    def _take(self) -> _Asked[Any] | None:
+        """The next request, of the first sender that may have one more thread."""
+        with self._changing:
+            for sender, line in self._lines.items():
+                if self._under_way[sender] < self._most_of_one:
+                    asked = line.popleft()
+                    self._waiting -= 1
+                    self._under_way[sender] += 1
+                    if line:
+                        self._lines.move_to_end(sender)
+                    else:
+                        del self._lines[sender]
+                    return asked
+            return None
+
+    def _leave(self, sender: bytes) -> None:
+        with self._changing:
+            self._under_way[sender] -= 1
+            if not self._under_way[sender]:
+                del self._under_way[sender]
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Turn away those who have waited too long."""
+        self._looking = None
+        late: list[_Asked[Any]] = []
+        began = time.monotonic() - self._wait_seconds
+        with self._changing:
+            for sender, line in list(self._lines.items()):
+                while line and line[0].since <= began:
+                    late.append(line.popleft())
+                if not line:
+                    del self._lines[sender]
+            self._waiting -= len(late)
+            waits = bool(self._lines)
+        for asked in late:
+            asked.fail(_overloaded())
+        if waits:
+            self._look_later()
+
+
+def _overloaded() -> Overloaded:
+    return Overloaded(
+        "more is asked of the API than it can answer just now", retry_after=RETRY_SECONDS
+    )

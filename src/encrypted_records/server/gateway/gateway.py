@@ -1,0 +1,373 @@
+"""Between the server, which waits for the network, and Django's threads, which do not.
+
+A thread sees a request when all of it is here, and is free again when it has made the answer. So
+slow senders and slow readers cost memory within bounds (:mod:`.held_bodies`) and no thread. The
+server bounds how long a body may take (:mod:`encrypted_records.listening`).
+
+Of a body no more than ``SMALL_BYTES`` is taken from anybody. Before more is read, the
+request goes to its view without: that looks at credentials first, and refuses what it would refuse
+anyway. Only where it asks for the body is the rest received, and the view is asked again. For a
+while the same credentials are then taken permanently here; the view judges them each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import io
+import logging
+import secrets
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import IO, Any
+from urllib.parse import unquote_to_bytes
+from wsgiref.types import WSGIApplication
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from encrypted_records import logs
+from encrypted_records.errors import ErsError, TooLarge
+from encrypted_records.http import problem
+from encrypted_records.listening import pace
+from encrypted_records.server.gateway.admission import SENDER, Places
+from encrypted_records.server.gateway.held_bodies import SMALL_BYTES, Held, Room
+from encrypted_records.server.gateway.passing import Passing
+from encrypted_records.server.http import body_limits as bodies
+
+#: How long credentials are taken permanently, and how many are remembered.
+KNOWN_SECONDS = 60.0
+MOST_KNOWN = 10_000
+#: Of them, credentials of one sender: who makes up cookies beside a token ousts nobody else's.
+MOST_OF_ONE = 100
+#: An answer of which so much is there begins before the rest is made.
+EARLY_BYTES = 1 << 20
+_CREDENTIALS = frozenset({b"authorization", b"cookie"})
+_log = logging.getLogger("encrypted_records.request")
+
+
+class _BodyWanted(BaseException):
+    """The view asked for a body that is not here yet. No handler on the way may take it for its."""
+
+
+class _Gone(Exception):
+    """Who sent the request is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """``body`` is all of it where it is small."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes | Passing
+
+    def close(self) -> None:
+        if isinstance(self.body, Passing):
+            self.body.close()
+
+
+class Gateway:
+    """An ASGI application made of a WSGI application.
+
+    Args:
+        observe: told of each answer that is made here: method, status, and seconds it took.
+    """
+
+    def __init__(
+        self,
+        application: WSGIApplication,
+        room: Room,
+        places: Places,
+        observe: Callable[[str, int, float], None],
+    ) -> None:
+        self._application = application
+        self._room = room
+        self._places = places
+        self._observe = observe
+        self._secret = secrets.token_bytes(32)
+        self._known: OrderedDict[bytes, float] = OrderedDict()
+        #: whose credentials were, by name, the newest last; and the names of each of them
+        self._senders: OrderedDict[bytes, bytes] = OrderedDict()
+        self._names: dict[bytes, OrderedDict[bytes, None]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        try:
+            answer = await self._answer(scope, receive)
+        except _Gone:
+            return
+        except ErsError as error:
+            answer = self._refusal(scope, error, time.perf_counter() - began)
+        except Exception as error:  # Django answers its own
+            _log.error("unexpected %s", type(error).__name__, exc_info=error)
+            bug = ErsError("the service made a mistake", hint="its log has the details")
+            answer = self._refusal(scope, bug, time.perf_counter() - began)
+        try:
+            await _send(answer, receive, send)
+        finally:
+            answer.close()
+
+    async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
+        """
+        Raises:
+            Overloaded: it cannot be answered now.
+            _Gone: there is nobody to answer.
+        """
+        environ = _environ(scope)
+        if not bodies.is_to_be_read(environ):
+            return await self._ask(scope, environ, io.BytesIO())
+        body = Held(self._room, on_disk=bodies.are_sealed(scope["path"]))
+        try:
+            early = await self._receive(scope, receive, body, environ)
+            return early or await self._ask(scope, environ, body.rewind())
+        finally:
+            body.close()
+
+    async def _receive(
+        self, scope: Scope, receive: Receive, body: Held, environ: dict[str, Any]
+    ) -> _Answer | None:
+        """Have the body come in, or the answer that its sender gets without."""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            more = message.get("more_body", False)
+            piece: bytes = message.get("body", b"")
+            if more and body.size + len(piece) > SMALL_BYTES:
+                early = await self._look_at_caller(scope, environ)
+                if early is not None:
+                    return early
+            if body.is_in_file:
+                await asyncio.to_thread(body.write, piece)
+            else:
+                body.write(piece)
+        return None
+
+    async def _look_at_caller(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
+        """What a caller is answered whose body is not wanted; otherwise it has more time for it.
+
+        Raises:
+            TooLarge: nobody says who sends it.
+        """
+        name = self._name(scope)
+        if name is None or self._known.get(name, 0.0) < time.monotonic():
+            try:
+                return await self._ask(scope, environ, _NotHere())
+            except _BodyWanted:
+                if name is None:
+                    raise TooLarge(
+                        f"without credentials, a body has at most {SMALL_BYTES} bytes"
+                    ) from None
+            self._known[name] = time.monotonic() + KNOWN_SECONDS
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+        pace.know(scope)
+        return None
+
+    def _name(self, scope: Scope) -> bytes | None:
+        """What stands for credentials; they are not kept themselves."""
+        credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
+        return hmac.digest(self._secret, b"\0".join(credentials), "sha256") if credentials else None
+
+    async def _ask(self, scope: Scope, environ: dict[str, Any], body: IO[bytes]) -> _Answer:
+        """What Django answers; of a long answer, its beginning, while the thread goes on.
+
+        Raises:
+            Overloaded: it cannot be answered now.
+            _BodyWanted: it asked for a body that is :class:`_NotHere`.
+        """
+        environ["wsgi.input"] = body
+        run = partial(self._run, asyncio.get_running_loop(), environ)
+        name = self._name(scope)
+        # Who is not known yet shares one turn with all others who are not: names can be made up.
+        known = b"" if name is None else self._senders.get(name, b"")
+        answer: _Answer = await self._places.run(run, known)
+        found = environ.get(SENDER)
+        if name is not None and found is not None:
+            self._remember(name, found.encode())
+        elif name is not None and answer.status == 401 and name in self._senders:
+            # Who shows what was revoked must not keep its owner waiting.
+            self._forget(name)
+        return answer
+
+    def _remember(self, name: bytes, sender: bytes) -> None:
+        """Whose credentials these are, from now on."""
+        if self._senders.get(name, sender) != sender:
+            self._forget(name)
+        self._senders[name] = sender
+        self._senders.move_to_end(name)
+        own = self._names.setdefault(sender, OrderedDict())
+        own[name] = None
+        own.move_to_end(name)
+        if len(own) > MOST_OF_ONE:
+            self._forget(next(iter(own)))
+        elif len(self._senders) > MOST_KNOWN:
+            self._forget(next(iter(self._senders)))
+
+    def _forget(self, name: bytes) -> None:
+        sender = self._senders.pop(name)
+        own = self._names[sender]
+        del own[name]
+        if not own:
+            del self._names[sender]
+
+    def _run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        environ: dict[str, Any],
+        begin: Callable[[_Answer], None],
+    ) -> _Answer:
+        """As :meth:`_ask`, in a thread."""
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start(status: str, headers: list[tuple[str, str]], _failed: Any = None) -> Any:
+            started.append((status, headers))
+
+        result = self._application(environ, start)
+        try:
+            body = self._pass_on(loop, result, lambda body: begin(_answer_of(started, body)))
+        finally:
+            if hasattr(result, "close"):
+                result.close()
+        return _answer_of(started, body)
+
+    def _pass_on(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pieces: Iterable[bytes],
+        begin: Callable[[Passing], None],
+    ) -> bytes | Passing:
+        small: list[bytes] = []
+        size = 0
+        rest = iter(pieces)
+        for piece in rest:
+            small.append(piece)
+            size += len(piece)
+            if size > SMALL_BYTES:
+                break
+        else:
+            return b"".join(small)
+        passing = Passing(self._room, loop)
+        begun = False
+        try:
+            for piece in chain(small, rest):
+                passing.put(piece)
+                if passing.size > EARLY_BYTES and not begun:
+                    begun = True
+                    begin(passing)
+        except BaseException:
+            if begun:
+                passing.end(broken=True)
+            else:
+                passing.close()
+            raise
+        passing.end()
+        return passing
+
+    def _refusal(self, scope: Scope, error: ErsError, seconds: float) -> _Answer:
+        """An answer without Django: there is no place for its thread."""
+        document = problem.of_error(error)
+        status = document["status"]
+        self._observe(scope["method"], status, seconds)
+        sent = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        name = logs.take_id(sent)
+        token = logs.request_id.set(name)
+        # repr: a path is the caller's, and must not break the line
+        _log.info("%s %r %s (%s)", scope["method"], scope["path"], status, error.reason)
+        logs.request_id.reset(token)
+        headers = [
+            ("Content-Type", problem.MEDIA_TYPE),
+            ("Cache-Control", "no-store"),
+            ("X-Request-ID", name),
+        ]
+        if error.retry_after is not None:
+            headers.append(("Retry-After", str(error.retry_after)))
+        return _Answer(status, headers, msgspec.json.encode(document))
+
+
+class _NotHere(io.BytesIO):
+    """Instead of a body that was not received; Django reads by these two."""
+
+    def read(self, _size: int | None = -1) -> bytes:
+        raise _BodyWanted
+
+    def readline(self, _size: int | None = -1) -> bytes:
+        raise _BodyWanted
+
+
+def _answer_of(started: list[tuple[str, list[tuple[str, str]]]], body: bytes | Passing) -> _Answer:
+    status, headers = started[-1]
+    return _Answer(int(status[:3]), headers, body)
+
+
+async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
+    """
+    Raises:
+        Untaken: after a part of it, which the connection's end then tells from the whole.
+    """
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    body = answer.body
+    size = body.size if isinstance(body, Passing) and body.is_whole else None
+    if isinstance(body, bytes):
+        size = len(body)
+    if size is not None and not any(name.lower() == b"content-length" for name, _ in headers):
+        headers.append((b"content-length", str(size).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    if isinstance(body, bytes):
+        await send({"type": "http.response.body", "body": body})
+        return
+    watching = asyncio.create_task(_watch_for_the_end(body, receive))
+    try:
+        more = True
+        while more:
+            piece = await body.take()
+            more = bool(piece) and not body.is_taken
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    finally:
+        watching.cancel()
+
+
+async def _watch_for_the_end(body: Passing, receive: Receive) -> None:
+    """The server takes what is sent to nobody without a word: so one has to ask it."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    body.leave()
+
+
+def _environ(scope: Scope) -> dict[str, Any]:
+    """What WSGI calls the head of a request (PEP 3333)."""
+    host, port = scope["server"] or ("", 0)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(scope["raw_path"]).decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "REMOTE_ADDR": scope["client"][0] if scope["client"] else "",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in scope["headers"]:
+        if b"_" in name:
+            continue  # of X-Forwarded-For and X_Forwarded_For only one is anybody's to trust
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            key = f"HTTP_{key}"
+        text = value.decode("latin-1")
+        # Of a header that came twice, both count; cookies have a mark of their own between them.
+        mark = "; " if key == "HTTP_COOKIE" else ","
+        environ[key] = f"{environ[key]}{mark}{text}" if key in environ else text
+    return environ

@@ -1,0 +1,135 @@
+"""Bodies on their way to a thread: in memory while there is room, else in a file.
+
+A body is whole before a thread sees it, and what of an answer nobody has taken yet is not the
+thread's any more (:mod:`.passing`); so no thread ever waits for the network. What is small is
+simply kept. The rest shares a budget of memory, and beyond that one of disk, in files that have no
+name. A body goes into a file only if it is all sealed rows and pages: whatever may hold a password
+is kept in memory, or refused.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO
+
+from encrypted_records.errors import Overloaded
+
+#: So much of each is kept without being counted. Connections are counted.
+SMALL_BYTES = 64 << 10
+MEMORY_BYTES = 64 << 20
+DISK_BYTES = 4 << 30
+
+
+class Budget:
+    """So many bytes for everybody together. Used by any thread."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+    def take(self, count: int) -> bool:
+        with self._lock:
+            if count > self._left:
+                return False
+            self._left -= count
+            return True
+
+    def give_back(self, count: int) -> None:
+        with self._lock:
+            self._left += count
+
+
+class Room:
+    """What all bodies and answers of a process share.
+
+    Args:
+        folder: where the files are.
+    """
+
+    def __init__(self, folder: Path, *, memory: int = MEMORY_BYTES, disk: int = DISK_BYTES) -> None:
+        self._folder = folder
+        self.memory = Budget(memory)
+        self.disk = Budget(disk)
+
+    def file(self) -> IO[bytes]:
+        """A file that nobody else finds, and that is gone with the process."""
+        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+
+
+class Held:
+    """One body. One thread at a time uses it.
+
+    Args:
+        on_disk: whether it may be written into a file.
+    """
+
+    def __init__(self, room: Room, *, on_disk: bool) -> None:
+        self._room = room
+        self._may_move = on_disk
+        self._memory = io.BytesIO()
+        self._file: IO[bytes] | None = None
+        self.size = 0
+        self._counted = 0  # of the budget of memory
+        self._in_file = 0  # of that of disk
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether reading and writing may wait for a disk."""
+        return self._file is not None
+
+    def write(self, data: bytes) -> None:
+        """
+        Raises:
+            Overloaded: there is no room for it.
+        """
+        count = len(data)
+        if self._file is None and self.size + count > SMALL_BYTES:
+            if self._room.memory.take(count):
+                self._counted += count
+            else:
+                self._move()
+        if self._file is None:
+            self._memory.write(data)
+        else:
+            self._take_disk(count)
+            self._file.write(data)
+        self.size += count
+
+    def _move(self) -> None:
+        if not self._may_move:
+            raise Overloaded("there is no room for a body of this size just now", retry_after=2)
+        self._take_disk(self.size)
+        self._file = self._room.file()
+        self._file.write(self._memory.getbuffer())
+        self._forget_memory()
+
+    def _take_disk(self, count: int) -> None:
+        if not self._room.disk.take(count):
+            raise Overloaded("there is no room for it on disk just now", retry_after=2)
+        self._in_file += count
+
+    def _forget_memory(self) -> None:
+        self._memory = io.BytesIO()
+        self._room.memory.give_back(self._counted)
+        self._counted = 0
+
+    def rewind(self) -> IO[bytes]:
+        """All of it, to be read from its beginning."""
+        body = self._memory if self._file is None else self._file
+        body.seek(0)
+        return body
+
+    def close(self) -> None:
+        """Drop it. Doing so twice is harmless."""
+        self._forget_memory()
+        self._room.disk.give_back(self._in_file)
+        self._in_file = 0
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,99 @@
+"""What holds for every request before a view sees it: its id, its log line, its size, its host."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from encrypted_records import logs
+from encrypted_records.errors import BadInput, ErsError, TooLarge
+from encrypted_records.server import metrics as api_metrics
+from encrypted_records.server.http import body_limits as bodies
+from encrypted_records.server.http import problems
+
+Handler = Callable[[HttpRequest], HttpResponseBase]
+
+_log = logging.getLogger("encrypted_records.request")
+
+
+class RequestLog:
+    """Takes or makes the request id, returns it, and writes one line per request.
+
+    The line holds method, path, status and duration; never a query, a body or a credential.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        name = logs.take_id(request.META.get("HTTP_X_REQUEST_ID", ""))
+        token = logs.request_id.set(name)
+        began = time.perf_counter()
+        try:
+            response = self.get_response(request)
+            response["X-Request-ID"] = name
+            response.headers.setdefault("Cache-Control", "no-store")
+            response.headers.setdefault("Content-Security-Policy", _policy(request.path))
+            if isinstance(response, HttpResponse):  # and not one that streams
+                response.headers.setdefault("Content-Length", str(len(response.content)))
+            seconds = time.perf_counter() - began
+            route = api_metrics.template(request)
+            api_metrics.requests.observe(request.method or "", route, response.status_code, seconds)
+            facts = {
+                "method": request.method,
+                "path": request.path,
+                "status": response.status_code,
+                "milliseconds": round(seconds * 1000, 1),
+            }
+            # repr: a path is the caller's, and must not break the line
+            _log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
+            return response
+        finally:
+            logs.request_id.reset(token)
+
+
+def _policy(path: str) -> str:
+    """Nothing loads anything but the operators' pages, and these from here."""
+    own = "'self'" if path.startswith("/admin/") else "'none'"
+    return f"default-src {own}; form-action {own}; base-uri 'none'; frame-ancestors 'none'"
+
+
+class RequestGate:
+    """Refuses what no view should see, before a byte of the body is read."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            self.check(request)
+        except ErsError as error:
+            return problems.answer(error)
+        return self.get_response(request)
+
+    def check(self, request: HttpRequest) -> None:
+        try:
+            request.get_host()
+        except DisallowedHost:
+            raise BadInput(
+                "the Host header names no host of this service",
+                code="unknown_host",
+                hint="add the name to ERS_ALLOWED_HOSTS where the API is started",
+            ) from None
+        if "HTTP_TRANSFER_ENCODING" in request.META:
+            # WSGI hands over exactly Content-Length bytes; without one the body would look empty.
+            raise BadInput(
+                "the body comes without its length",
+                code="length_required",
+                hint="send Content-Length instead of Transfer-Encoding",
+            )
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not bodies.is_within(length, request.path):
+            raise TooLarge(
+                f"the body is larger than {bodies.limit_of(request.path)} bytes",
+                hint="send it in several requests",
+            )

@@ -1,0 +1,158 @@
+"""What the OpenAPI document cannot find out by itself: credentials, ids, limits, and problems.
+
+Problem documents come from one place (:mod:`.problems`) for all paths, so the document gets them
+from one place, too: :func:`complete`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerFieldExtension,
+)
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.authentication import BaseAuthentication
+
+from encrypted_records.http import openapi_page as reference
+from encrypted_records.model import ids
+from encrypted_records.model.forwarded import SLUG
+
+#: What may come instead of an answer, by what the operation is like.
+_ALWAYS = (400, 408, 413, 503, 507)
+_WITH_CREDENTIALS = (401, 403, 429)
+_CHANGING = (409,)
+#: It is read from a version on, which the log may not reach.
+_MANIFEST = "/api/schemas/{schema_id}/manifest/"
+_WITH_BODY = (415, 429)
+_NAMING_SOMETHING = (404,)
+#: Open to everybody, and what is sent may still be refused as credentials.
+_TAKING_CREDENTIALS = (
+    "/api/accounts/login/",
+    "/api/token/",
+    "/api/token/refresh/",
+    "/api/token/verify/",
+)
+#: The least values of query parameters.
+_LEAST = {"limit": 1, "offset": 0}
+#: Query parameters that name something, and where that is.
+_NAMING = {"organization": "organizations", "dataset": "datasets", "schema": "schemas"}
+_METHODS = ("get", "put", "post", "delete", "patch")
+
+#: For view sets: their path parameter is an identifier.
+BY_ID = extend_schema(
+    parameters=[OpenApiParameter("id", str, OpenApiParameter.PATH, description="22 characters")]
+)
+
+
+BY_SLUG = OpenApiParameter(
+    "slug", {"type": "string", "pattern": f"^{SLUG}$"}, OpenApiParameter.PATH
+)
+
+
+_SCHEMES: dict[str, dict[str, Any]] = {
+    "Bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "Basic": {"type": "http", "scheme": "basic"},
+    "Session": {"type": "apiKey", "in": "cookie", "name": "sessionid"},
+    "JobToken": {"type": "http", "scheme": "job"},
+    "ServiceToken": {"type": "http", "scheme": "service"},
+}
+
+
+class Schemes(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
+    """Names each of our authentication classes and says how it is used."""
+
+    target_class = "rest_framework.authentication.BaseAuthentication"
+    match_subclasses = True
+    priority = 1
+
+    def __init__(self, target: BaseAuthentication) -> None:
+        super().__init__(target)  # type: ignore[no-untyped-call]  # the library is half typed
+        self.kind = type(target).__name__
+        self.name = self.kind.lower()
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
+        return _SCHEMES[self.kind]
+
+
+def reference_to(collection: str) -> dict[str, Any]:
+    """The schema of a reference: a path, an absolute URL, or the bare id."""
+    return {
+        "type": "string",
+        "pattern": rf"^((https?://[^/]+)?/api/{collection}/{ids.PATTERN}/|{ids.PATTERN})$",
+    }
+
+
+class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # as above
+    target_class = "encrypted_records.server.db.fields.ReferenceField"
+
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: str) -> dict[str, Any]:
+        return reference_to(self.target.collection)
+
+
+def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
+    """The library's hook: complete every operation with its problems and its limits."""
+    parts = result.setdefault("components", {})
+    parts.setdefault("schemas", {})["Problem"] = reference.PROBLEM
+    parts["responses"] = {
+        f"Problem{status}": reference.problem_response(status) for status in reference.STATUSES
+    }
+    for part in parts["schemas"].values():
+        for member in part.get("properties", {}).values():
+            # A member with a default may be left out, and makers of types require it.
+            member.pop("default", None)
+    for path, operations in result["paths"].items():
+        for method, operation in operations.items():
+            if method in _METHODS:
+                _complete(path, method, operation)
+    tags = {tag for operations in result["paths"].values() for tag in _tags(operations)}
+    return result | {"tags": [{"name": name} for name in sorted(tags)]}
+
+
+def _tags(operations: dict[str, Any]) -> Iterator[str]:
+    for method, operation in operations.items():
+        if method in _METHODS:
+            yield from operation["tags"]
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    parameters = [_limit(one) for one in operation.get("parameters", []) if _belongs(one, path)]
+    statuses = set(_ALWAYS)
+    if operation.get("security"):
+        statuses |= set(_WITH_CREDENTIALS)
+        if method != "get" or path == _MANIFEST:
+            statuses |= set(_CHANGING)
+    if "requestBody" in operation:
+        statuses |= set(_WITH_BODY)
+    if parameters:
+        statuses |= set(_NAMING_SOMETHING)
+    if path == "/api/commits/":
+        statuses |= set(_NAMING_SOMETHING)
+    if path in _TAKING_CREDENTIALS:
+        statuses.add(401)
+    operation["parameters"] = parameters
+    for status in statuses:
+        known = operation["responses"]
+        known.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
+
+
+def _limit(parameter: dict[str, Any]) -> dict[str, Any]:
+    """The parameter with the limits of its values, which the library does not know."""
+    schema = parameter["schema"]
+    if parameter["in"] == "path" and schema.keys().isdisjoint({"format", "pattern"}):
+        schema = schema | {"pattern": f"^{ids.PATTERN}$"}
+    elif parameter["name"] in _LEAST:
+        schema = schema | {"minimum": _LEAST[parameter["name"]]}
+    elif parameter["name"] in _NAMING:
+        schema = reference_to(_NAMING[parameter["name"]])
+    elif parameter["name"] == "id":
+        schema = schema | {"items": {"type": "string", "pattern": f"^{ids.PATTERN}$"}}
+    return parameter | {"schema": schema}
+
+
+def _belongs(parameter: dict[str, Any], path: str) -> bool:
+    """Whether the path has it: a view set declares its id for all of its operations."""
+    return parameter["in"] != "path" or f"{{{parameter['name']}}}" in path

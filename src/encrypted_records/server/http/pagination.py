@@ -1,0 +1,61 @@
+"""Lists come in pages: ``limit`` (100, at most 1000) and ``offset``, with paths to go on by."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.request import Request
+
+from encrypted_records.errors import BadInput, Flaw
+
+MAX_LIMIT = 1000
+MAX_OFFSET = 2**62
+
+
+class Paging(LimitOffsetPagination):
+    default_limit = 100
+    max_limit = MAX_LIMIT
+
+    def get_limit(self, request: Request) -> int:
+        return min(number_of(request, "limit", 1) or self.default_limit, MAX_LIMIT)
+
+    def get_offset(self, request: Request) -> int:
+        return number_of(request, "offset", 0) or 0
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        response_schema: dict[str, Any] = super().get_paginated_response_schema(schema)
+        for name in ("next", "previous"):
+            response_schema["properties"][name] |= {"format": "uri-reference"}
+            del response_schema["properties"][name]["example"]
+        return response_schema
+
+    def get_next_link(self) -> Any:
+        return _path(super().get_next_link())
+
+    def get_previous_link(self) -> Any:
+        return _path(super().get_previous_link())
+
+
+def _path(link: str | None) -> str | None:
+    """The link without its host: the client knows by which name it reaches us, we do not."""
+    return None if link is None else urlsplit(link)._replace(scheme="", netloc="").geturl()
+
+
+def number_of(request: Request, name: str, least: int) -> int | None:
+    """A query parameter that is an integer.
+
+    Raises:
+        BadInput: it is no integer, or less than ``least``.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= MAX_OFFSET:
+        return int(text)
+    detail = f"expected an integer of at least {least}"
+    raise BadInput(
+        f"the parameter {name} is not valid",
+        flaws=(Flaw("invalid_parameter", detail, parameter=name),),
+    )

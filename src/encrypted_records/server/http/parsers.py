@@ -1,0 +1,112 @@
+"""What bodies are made of: JSON in and out, and frames in.
+
+JSON is read as :mod:`encrypted_records.model.strict_json` reads it, so that no two readers can
+disagree on a request. It is written with msgspec, which passes :class:`msgspec.Raw` through
+untouched: a schema's definition leaves as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+import msgspec
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from encrypted_records.model import strict_json, wire
+from encrypted_records.model.charsets import charset_of, require_utf8
+
+
+def _plain(value: Any) -> Any:
+    # Translated texts and error details are kinds of str that msgspec does not know.
+    return str(value)
+
+
+def to_json(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=_plain)
+
+
+class JsonRenderer(BaseRenderer):
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return b"" if data is None else to_json(data)
+
+
+class JsonParser(BaseParser):
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        _require_utf8(parser_context)
+        return strict_json.loads(stream.read())
+
+
+def _require_utf8(context: Mapping[str, Any] | None) -> None:
+    """
+    Raises:
+        Unsupported: the request declares another charset.
+    """
+    request = (context or {}).get("request")
+    if request is not None:
+        require_utf8(charset_of(request.headers.get("Content-Type", "")))
+
+
+class RawDefinitionParser(JsonParser):
+    """JSON whose member ``schema`` stays the text it was sent as."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        _require_utf8(parser_context)
+        body = stream.read()
+        parsed = strict_json.loads(body)
+        if isinstance(parsed, dict) and "schema" in parsed:
+            text = body.removeprefix(b"\xef\xbb\xbf")
+            parsed["schema"] = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["schema"]
+        return parsed
+
+
+class FramesParser(BaseParser):
+    """A body of frames, as bytes; :mod:`encrypted_records.model.wire` reads them."""
+
+    media_type = wire.MEDIA_TYPE
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return stream.read()
+
+
+class OneFormat(BaseContentNegotiation):
+    """Every endpoint has one format, so ``Accept`` decides nothing (RFC 9110, 12.4.1 allows it)."""
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        sent = request.content_type.partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == sent), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        first = next(iter(renderers))
+        return first, first.media_type or ""

@@ -1,0 +1,168 @@
+"""Whatever goes wrong leaves as ``application/problem+json``, whatever raised it.
+
+Ours (:class:`ErsError`), the framework's and Django's exceptions all become one document; the
+document itself is :mod:`encrypted_records.http.problem`. A 401 names both ways of sending
+credentials, a 429 says how long to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import DatabaseError, IntegrityError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from rest_framework import exceptions as drf
+
+from encrypted_records import errors
+from encrypted_records.errors import ErsError, Flaw
+from encrypted_records.http import problem
+from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.server.db import database_errors
+from encrypted_records.server.http.parsers import to_json
+
+REALM = "encrypted-records"
+CHALLENGES = f'Basic realm="{REALM}", charset="UTF-8", Bearer realm="{REALM}"'
+
+_log = logging.getLogger(__name__)
+
+
+def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """The framework's exception handler; None leaves a bug of ours to :func:`server_error`."""
+    if isinstance(exc, drf.MethodNotAllowed):
+        response = _document(405, "method_not_allowed", "this path has no such method")
+        allowed = context["view"].allowed_methods if context.get("view") else []
+        response["Allow"] = ", ".join(allowed)
+        return response
+    if isinstance(exc, DatabaseError) and (failed := _of_database(exc)):
+        return failed
+    error = to_error(exc)
+    return None if error is None else answer(error)
+
+
+def _of_database(exc: DatabaseError) -> HttpResponse | None:
+    """What a database that is full, damaged or away is answered with; None for other mistakes."""
+    fault = database_errors.meaning(exc)
+    if fault is not None:
+        _log.error("%s", fault.message, exc_info=exc)
+        return answer(fault)
+    if not isinstance(exc, OperationalError):
+        return None
+    _log.error("the database did not answer", exc_info=exc)
+    response = _document(
+        503, "database_unavailable", "the database did not answer", hint="try again shortly"
+    )
+    response["Retry-After"] = "2"
+    return response
+
+
+def answer(error: ErsError) -> HttpResponse:
+    """An error of ours as a response."""
+    response = _respond(problem.of_error(error))
+    if response.status_code == 401:
+        response["WWW-Authenticate"] = CHALLENGES
+    if response.status_code == 429:
+        response["Retry-After"] = str(error.retry_after or 1)
+    return response
+
+
+#: What each foreign exception means; the first match decides.
+_MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
+    ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body is not readable")),
+    ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),
+    (
+        (drf.AuthenticationFailed,),
+        lambda: errors.NotAuthenticated("the credentials are not valid", code="bad_credentials"),
+    ),
+    (
+        (drf.PermissionDenied, PermissionDenied),
+        lambda: errors.NotAllowed("you may not do this"),
+    ),
+    (
+        (drf.NotFound, Http404),
+        lambda: errors.NotFound("there is nothing here, or nothing that you can reach"),
+    ),
+    (
+        (drf.UnsupportedMediaType,),
+        lambda: errors.Unsupported(
+            "the body is of a media type that this path does not take",
+            code="unsupported_media_type",
+            hint="name the media type of docs/http-api.md in Content-Type",
+        ),
+    ),
+    (
+        # Two requests met where the database decides; the one that came later lost.
+        (IntegrityError,),
+        lambda: errors.Conflict(
+            "another request changed this at the same time", hint="read it again and repeat"
+        ),
+    ),
+    ((SuspiciousOperation,), lambda: errors.BadInput("the request is not valid")),
+)
+
+
+def to_error(exc: Exception) -> ErsError | None:
+    """The error of ours that says what ``exc`` says, without any value it may quote."""
+    if isinstance(exc, ErsError):
+        return exc
+    if isinstance(exc, drf.ValidationError):
+        return errors.BadInput(
+            "the request is not valid",
+            hint="correct what is named",
+            flaws=tuple(_flaws(exc.detail, "")),
+        )
+    return next((make() for kinds, make in _MEANINGS if isinstance(exc, kinds)), None)
+
+
+def _flaws(detail: Any, pointer: str) -> Iterator[Flaw]:
+    if isinstance(detail, dict):
+        for name, inner in detail.items():
+            own = name == "non_field_errors"
+            yield from _flaws(inner, pointer if own else f"{pointer}/{escape_pointer(str(name))}")
+    elif isinstance(detail, list):
+        for inner in detail:
+            yield from _flaws(inner, pointer)
+    else:
+        code = getattr(detail, "code", "invalid") or "invalid"
+        yield Flaw(code, str(detail), pointer=pointer)
+
+
+def _document(status: int, code: str, detail: str, *, hint: str = "") -> HttpResponse:
+    return _respond(problem.document(status, code, detail, hint=hint))
+
+
+def _respond(document: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(
+        to_json(document), status=document["status"], content_type=problem.MEDIA_TYPE
+    )
+
+
+# Django's own handlers, for what goes wrong outside the framework's views.
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return answer(errors.BadInput("the request is not valid"))
+
+
+def forbidden(request: HttpRequest, reason: str = "", **_: Any) -> HttpResponse:
+    return answer(errors.NotAllowed("you may not do this"))
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    slash = "" if request.path.endswith("/") else "paths end in a slash"
+    return answer(errors.NotFound("there is no such path", hint=slash))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    exc = sys.exc_info()[1]
+    if isinstance(exc, DatabaseError) and (response := _of_database(exc)):
+        return response
+    return _document(
+        500,
+        "internal_error",
+        "the service made a mistake",
+        hint="its log has the details under the X-Request-ID of this answer",
+    )

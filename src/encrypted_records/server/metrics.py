@@ -1,0 +1,64 @@
+"""What the API tells Prometheus: its requests, and what it stores of all organizations together."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+
+from django.contrib.admindocs.views import simplify_regex
+from django.db import connection
+from django.db.models import Sum
+from django.http import HttpRequest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from encrypted_records.metrics import Requests
+
+_PART = re.compile(r"<(?:\w+:)?(\w+)>")
+
+registry = CollectorRegistry()
+requests = Requests(registry)
+
+
+def count_refused(method: str, status: int, seconds: float) -> None:
+    """Count a request that Django did not see."""
+    requests.observe(method, None, status, seconds)
+
+
+def template(request: HttpRequest) -> str | None:
+    """The pattern that the path of a request fits, such as ``/api/schemas/{pk}/``."""
+    match = request.resolver_match
+    return None if match is None else _readable(match.route)
+
+
+@functools.cache
+def _readable(route: str) -> str:
+    return _PART.sub(r"{\1}", simplify_regex(route))
+
+
+class Stored(Collector):
+    """Counted by the database whenever it is asked; small tables alone, none of rows or pages."""
+
+    def collect(self) -> Iterator[Metric]:
+        # Models are there when Django is.
+        from encrypted_records.server.datasets.models import Schema  # noqa: PLC0415
+        from encrypted_records.server.records.models import IndexSegment, Staging  # noqa: PLC0415
+
+        try:
+            live = IndexSegment.objects.filter(superseded_at=None, staging=None)
+            rows = Schema.objects.aggregate(rows=Sum("live_rows", default=0))["rows"]
+            yield GaugeMetricFamily("ers_live_records", "Live records.", rows)
+            yield GaugeMetricFamily("ers_live_segments", "Live index segments.", live.count())
+            yield GaugeMetricFamily(
+                "ers_stagings",
+                "Jobs and merges that have stored something ahead.",
+                Staging.objects.count(),
+            )
+        finally:
+            # Each answer is a thread's, and its connection would stay with it.
+            connection.close()
+
+
+registry.register(Stored())

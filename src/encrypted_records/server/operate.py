@@ -1,0 +1,99 @@
+"""What an operator has done with a database and a bulk store, beside an API that may run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from encrypted_records.errors import Startup
+from encrypted_records.server import serve
+
+
+@contextmanager
+def at_database(settings: serve.ApiSettings) -> Iterator[None]:
+    """Have Django ready for the database of an API.
+
+    Raises:
+        Startup: there is no API in the data folder, or its database cannot be used.
+    """
+    serve.prepare_operator(settings)
+    from django.db import DatabaseError, connections  # noqa: PLC0415 - as all that needs Django
+
+    os.umask(0o077)
+    try:
+        yield
+    except DatabaseError:
+        raise Startup(
+            "the API's database cannot be used", hint="start this version's API on it once"
+        ) from None
+    finally:
+        connections.close_all()
+
+
+def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
+    """Walk everything that is stored, and say what is not as it was; whether all is.
+
+    Raises:
+        Startup: as :func:`at_database`.
+        StoreUnavailable: the bulk store is away or fails.
+    """
+    with at_database(settings):
+        from encrypted_records.server.records import verifying  # noqa: PLC0415
+        from encrypted_records.server.records.bulk import objects  # noqa: PLC0415
+
+        walk = verifying.Walk()
+        count = 0
+        for flaw in walk.flaws():
+            count += 1
+            say(f"{flaw.state}: {flaw.what}")
+        for name in objects.strangers():
+            say(f"not known: object {name}")
+        say(
+            f"{walk.rows} rows, {walk.pages} pages and {walk.objects} objects were looked at;"
+            f" {count} flaws"
+        )
+        return count == 0
+
+
+def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, str, str, str]]:
+    """Look whether the database and the bulk store do what an API needs of them.
+
+    Returns:
+        Of each look what was looked at, how it is (``ok``, ``warning``, ``failed``), what was
+        found, and what to do.
+
+    Raises:
+        Startup: as :func:`at_database`.
+    """
+    with at_database(settings):
+        from encrypted_records.server.records import examining  # noqa: PLC0415
+
+        found = examining.looks(little_space)
+        return [(one.check, one.state, one.message, one.hint) for one in found]
+
+
+def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
+    """Bring everything to the bulk store that is set; whether nothing was damaged.
+
+    Raises:
+        Startup: as :func:`at_database`.
+        StoreFull, StoreUnavailable: a bulk store has no room, is away or fails.
+    """
+    with at_database(settings):
+        from encrypted_records.server.records import moving  # noqa: PLC0415
+
+        one = moving.Move()
+        one.run()
+        for what in one.damaged:
+            say(f"damaged, and left where it is: {what}")
+        say(
+            f"{one.objects} objects, {one.rows} rows and {one.pages} pages were moved;"
+            f" {len(one.damaged)} are damaged"
+        )
+        if one.waiting:
+            say(
+                f"{one.waiting} objects of the old store wait until their time is over: APIs that"
+                " have --bulk-before delete them; move again before you take it away"
+            )
+        return not one.damaged

@@ -1,0 +1,231 @@
+"""Grants: the keys of a dataset, sealed to a member. The API keeps the newest of each.
+
+It cannot open one. It sees who sealed it, for whom, when by the roster, and of which epoch, and
+refuses what its receiver would refuse for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from django.db.models import Q
+
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, Grant, GrantBody
+from encrypted_records.server import signatures
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.organizations.models import Organization
+from encrypted_records.server.organizations.roster_change import Change, invalid, require
+from encrypted_records.server.organizations.roster_tables import (
+    DatasetKey,
+    Entry,
+    StoredGrant,
+)
+
+_AT_ONCE = 500
+_FIELDS = ["epoch", "number", "body", "signature"]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A grant of a request, and the actor's public keys by which its signature is right."""
+
+    grant: Grant
+    body: GrantBody
+    keys: bytes
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return ids.to_text(self.body.dataset), ids.to_text(self.body.member)
+
+
+def newest(organization: Organization, member: str) -> Iterator[Grant]:
+    """A member's grants, one for each dataset."""
+    stored = StoredGrant.objects.filter(organization=organization, member=member)
+    for number in list(stored.order_by("dataset").values_list("pk", flat=True)):
+        # They may be long, so they are not held together.
+        for body, signature in stored.filter(pk=number).values_list("body", "signature"):
+            yield Grant(bytes(body), bytes(signature))
+
+
+def verify(
+    organization: Organization, grants: Sequence[Grant], entries: Iterable[EntryBody]
+) -> list[Given]:
+    """Check all that needs no lock: forms, and signatures by keys that the actor has, or gets by
+    the entries of the same request. :func:`store` checks under the lock whether these are right.
+
+    Raises:
+        Malformed, Unsupported: a grant is not of its form.
+        BadInput: ``invalid_entry``.
+    """
+    bodies = [form.read_grant(grant) for grant in grants]
+    actors = {body.actor for body in bodies}
+    keys: dict[bytes, list[bytes]] = {actor: [] for actor in actors}
+    standing = organization.standings.filter(member__in=[ids.to_text(actor) for actor in actors])
+    for one in standing:
+        keys[ids.from_text(one.member)].append(bytes(one.keys))
+    for entry in entries:
+        content = entry.content
+        if isinstance(content, form.Found) and entry.actor in actors:
+            keys[entry.actor].append(content.keys)
+        if isinstance(content, form.Standing) and content.member in actors and content.keys:
+            keys[content.member].append(content.keys)
+    own = ids.from_text(organization.pk)
+    given = []
+    for grant, body in zip(grants, bodies, strict=True):
+        require(body.organization == own, "a grant is of another organization")
+        signed = form.grant_message(grant.body)
+        by = next(
+            (k for k in keys[body.actor] if signatures.is_by(k, grant.signature, signed)), b""
+        )
+        require(bool(by), "a grant's signature is not right")
+        given.append(Given(grant, body, by))
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Signers:
+    """Who may have sealed grants, as it was before the entries of the request: keys of owners."""
+
+    before: dict[str, bytes]
+
+    def allow(self, change: Change, given: Given) -> bool:
+        """Whether the actor is, or was until this request, an owner under these keys."""
+        actor = ids.to_text(given.body.actor)
+        if self.before.get(actor) == given.keys:
+            return True
+        now = change.present(actor)
+        return now is not None and now.is_owner and bytes(now.keys) == given.keys
+
+
+def signers(organization: Organization, given: Iterable[Given]) -> Signers:
+    actors = {ids.to_text(one.body.actor) for one in given}
+    owners = organization.standings.filter(member__in=actors, present=True, is_owner=True)
+    return Signers({one.member: bytes(one.keys) for one in owners})
+
+
+def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:
+    """
+    Raises:
+        NotAllowed: ``owners_only``; somebody else's grant comes from one who is no owner.
+    """
+    if not is_owner and any(ids.to_text(one.body.actor) != user.pk for one in given):
+        raise NotAllowed("only owners of the organization may do this", code="owners_only")
+
+
+def store(change: Change, given: Sequence[Given], who: Signers) -> int:
+    """Keep grants, under the lock and after the entries; how many were not there before.
+
+    Raises:
+        BadInput: ``invalid_entry``, ``grants_incomplete``.
+        Conflict: ``roster_moved``; another epoch has begun.
+    """
+    _require_roster(change, given)
+    epochs = {
+        one.dataset: one for one in DatasetKey.objects.filter(organization=change.organization)
+    }
+    allowed: dict[tuple[bytes, bytes], bool] = {}
+    holders = cache(change.holders)
+    kept: dict[tuple[str, str], Given] = {}
+    for one in given:
+        signer = (one.body.actor, one.keys)
+        if signer not in allowed:
+            allowed[signer] = who.allow(change, one)
+        require(allowed[signer], "a grant was not sealed by an owner")
+        dataset, member = one.place
+        key = epochs.get(dataset)
+        if key is None:
+            raise invalid("a grant is of a dataset without keys")
+        if one.body.epoch < key.epoch or one.body.number < key.since:
+            raise _moved("another epoch of the dataset's keys has begun")
+        require(one.body.epoch == key.epoch, "a grant is of an epoch that has not begun")
+        require(member in holders(dataset), "a grant is for somebody without a right")
+        before = kept.get(one.place)
+        if before is None or before.body.number <= one.body.number:
+            kept[one.place] = one
+    _require_complete(change, kept, holders)
+    return _write(change, kept)
+
+
+def _require_roster(change: Change, given: Sequence[Given]) -> None:
+    """Check that the roster that each states is a beginning of the organization's."""
+    stated = {(one.body.number, one.body.digest) for one in given}
+    numbers = sorted({number for number, _ in stated})
+    there: set[tuple[int, bytes]] = set()
+    for at in range(0, len(numbers), _AT_ONCE):
+        some = Entry.objects.filter(
+            organization=change.organization, number__in=numbers[at : at + _AT_ONCE]
+        )
+        there |= {
+            (number, bytes(digest)) for number, digest in some.values_list("number", "digest")
+        }
+    if not stated <= there:
+        raise _moved("a grant states a roster that is not a beginning of this one")
+
+
+def _require_complete(
+    change: Change, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
+) -> None:
+    """Check that everybody who needs a grant after this request gets one by it."""
+    needed = {
+        (dataset, member) for dataset, member in change.concerned if member in holders(dataset)
+    } | {(dataset, member) for dataset in change.begun for member in holders(dataset)}
+    missing = sorted(needed - kept.keys())
+    if missing:
+        raise BadInput(
+            "the request gives keys or rights without a grant for everybody concerned",
+            code="grants_incomplete",
+            hint="seal a grant of each dataset that is named for each member that is named",
+            flaws=tuple(
+                Flaw(
+                    "grants_incomplete",
+                    f"{ids.reference('datasets', dataset)} for {ids.reference('users', member)}",
+                )
+                for dataset, member in missing
+            ),
+        )
+
+
+def _write(change: Change, kept: dict[tuple[str, str], Given]) -> int:
+    stored = {
+        (dataset, member): (number, bytes(signature))
+        for dataset, member, number, signature in StoredGrant.objects.filter(
+            Q(organization=change.organization),
+            dataset__in={dataset for dataset, _ in kept},
+        ).values_list("dataset", "member", "number", "signature")
+    }
+    fresh = [
+        one
+        for place, one in kept.items()
+        if place not in stored
+        or (stored[place][0] <= one.body.number and stored[place][1] != one.grant.signature)
+    ]
+    StoredGrant.objects.bulk_create(
+        (
+            StoredGrant(
+                organization=change.organization,
+                dataset=one.place[0],
+                member=one.place[1],
+                epoch=one.body.epoch,
+                number=one.body.number,
+                body=one.grant.body,
+                signature=one.grant.signature,
+            )
+            for one in fresh
+        ),
+        batch_size=_AT_ONCE,
+        update_conflicts=True,
+        unique_fields=["dataset", "member"],
+        update_fields=_FIELDS,
+    )
+    return len(fresh)
+
+
+def _moved(detail: str) -> Conflict:
+    return Conflict(
+        detail, code="roster_moved", hint="read the roster to its end, and seal the grants again"
+    )

@@ -1,0 +1,224 @@
+"""The roster of an organization: read it, and add to it, all of a request or nothing.
+
+The roster is a chain of entries that its members sign. The API keeps their bytes for proxies and
+verifies what it can, so that nobody without a member's key adds to it. What follows from the
+entries, the plain tables of :mod:`.roster_tables`, changes in the same transaction.
+
+A request locks its organization, so of two that continue the same head one wins. Schemas whose
+names or heads it states are locked after that, in the order of their ids, as commits lock them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from django.db import transaction
+
+from encrypted_records.errors import Conflict, NotAllowed, TooLarge
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
+from encrypted_records.server import signatures
+from encrypted_records.server.accounts import limits
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.organizations import grants as granting
+from encrypted_records.server.organizations import members, roster_data, roster_members
+from encrypted_records.server.organizations.models import Membership, Organization
+from encrypted_records.server.organizations.roster_change import Change, invalid, require
+from encrypted_records.server.organizations.roster_tables import Entry
+
+#: In one answer.
+MAX_ENTRIES = 1000
+#: In one request. Entries are applied one by one, and nobody else writes to SQLite meanwhile.
+MAX_NEW_ENTRIES = 100
+MAX_GRANTS = 10_000
+_AT_ONCE = 100
+_LOCKED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    entry: RosterEntry
+    body: EntryBody
+    digest: bytes
+
+
+def entries_after(organization: Organization, number: int) -> Iterator[RosterEntry]:
+    """The entries that follow a number, the first ``MAX_ENTRIES`` of them."""
+    last = number + MAX_ENTRIES
+    while number < last:
+        # Entries may be long, so a few are read at a time.
+        rows = Entry.objects.filter(
+            organization=organization, number__gt=number, number__lte=number + _AT_ONCE
+        ).order_by("number")
+        some = list(rows.values_list("body", "signature"))
+        for body, signature in some:
+            yield RosterEntry(bytes(body), bytes(signature))
+        if len(some) < _AT_ONCE:
+            return
+        number += _AT_ONCE
+
+
+def append(
+    user: User,
+    organization: Organization,
+    entries: Sequence[RosterEntry],
+    grants: Sequence[Grant],
+) -> bool:
+    """Add entries and grants, all or none; whether anything was new.
+
+    Raises:
+        Malformed, Unsupported: something is not of its form.
+        BadInput: ``invalid_entry``, ``grants_incomplete``.
+        TooLarge: more than a request, or an organization, has room for.
+        NotAllowed: ``owners_only``, ``not_writer``.
+        Conflict: ``roster_moved``, ``log_moved``, and what single entries meet.
+    """
+    if len(entries) > MAX_NEW_ENTRIES or len(grants) > MAX_GRANTS:
+        raise TooLarge(f"a request has at most {MAX_NEW_ENTRIES} entries and {MAX_GRANTS} grants")
+    read = [_Read(one, form.read_entry(one), form.entry_digest(one)) for one in entries]
+    _require_chain(organization, [(one.body, one.digest) for one in read])
+    given = granting.verify(organization, grants, [one.body for one in read])
+    for one in read:
+        if isinstance(one.body.content, form.Invite):
+            limits.throttle("invite")
+    with transaction.atomic():
+        locked = members.lock(organization)
+        new = _following(locked, read)
+        if read and not new:
+            return False
+        is_owner = locked.memberships.filter(user=user, role=Membership.Role.OWNER).exists()
+        granting.require_caller(user, given, is_owner=is_owner)
+        change = Change(user, locked, _lock_schemas(locked, new), _found(locked, new))
+        signers = granting.signers(locked, given)
+        for one in new:
+            _apply(change, one, is_owner=is_owner)
+        stored = granting.store(change, given, signers)
+    members.write_to(change.invited)
+    return bool(new) or stored > 0
+
+
+def _require_chain(organization: Organization, read: Sequence[tuple[EntryBody, bytes]]) -> None:
+    """
+    Raises:
+        BadInput: ``invalid_entry``; they do not follow each other.
+    """
+    own = ids.from_text(organization.pk)
+    before: tuple[int, bytes] | None = None
+    for body, digest in read:
+        require(body.organization == own, "an entry is of another organization")
+        follows = before is None or (body.number, body.previous) == (before[0] + 1, before[1])
+        require(follows, "the entries do not follow each other")
+        before = body.number, digest
+
+
+def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_Read]:
+    """The entries that are new, once those that the roster has are taken off.
+
+    Raises:
+        Conflict: ``roster_moved``.
+        TooLarge: the roster is as long as it may be.
+    """
+    head = organization.roster_number
+    old = [one for one in read if one.body.number <= head]
+    new = read[len(old) :]
+    if old:
+        numbers = [one.body.number for one in old]
+        known = dict(
+            Entry.objects.filter(organization=organization, number__in=numbers).values_list(
+                "number", "digest"
+            )
+        )
+        if any(bytes(known.get(one.body.number, b"")) != one.digest for one in old):
+            raise _moved()
+    if new:
+        first = new[0].body
+        expected = (head + 1, bytes(organization.roster_digest))
+        if (first.number, first.previous) != expected:
+            raise _moved()
+        if new[-1].body.number > form.MAX_ENTRIES:
+            raise TooLarge(f"a roster has at most {form.MAX_ENTRIES} entries")
+    return new
+
+
+def _moved() -> Conflict:
+    return Conflict(
+        "the roster has moved on",
+        code="roster_moved",
+        hint="read the roster to its end, and sign the change again if it still makes sense",
+    )
+
+
+def _found(organization: Organization, new: Sequence[_Read]) -> bytes:
+    """The digest of entry 1, which may be among the new ones."""
+    if organization.has_roster:
+        return bytes(Entry.objects.get(organization=organization, number=1).digest)
+    return new[0].digest if new else b""
+
+
+def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str, Schema]:
+    """Lock the organization's schemas of which entries state names or heads."""
+    named: set[str] = set()
+    for one in new:
+        content = one.body.content
+        if isinstance(content, form.Dataset):
+            named |= {ids.to_text(end.schema) for end in content.ends}
+        elif isinstance(content, list):
+            named |= {ids.to_text(placement.schema) for placement in content}
+    names = sorted(named, key=ids.from_text)
+    locked: dict[str, Schema] = {}
+    for at in range(0, len(names), _LOCKED_AT_ONCE):
+        some = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
+            pk__in=names[at : at + _LOCKED_AT_ONCE], dataset__organization=organization
+        )
+        locked |= {one.pk: one for one in some.select_related("dataset").order_by("pk")}
+    return locked
+
+
+def _apply(change: Change, one: _Read, *, is_owner: bool) -> None:
+    """Check one entry against what was before it, keep it, and do what it says."""
+    body, content = one.body, one.body.content
+    actor = ids.to_text(body.actor)
+    if actor != change.caller.pk and not is_owner:
+        raise NotAllowed("only owners hand in what others signed", code="owners_only")
+    require((body.number == 1) == isinstance(content, form.Found), "found is entry 1, and only it")
+    if isinstance(content, form.Found):
+        keys = content.keys
+    else:
+        standing = change.present(actor)
+        if standing is None:
+            raise invalid("the signer is not in the roster")
+        keys = bytes(standing.keys)
+    signed = form.entry_message(one.entry.body)
+    require(signatures.is_by(keys, one.entry.signature, signed), "a signature is not right")
+    match content:
+        case form.Found():
+            roster_members.found(change, body, content)
+        case form.Invite():
+            roster_members.invite(change, body, content, one.digest)
+        case form.Standing():
+            roster_members.admit(change, body, content)
+        case form.Remove():
+            roster_members.remove(change, body, content)
+        case form.Dataset():
+            roster_data.begin(change, body, content)
+        case list():
+            roster_data.place(change, body, content)
+        case _:
+            assert_never(content)
+    _keep(change.organization, one)
+
+
+def _keep(organization: Organization, one: _Read) -> None:
+    Entry.objects.create(
+        organization=organization,
+        number=one.body.number,
+        digest=one.digest,
+        body=one.entry.body,
+        signature=one.entry.signature,
+    )
+    organization.roster_number, organization.roster_digest = one.body.number, one.digest
+    organization.save(update_fields=["roster_number", "roster_digest"])

@@ -1,0 +1,195 @@
+"""Entries about datasets and schemas: their keys' epochs, and where and under which names they are.
+
+The API takes names and slugs of what is placed from here, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from encrypted_records.errors import Conflict, Flaw, NotAllowed, StaleDefinition
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody
+from encrypted_records.server.datasets.models import Dataset, Schema
+from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.roster_change import Change, plain, require
+from encrypted_records.server.organizations.roster_tables import DatasetKey, Place, Shared
+
+MAX_API_NAME = 200
+
+
+def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
+    """Name a dataset, and begin the next epoch of its keys where it states that.
+
+    Raises:
+        BadInput: ``invalid_entry``.
+        NotAllowed: ``owners_only``.
+        Conflict: ``log_moved``, ``slug_taken``.
+    """
+    change.require_owner(body)
+    name = ids.to_text(content.dataset)
+    dataset = change.require_dataset(name)
+    present = DatasetKey.objects.filter(dataset=name).first()
+    epoch = present.epoch if present is not None else 0
+    require(content.epoch in (epoch, epoch + 1), "an epoch follows the present one")
+    if present is not None and content.epoch == epoch:
+        same = bytes(present.commitment) == content.commitment and not content.ends
+        require(same, "the present epoch is stated with another key, or with ends of logs")
+    else:
+        _require_heads(change, name, content.ends)
+        own = DatasetKey.objects.filter(organization=change.organization)
+        require(
+            present is not None or own.count() < form.MAX_DATASETS,
+            f"an organization has at most {form.MAX_DATASETS} datasets with keys",
+        )
+        change.begun.add(name)
+    named = _is_named(content.slug, content.name)
+    new = content.epoch != epoch
+    DatasetKey.objects.update_or_create(
+        dataset=name,
+        defaults={
+            "organization": change.organization,
+            "epoch": content.epoch,
+            "commitment": content.commitment,
+            "placed": named,
+            **({"since": body.number} if new else {}),
+        },
+    )
+    if named:
+        _rename(dataset, content.slug, content.name)
+    change.note(Action.DATASET_KEY if new else Action.DATASET_CHANGED, dataset.url)
+
+
+def _is_named(slug: str, name: str) -> bool:
+    """
+    Raises:
+        BadInput: ``invalid_entry``; one of the two alone.
+    """
+    require(bool(slug) == bool(name), "slug and name come together")
+    plain(name, MAX_API_NAME)
+    return bool(slug)
+
+
+def _require_heads(change: Change, dataset: str, ends: list[form.End]) -> None:
+    """Check the stated heads of logs against the present ones, whose schemas are locked.
+
+    Raises:
+        BadInput: ``invalid_entry``.
+        Conflict: ``log_moved``, with the schemas.
+    """
+    names = [ids.to_text(end.schema) for end in ends]
+    require(len(set(names)) == len(names), "an entry states two heads of one log")
+    placed = Place.objects.filter(organization=change.organization, dataset=dataset)
+    there = set(placed.filter(schema__in=names).values_list("schema", flat=True))
+    require(there == set(names), "an end is of a schema that is not placed in the dataset")
+    moved = []
+    for name, end in zip(names, ends, strict=True):
+        schema = change.schemas.get(name)
+        if schema is None or schema.dataset_id != dataset:
+            moved.append((name, "is not there any more"))
+        elif (end.version, end.digest) != (schema.version, bytes(schema.log_digest)):
+            moved.append((name, f"has a log of version {schema.version} by now"))
+    if moved:
+        raise Conflict(
+            "records were stored since the stated heads of logs were read",
+            code="log_moved",
+            hint="read the logs of the schemas that are named, and sign the entry again",
+            flaws=tuple(
+                Flaw("log_moved", f"{ids.reference('schemas', name)} {what}")
+                for name, what in moved
+            ),
+        )
+
+
+def place(change: Change, body: EntryBody, content: list[form.Placement]) -> None:
+    """Put schemas into their datasets under their names, or free their names.
+
+    Raises:
+        BadInput: ``invalid_entry``.
+        NotAllowed: ``not_writer``.
+        StaleDefinition: a schema without records has another definition by now.
+        Conflict: ``schema_placed``, ``slug_taken``.
+    """
+    names = [ids.to_text(one.schema) for one in content]
+    require(len(set(names)) == len(names), "an entry places one schema twice")
+    for dataset in {ids.to_text(one.dataset) for one in content}:
+        _require_writer(change, ids.to_text(body.actor), dataset)
+        known = change.organization.dataset_keys.filter(dataset=dataset).exists()
+        require(known, "an entry places schemas in a dataset that the roster does not have")
+    for placement in content:
+        _place(change, placement)
+    placed = Place.objects.filter(organization=change.organization)
+    require(
+        placed.count() <= form.MAX_SCHEMAS,
+        f"an organization places at most {form.MAX_SCHEMAS} schemas",
+    )
+
+
+def _require_writer(change: Change, actor: str, dataset: str) -> None:
+    if change.is_owner(actor):
+        return
+    whole = Shared.objects.filter(
+        organization=change.organization, member=actor, dataset=dataset, schema=None, writes=True
+    )
+    if not whole.exists():
+        raise NotAllowed("only writers of the whole dataset place schemas", code="not_writer")
+
+
+def _place(change: Change, placement: form.Placement) -> None:
+    name, dataset = ids.to_text(placement.schema), ids.to_text(placement.dataset)
+    named = _is_named(placement.slug, placement.name)
+    before = Place.objects.filter(schema=name).first()
+    schema = change.schemas.get(name)
+    elsewhere = before is not None and (
+        before.organization_id != change.organization.pk or before.dataset != dataset
+    )
+    if elsewhere:
+        raise placed_elsewhere()
+    if schema is None:
+        # It was deleted; its name may still be freed.
+        require(before is not None and not named, "an entry places a schema that is not there")
+    else:
+        own = schema.dataset.organization_id == change.organization.pk
+        require(own and schema.dataset_id == dataset, "an entry places a schema of elsewhere")
+        if named:
+            _take_name(schema, placement)
+        change.note(Action.SCHEMA_CHANGED, schema.url)
+    Place.objects.update_or_create(
+        schema=name,
+        defaults={"organization": change.organization, "dataset": dataset, "placed": named},
+    )
+
+
+def _take_name(schema: Schema, placement: form.Placement) -> None:
+    if schema.version == 0 and placement.definition != bytes(schema.definition_digest):
+        raise StaleDefinition("the schema's definition is not the one that the entry states")
+    _rename(schema, placement.slug, placement.name)
+
+
+def placed_elsewhere() -> Conflict:
+    return Conflict(
+        "a schema with records, or one that the roster places, stays in its dataset",
+        code="schema_placed",
+        hint="make a schema in the other dataset, and store the records there",
+    )
+
+
+def _rename(named: Dataset | Schema, slug: str, name: str) -> None:
+    """
+    Raises:
+        Conflict: ``slug_taken``.
+    """
+    if (named.slug, named.name) == (slug, name):
+        return
+    named.slug, named.name, named.modified = slug, name, timezone.now()
+    try:
+        with transaction.atomic():
+            named.save(update_fields=["slug", "name", "modified"])
+    except IntegrityError:
+        raise Conflict(
+            "another one has this slug already",
+            code="slug_taken",
+            hint="choose another slug",
+        ) from None

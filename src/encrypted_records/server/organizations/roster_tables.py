@@ -1,0 +1,186 @@
+"""Tables of an organization's roster: its entries as they were signed, and what follows from them.
+
+The entries and the grants are kept byte for byte, for proxies, which believe nothing else. The
+plain tables say what the API itself goes by: who belongs, under which keys, and what is shared with
+whom. Only :mod:`.roster` and what it calls write them, in the transaction that adds the entry.
+
+Members, datasets and schemas are named by their ids here, without a foreign key: the roster goes on
+naming what was deleted.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from encrypted_records.server.db.fields import OptionalIdField, ShortIdField
+from encrypted_records.server.organizations.models import Organization
+
+
+class Entry(models.Model):
+    """One entry of an organization's roster, as its actor signed it."""
+
+    pk = models.CompositePrimaryKey("organization_id", "number")
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="entries", db_index=False
+    )
+    number = models.BigIntegerField()
+    digest = models.BinaryField(max_length=32)
+    body = models.BinaryField()
+    signature = models.BinaryField(max_length=64)
+
+    class Meta:
+        db_table = "roster_entry"
+
+
+class Standing(models.Model):
+    """What the roster says of one member; of those who are out, what it said last."""
+
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="standings"
+    )
+    member = ShortIdField()
+    #: whether the member is in
+    present = models.BooleanField(default=True)
+    is_service = models.BooleanField()
+    is_owner = models.BooleanField()
+    name = models.CharField(max_length=254)
+    keys = models.BinaryField()
+    anchor = models.BinaryField(max_length=32)
+    expires = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "roster_standing"
+        constraints = [models.UniqueConstraint("organization", "member", name="standing_once")]
+
+
+class UsedKey(models.Model):
+    """That a public key is or was a certain member's, so that it never is another's."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    #: SHA-256 of one of the keys of which a member's public keys consist
+    digest = models.BinaryField(max_length=32)
+    member = ShortIdField()
+
+    class Meta:
+        db_table = "roster_used_key"
+        constraints = [models.UniqueConstraint("organization", "digest", name="used_key_once")]
+
+
+class Shared(models.Model):
+    """That a member who is no owner reads, and perhaps writes, a dataset or one schema of it."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="shared")
+    member = ShortIdField()
+    dataset = ShortIdField()
+    #: none for the whole dataset
+    schema = OptionalIdField()
+    writes = models.BooleanField()
+
+    class Meta:
+        db_table = "roster_shared"
+        indexes = [
+            models.Index("member", "dataset", name="shared_with_member"),
+            models.Index("organization", "dataset", name="shared_of_dataset"),
+        ]
+
+
+class DatasetKey(models.Model):
+    """The newest epoch of a dataset's keys, and whether the roster names the dataset."""
+
+    dataset = ShortIdField(primary_key=True)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="dataset_keys"
+    )
+    epoch = models.IntegerField()
+    commitment = models.BinaryField(max_length=32)
+    #: of the entry that began the epoch
+    since = models.BigIntegerField()
+    #: whether name and slug are the roster's to change
+    placed = models.BooleanField()
+
+    class Meta:
+        db_table = "roster_dataset"
+
+
+class Place(models.Model):
+    """Which dataset the roster says a schema is in."""
+
+    schema = ShortIdField(primary_key=True)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="places")
+    dataset = ShortIdField()
+    #: false once the schema's name was freed
+    placed = models.BooleanField()
+
+    class Meta:
+        db_table = "roster_place"
+
+
+class Seat(models.Model):
+    """An invitation as the roster has it, and what was answered. It stays when it is over, so that
+    its id is never used twice."""
+
+    id = ShortIdField(primary_key=True)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="seats")
+    #: of the entry
+    digest = models.BinaryField(max_length=32)
+    #: the owner who invited
+    actor = ShortIdField()
+    #: whom it is for, where that was a member before
+    member = OptionalIdField()
+    expires = models.BigIntegerField()
+    answer_key = models.BinaryField(max_length=32)
+    #: nobody answers it or is admitted by it any more
+    over = models.BooleanField(default=False)
+    #: an entry has ended it; the API alone ends what is declined, or replaced by another
+    ended = models.BooleanField(default=False)
+    #: the frame's payload, while it waits
+    answer = models.BinaryField(null=True)
+
+    class Meta:
+        db_table = "roster_seat"
+
+
+class StoredGrant(models.Model):
+    """The newest grant of a dataset to a member. It holds every epoch so far."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="grants")
+    dataset = ShortIdField()
+    member = ShortIdField()
+    epoch = models.IntegerField()
+    #: the newest entry of the roster that its actor had read
+    number = models.BigIntegerField()
+    body = models.BinaryField()
+    signature = models.BinaryField(max_length=64)
+
+    class Meta:
+        db_table = "roster_grant"
+        constraints = [
+            models.UniqueConstraint("dataset", "member", name="grant_once"),
+        ]
+        indexes = [models.Index("organization", "member", name="grants_of_member")]
+
+
+class Service(models.Model):
+    """A program that has a standing of its own, and a token instead of a password.
+
+    It is a user, too, so that whatever is stored or noted names it as it names people. Until the
+    roster has its standing it reaches nothing, and once that ends, its token goes.
+    """
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="service"
+    )
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="services"
+    )
+    #: SHA-256 of the token
+    digest = models.BinaryField(max_length=32, unique=True)
+    expires = models.DateTimeField(null=True)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    #: to the minute
+    last_used = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "service"

@@ -1,0 +1,156 @@
+"""Endpoints of the roster, for proxies: frames that members signed, in and out."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.db.models import QuerySet
+from django.http import HttpResponse, StreamingHttpResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from encrypted_records.errors import Malformed
+from encrypted_records.model import ids, wire
+from encrypted_records.model import roster as form
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts.api_tokens import READS, READS_AND_ADDS
+from encrypted_records.server.accounts.job_tokens import WITH_JOBS
+from encrypted_records.server.accounts.models import JobGrant, User
+from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
+from encrypted_records.server.http.pagination import number_of
+from encrypted_records.server.http.parsers import FramesParser
+from encrypted_records.server.organizations import answers, first_use, grants, roster, services
+from encrypted_records.server.organizations.roster_tables import Service
+from encrypted_records.server.organizations.serializers import ServiceSerializer
+
+_SINCE = OpenApiParameter("since", int)
+_MEMBER = OpenApiParameter("member", str)
+
+
+def _user(request: Request) -> User:
+    return cast(User, request.user)
+
+
+class Roster(APIView):
+    """The signed list of who is in an organization, with which keys and rights."""
+
+    token_uses = READS_AND_ADDS
+    # A job seals under keys that were granted, and signs what it publishes.
+    authentication_classes = WITH_JOBS
+    parser_classes = [FramesParser]
+
+    @extend_schema(parameters=[_SINCE], responses=FRAMES)
+    def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
+        """The entries after number ``since``, at most 1,000; for members and the invited."""
+        organization = permissions.organization_of_roster(_user(request), organization_id)
+        since = number_of(request, "since", 0) or 0
+        return stream(roster.entries_after(organization, since))
+
+    @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
+    def post(self, request: Request, organization_id: str) -> HttpResponse:
+        """Add entries and grants, all or none."""
+        user = _user(request)
+        organization = permissions.find(permissions.organizations(user), organization_id)
+        entries, sealed = _split(body_of(request))
+        if user.acting is not None or isinstance(request.auth, JobGrant):
+            first_use.require(user, entries)
+        new = roster.append(user, organization, entries, sealed)
+        return HttpResponse(status=201 if new else 200)
+
+
+def _split(body: bytes) -> tuple[list[form.RosterEntry], list[form.Grant]]:
+    """
+    Raises:
+        Malformed, Unsupported: the body holds anything but entries and grants.
+    """
+    entries: list[form.RosterEntry] = []
+    sealed: list[form.Grant] = []
+    for item in wire.decode(body):
+        if isinstance(item, form.RosterEntry):
+            entries.append(item)
+        elif isinstance(item, form.Grant):
+            sealed.append(item)
+        else:
+            raise Malformed("a frame of this kind is not allowed here", code="malformed_frame")
+    return entries, sealed
+
+
+class Grants(APIView):
+    """Keys of datasets, sealed to members."""
+
+    token_uses = READS
+    authentication_classes = WITH_JOBS
+
+    @extend_schema(parameters=[_MEMBER], responses=FRAMES)
+    def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
+        """The caller's own, the newest of each dataset; an owner may name another ``member``."""
+        user = _user(request)
+        member = request.query_params.get("member", user.pk)
+        if member == user.pk:
+            organization = permissions.find(permissions.organizations(user), organization_id)
+        else:
+            organization = permissions.find_owned(user, organization_id)
+            member = ids.to_text(ids.from_path(member))
+        return stream(grants.newest(organization, member))
+
+
+class Answers(APIView):
+    """What the invited have answered."""
+
+    @extend_schema(responses=FRAMES)
+    def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
+        """Those that wait to be admitted, for owners."""
+        organization = permissions.find_owned(_user(request), organization_id)
+        return stream(answers.waiting(organization))
+
+
+class OwnAnswer(APIView):
+    """The public keys with which somebody answers an invitation."""
+
+    parser_classes = [FramesParser]
+
+    @extend_schema(responses=FRAMES)
+    def get(self, request: Request, invitation_id: str) -> StreamingHttpResponse:
+        """What the caller has answered."""
+        return stream([answers.own(_user(request), invitation_id)])
+
+    @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
+    def put(self, request: Request, invitation_id: str) -> HttpResponse:
+        """Answer it, in place of what was answered before."""
+        answer = wire.decode_one(body_of(request), form.Answer)
+        new = answers.give(_user(request), invitation_id, answer)
+        return HttpResponse(status=201 if new else 200)
+
+
+class Services(generics.ListAPIView[Service]):
+    """Programs with a standing of their own, and when each was last used, for owners."""
+
+    serializer_class = ServiceSerializer
+    queryset = Service.objects.none()
+
+    def get_queryset(self) -> QuerySet[Service]:
+        owned = permissions.find_owned(_user(self.request), self.kwargs["organization_id"])
+        return owned.services.select_related("user").order_by("pk")
+
+    @extend_schema(
+        request=ServiceSerializer, responses={200: ServiceSerializer, 201: ServiceSerializer}
+    )
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Make one. It reaches nothing until an entry of the roster makes it a member."""
+        user = _user(request)
+        organization = permissions.find_owned(user, organization_id)
+        wanted = ServiceSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        data = wanted.validated_data
+        made, new = services.make(
+            user,
+            organization,
+            service_id=ids.to_text(ids.from_text(data["pk"])),
+            name=data["user"]["first_name"],
+            digest=bytes.fromhex(data["token_digest"]),
+            expires=data["expires"],
+        )
+        return Response(ServiceSerializer(made).data, status=201 if new else 200)

@@ -1,1 +1,0 @@
-"""Django's backend for PostgreSQL, with one question less for every request."""

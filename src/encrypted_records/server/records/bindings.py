@@ -1,0 +1,192 @@
+"""What binds rows and pages to their commit: salts, headers, and digests of what came. Pure.
+
+The API computes the digests that groups and segments state (docs/SPEC.md, 7.2.1) from what it
+stores, so that no commit names other bytes than are there. Rows are packed here, once, as they are
+digested and as they are stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.errors import BadInput
+from encrypted_records.model import digests
+from encrypted_records.model.records import (
+    Group,
+    GroupSalt,
+    Page,
+    PartUpload,
+    RowBatch,
+    SealedRow,
+    Segment,
+    SegmentHeader,
+)
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Consecutive rows of a group as they are stored, with their digests and those of their runs;
+    None is a hole."""
+
+    group: bytes
+    first: int
+    rows: list[tuple[bytes, int, bytes] | None] = field(repr=False)
+    digests: bytes = field(repr=False)
+    runs: bytes = field(repr=False)
+
+    def placed(self, group: int) -> Iterator[tuple[int, int, bytes, int, bytes]]:
+        """The rows as the table takes them, of the group with this number."""
+        for ordinal, row in enumerate(self.rows, self.first):
+            if row is not None:
+                yield group, ordinal, *row
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside rows and pages: salts of groups, headers of segments, by uid."""
+
+    salts: Mapping[bytes, bytes]
+    headers: Mapping[bytes, SegmentHeader]
+
+    @classmethod
+    def of(
+        cls,
+        groups: Iterable[bytes],
+        segments: Iterable[bytes],
+        salts: Sequence[GroupSalt],
+        headers: Sequence[SegmentHeader],
+    ) -> Beside:
+        """
+        Raises:
+            BadInput: ``invalid_commit``; they are not one for each of these groups and segments.
+        """
+        salt_of = {one.group: one.salt for one in salts}
+        header_of = {one.segment: one for one in headers}
+        _require_same([one.group for one in salts], groups, "there is not one salt for each group")
+        _require_same(
+            [one.segment for one in headers], segments, "there is not one header for each segment"
+        )
+        return cls(salt_of, header_of)
+
+
+def _require_same(given: Collection[bytes], wanted: Iterable[bytes], rule: str) -> None:
+    if sorted(given) != sorted(wanted):
+        raise BadInput(rule, code="invalid_commit")
+
+
+def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes) -> PackedBatch:
+    """Rows from the ordinal ``first`` on, which begins a run."""
+    packed = [
+        None if row is None else (row.record_id, row.version, digests.pack_fields(row.fields))
+        for row in rows
+    ]
+    own = digests.packed_digests(salt, packed)
+    return PackedBatch(group, first, packed, own, digests.run_digests(own))
+
+
+def bind_groups(
+    groups: Sequence[Group], rows: Mapping[bytes, Sequence[SealedRow | None]], beside: Beside
+) -> list[PackedBatch]:
+    """All rows of a commit's groups.
+
+    Raises:
+        BadInput: ``invalid_commit``; a group states another digest.
+    """
+    batches = [pack(one.uid, 0, rows[one.uid], beside.salts[one.uid]) for one in groups]
+    for group, batch in zip(groups, batches, strict=True):
+        require_rows(group, batch.runs)
+    return batches
+
+
+def require_rows(group: Group, runs: bytes) -> None:
+    """Check that a group states the digest of its rows.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    if digests.group_digest(runs) != group.rows:
+        raise BadInput("a group states another digest than its rows have", code="invalid_commit")
+
+
+def bind_segments(
+    segments: Sequence[Segment], pages: Mapping[bytes, Sequence[bytes]], beside: Beside
+) -> dict[bytes, list[bytes]]:
+    """The digest of each page of a commit's segments.
+
+    Raises:
+        BadInput: ``invalid_commit``; a segment states another digest.
+    """
+    every = {one.uid: [digests.page_digest(data) for data in pages[one.uid]] for one in segments}
+    for segment in segments:
+        header = beside.headers[segment.uid]
+        require_pages(segment, header.salt, header.data, b"".join(every[segment.uid]))
+    return every
+
+
+def require_pages(segment: Segment, salt: bytes, header: bytes, pages: bytes) -> None:
+    """Check that a segment states the digest of its header and pages.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    if digests.segment_digest(salt, header, pages) != segment.digest:
+        raise BadInput("a segment states another digest than its pages have", code="invalid_commit")
+
+
+@dataclass(frozen=True)
+class BoundPart:
+    """A staged part as it is stored; ``digest`` tells it from every other one."""
+
+    beside: Beside
+    batches: list[PackedBatch]
+    pages: list[bytes]
+    digest: bytes
+
+
+def bind_part(upload: PartUpload) -> BoundPart:
+    """
+    Raises:
+        BadInput: ``invalid_commit``; salts or headers are missing, or a batch begins or ends
+            within a run.
+    """
+    part = upload.part
+    counts = {group.uid: group.count for group in part.groups}
+    beside = Beside.of(
+        counts, (segment.uid for segment in part.segments), upload.salts, upload.headers
+    )
+    for batch in upload.rows:
+        _require_runs(batch, counts[batch.group])
+    batches = [
+        pack(batch.group, batch.first, batch.rows, beside.salts[batch.group])
+        for batch in upload.rows
+    ]
+    pages = [digests.page_digest(page.data) for page in upload.pages]
+    return BoundPart(beside, batches, pages, _part_digest(beside, batches, upload.pages, pages))
+
+
+def _require_runs(batch: RowBatch, count: int) -> None:
+    end = batch.first + len(batch.rows)
+    if batch.first % digests.RUN or (end % digests.RUN and end != count):
+        raise BadInput(
+            f"a batch begins or ends within a run of {digests.RUN} rows", code="invalid_commit"
+        )
+
+
+def _part_digest(
+    beside: Beside,
+    batches: Sequence[PackedBatch],
+    pages: Sequence[Page],
+    page_digests: Sequence[bytes],
+) -> bytes:
+    state = hashlib.sha256()
+    for batch in batches:
+        state.update(batch.group + beside.salts[batch.group])
+        state.update(batch.first.to_bytes(4, "big") + len(batch.rows).to_bytes(4, "big"))
+        state.update(batch.runs)
+    for uid, header in beside.headers.items():
+        state.update(uid + header.salt + hashlib.sha256(header.data).digest())
+    for page, digest in zip(pages, page_digests, strict=True):
+        state.update(page.segment + page.number.to_bytes(4, "big") + digest)
+    return state.digest()

@@ -1,0 +1,79 @@
+"""The bulk store that ``ERS_BULK_URL`` names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.conf import settings
+
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.server.records.bulk.both import Both
+from encrypted_records.server.records.bulk.files import Files
+from encrypted_records.server.records.bulk.protocol import BulkStore
+
+#: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
+LEAST_BYTES = 128 << 10
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A store, and how many bytes a part must have to lie there; without one all parts stay in the
+    database."""
+
+    store: BulkStore | None
+    least: int
+
+
+@cache
+def chosen() -> Chosen:
+    """The store of this process.
+
+    Raises:
+        InvalidSetting: this service cannot store by this URL.
+    """
+    own = choose(settings.BULK_URL)
+    if not settings.BULK_BEFORE:
+        return own
+    before = choose(settings.BULK_BEFORE).store
+    if own.store is None or before is None or settings.BULK_BEFORE == settings.BULK_URL:
+        raise InvalidSetting(
+            "objects cannot move from the bulk store of ERS_BULK_BEFORE to that of ERS_BULK_URL",
+            hint="name two stores of objects, file:///path or s3://bucket/prefix",
+        )
+    return Chosen(Both(own.store, before), own.least)
+
+
+def choose(url: str) -> Chosen:
+    """The store that a URL names; nothing of it is asked yet.
+
+    Raises:
+        InvalidSetting: it names none, or what it takes is not installed.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    least = options.pop("least", str(LEAST_BYTES))
+    if not (least.isascii() and least.isdigit() and len(least) < 12):
+        raise _invalid("least is no number of bytes")
+    match parts.scheme:
+        case "database" if not (parts.netloc or parts.path.strip("/") or options):
+            return Chosen(None, 0)
+        case "file" if parts.path.startswith("/") and parts.netloc in ("", "localhost"):
+            if options:
+                raise _invalid("a store of files takes least, and no other option")
+            return Chosen(Files(Path(unquote(parts.path))), int(least))
+        case "s3" if parts.netloc:
+            # An extra.
+            from encrypted_records.server.records.bulk.s3 import connect  # noqa: PLC0415
+
+            return Chosen(connect(parts.netloc, parts.path.strip("/"), options), int(least))
+    raise _invalid("it is no URL of a store")
+
+
+def _invalid(what: str) -> InvalidSetting:
+    return InvalidSetting(
+        f"the URL of the bulk store cannot be used: {what}",
+        hint="use file:///path, s3://bucket/prefix?endpoint=https://host, or database://",
+    )

@@ -1,0 +1,208 @@
+"""How an object looks inside. Pure.
+
+Each begins with what it belongs to: a mark, the uid of its group or segment, the number of its
+first row or page, and how many there are. So what the database has lost can be told apart.
+
+Behind that an object of rows has *blocks* of 64 ordinals. A block begins with a line for each:
+record id, version, length, and the beginning of the row's digest; the packed rows follow. What the
+database keeps of a block is an *entry*: where it lies, the digest of its lines, and the least and
+the greatest id of its new records. An object of pages has these one after the other, all of one
+length, and the database has their digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from encrypted_records.errors import ObjectAltered
+from encrypted_records.model import digests
+from encrypted_records.model.digests import RUN
+
+#: No object is longer, unless a single block is.
+MOST_BYTES = 64 << 20
+#: Blocks up to so long are read whole, of longer ones the rows that are asked for.
+WHOLE_BYTES = 256 << 10
+#: (record id, version, packed fields)
+Row = tuple[bytes, int, bytes]
+
+_ROWS, _PAGES = b"ersrows1", b"erspage1"
+_HEAD = struct.Struct(">8s16sII")
+_LINE = struct.Struct(">16sII8s")
+_ENTRY = struct.Struct(">QI32s16s16s")
+HEAD_BYTES, LINE_BYTES, ENTRY_BYTES = _HEAD.size, _LINE.size, _ENTRY.size
+_DIGEST_BYTES = 8
+_NO_ID = bytes(16)
+#: The span of a block without new records: no id lies in it.
+_NOWHERE = (b"\xff" * 16, bytes(16))
+
+
+class Line(NamedTuple):
+    """What a block says of one row before its bytes; ``version`` 0 is a hole."""
+
+    record_id: bytes
+    version: int
+    length: int
+    digest: bytes
+
+
+class Entry(NamedTuple):
+    """What the database says of one block; ``lines`` is the SHA-256 of its lines."""
+
+    start: int
+    length: int
+    lines: bytes
+    least: bytes
+    greatest: bytes
+
+
+@dataclass(frozen=True)
+class RowObject:
+    """Consecutive rows of a group as one object, and what the database keeps of it.
+
+    ``first_id`` and ``last_id`` span the ids of new records; both are None where there are none.
+    """
+
+    first: int
+    count: int
+    data: bytes
+    entries: bytes
+    first_id: bytes | None
+    last_id: bytes | None
+
+
+def row_objects(
+    group: bytes, first: int, rows: Sequence[Row | None], row_digests: bytes
+) -> Iterator[RowObject]:
+    """Cut rows into objects.
+
+    Args:
+        first: the ordinal of the first row, which begins a run.
+        row_digests: of these rows, one after the other.
+    """
+    blocks: list[tuple[bytes, Entry]] = []
+    size = HEAD_BYTES
+    begun = first
+    for at in range(0, len(rows), RUN):
+        block, entry = _block(rows[at : at + RUN], row_digests[at * digests.DIGEST :])
+        if blocks and size + len(block) > MOST_BYTES:
+            yield _row_object(group, begun, first + at - begun, blocks)
+            blocks, size, begun = [], HEAD_BYTES, first + at
+        blocks.append((block, entry._replace(start=size, length=len(block))))
+        size += len(block)
+    if blocks:
+        yield _row_object(group, begun, first + len(rows) - begun, blocks)
+
+
+def row_head(group: bytes, first: int, count: int) -> bytes:
+    """How an object of rows begins."""
+    return _HEAD.pack(_ROWS, group, first, count)
+
+
+def page_head(segment: bytes, first: int, count: int) -> bytes:
+    """How an object of pages begins."""
+    return _HEAD.pack(_PAGES, segment, first, count)
+
+
+def _row_object(
+    group: bytes, first: int, count: int, blocks: Sequence[tuple[bytes, Entry]]
+) -> RowObject:
+    head = row_head(group, first, count)
+    least = min(entry.least for _, entry in blocks)
+    greatest = max(entry.greatest for _, entry in blocks)
+    spanned = least <= greatest
+    return RowObject(
+        first,
+        count,
+        head + b"".join([block for block, _ in blocks]),
+        b"".join([_ENTRY.pack(*entry) for _, entry in blocks]),
+        least if spanned else None,
+        greatest if spanned else None,
+    )
+
+
+def _block(rows: Sequence[Row | None], row_digests: bytes) -> tuple[bytes, Entry]:
+    pack, size = _LINE.pack, digests.DIGEST
+    lines = b"".join(
+        [
+            pack(_NO_ID, 0, 0, b"")
+            if row is None
+            else pack(
+                row[0], row[1], len(row[2]), row_digests[at * size : at * size + _DIGEST_BYTES]
+            )
+            for at, row in enumerate(rows)
+        ]
+    )
+    new = [row[0] for row in rows if row is not None and row[1] == 1]
+    span = (min(new), max(new)) if new else _NOWHERE
+    block = lines + b"".join([row[2] for row in rows if row is not None])
+    return block, Entry(0, 0, hashlib.sha256(lines).digest(), *span)
+
+
+def entry_of(data: bytes) -> Entry:
+    return Entry(*_ENTRY.unpack(data))
+
+
+def entries_of(data: bytes) -> list[Entry]:
+    """All entries of an object, in the order of its blocks."""
+    return [Entry(*one) for one in _ENTRY.iter_unpack(data)]
+
+
+def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
+    """The lines of a block.
+
+    Args:
+        data: the block, or its lines alone.
+        name: of the object, for what is said of it.
+
+    Raises:
+        ObjectAltered: they are not those that were stored.
+    """
+    if hashlib.sha256(data).digest() != entry.lines:
+        raise altered(name)
+    return [Line(*one) for one in _LINE.iter_unpack(data)]
+
+
+def places_of(lines: Sequence[Line]) -> list[int]:
+    """Where in its block each row begins."""
+    lengths = (line.length for line in lines)
+    return list(accumulate(lengths, initial=LINE_BYTES * len(lines)))
+
+
+def check_row(salt: bytes, line: Line, packed: bytes, name: str) -> None:
+    """
+    Raises:
+        ObjectAltered: the row is not the one that was stored.
+    """
+    own = digests.row_digest(salt, line.record_id, line.version, packed)
+    if own[:_DIGEST_BYTES] != line.digest:
+        raise altered(name)
+
+
+def altered(name: str) -> ObjectAltered:
+    return ObjectAltered(f"an object of the bulk store is not as it was stored: {name}")
+
+
+def page_object(segment: bytes, first: int, pages: Sequence[bytes]) -> bytes:
+    """Consecutive pages of a segment, all of one length, as one object."""
+    return page_head(segment, first, len(pages)) + b"".join(pages)
+
+
+def cut_pages(pages: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[bytes]]]:
+    """Cut a segment's pages (number, bytes) into runs of neighbours, each as long as an object may
+    be."""
+    first, run, size = 0, list[bytes](), 0
+    for number, data in pages:
+        if run and (number != first + len(run) or size + len(data) > MOST_BYTES - HEAD_BYTES):
+            yield first, run
+            run, size = [], 0
+        if not run:
+            first = number
+        run.append(data)
+        size += len(data)
+    if run:
+        yield first, run

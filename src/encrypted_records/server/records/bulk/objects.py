@@ -1,0 +1,193 @@
+"""The life of each object, as rows of the database.
+
+``writing``  the name is drawn and written down; the first byte comes after that
+``stored``   it is whole, and what lies in it is staged or about to be
+``named``    a commit has named what lies in it
+``doomed``   nothing that is new needs it; readers of an earlier version still may
+
+One that is doomed goes when its grace is over and nothing in the database points to it any more.
+So a crash at any moment leaves only what the sweep deletes. What lies in the store decides nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+from django.utils import timezone
+
+from encrypted_records.errors import StoreUnavailable
+from encrypted_records.server.records.bulk import choice
+from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
+from encrypted_records.server.records.store import cut
+
+WRITING, STORED, NAMED, DOOMED = "writing", "stored", "named", "doomed"
+#: What is still being written after so long, is not being written any more.
+WRITING_FOR = timedelta(hours=1)
+#: In place of the moment since when an object is doomed that has no grace time.
+AT_ONCE = datetime(2000, 1, 1, tzinfo=UTC)
+#: Objects that one look deletes.
+MOST_AT_ONCE = 100
+
+
+@contextmanager
+def written(contents: Sequence[bytes]) -> Iterator[list[int]]:
+    """Store these as objects: their numbers here, for a transaction that takes them over.
+
+    Called outside of any transaction, since the names must stay if all else fails. They are doomed
+    when the block fails.
+
+    Raises:
+        StoreFull, StoreUnavailable: none is stored.
+    """
+    now = timezone.now()
+    rows = BulkObject.objects.bulk_create(
+        BulkObject(name=secrets.token_hex(16), state=WRITING, since=now, size=len(data))
+        for data in contents
+    )
+    numbers = [row.pk for row in rows]
+    try:
+        for row, data in zip(rows, contents, strict=True):
+            store = choice.chosen().store
+            assert store is not None  # else nothing is too large for the database
+            store.put(row.name, data)
+        yield numbers
+    except BaseException:
+        # Where the database is away too, the sweep finds them.
+        with suppress(DatabaseError):
+            give_up(numbers)
+        raise
+
+
+def give_up(numbers: Collection[int]) -> None:
+    """Doom objects that no transaction has taken over."""
+    left = BulkObject.objects.filter(pk__in=numbers, state=WRITING)
+    left.update(state=DOOMED, since=timezone.now())
+
+
+def take_over(numbers: Collection[int]) -> None:
+    """Have written objects stay, in the transaction that says what lies in them.
+
+    Raises:
+        StoreUnavailable: writing them took so long that they were given up.
+    """
+    taken = BulkObject.objects.filter(pk__in=numbers, state=WRITING).update(
+        state=STORED, since=timezone.now()
+    )
+    if taken != len(numbers):
+        raise StoreUnavailable("an object took too long to be written, and was given up")
+
+
+def name(parts: QuerySet[Any, Any]) -> None:
+    """The objects of these parts are named by a commit from now on."""
+    BulkObject.objects.filter(pk__in=parts.values("object_id"), state=STORED).update(
+        state=NAMED, since=timezone.now()
+    )
+
+
+def doom(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
+    """Nothing new needs the objects of these parts from now on.
+
+    Args:
+        at_once: whether they go without a grace time.
+    """
+    every = BulkObject.objects.filter(pk__in=parts.values("object_id"))
+    if at_once:
+        every.update(state=DOOMED, since=AT_ONCE)
+    else:
+        every.exclude(state=DOOMED).update(state=DOOMED, since=timezone.now())
+
+
+def drop(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
+    """Forget these parts; their objects are doomed, if they are not yet.
+
+    Args:
+        at_once: as :func:`doom` has it.
+    """
+    doom(parts, at_once=at_once)
+    parts.delete()
+
+
+def hurry() -> int:
+    """Have what is doomed, and nothing points to any more, go without the rest of its grace; how
+    many objects that are."""
+    with transaction.atomic():
+        # Others change several of these rows, too: one after the other, and none that they hold.
+        waiting = _pointless().exclude(since=AT_ONCE).order_by("pk")
+        rows = waiting.select_for_update(skip_locked=True, of=("self",))
+        numbers = list(rows.values_list("pk", flat=True))
+        return sum(
+            BulkObject.objects.filter(pk__in=some).update(since=AT_ONCE) for some in cut(numbers)
+        )
+
+
+def doomed_before(moment: datetime) -> QuerySet[BulkObject]:
+    """What was doomed before this moment, with a grace time, and that nothing points to."""
+    return _pointless().filter(since__gt=AT_ONCE, since__lt=moment)
+
+
+def waits(moment: datetime) -> bool:
+    """Whether something is in the store still that was doomed by this moment, and that nothing
+    points to."""
+    return _pointless().filter(since__lte=moment).exists()
+
+
+def _pointless() -> QuerySet[BulkObject]:
+    return BulkObject.objects.filter(
+        ~Exists(RowPart.objects.filter(object_id=OuterRef("pk"))),
+        ~Exists(PagePart.objects.filter(object_id=OuterRef("pk"))),
+        state=DOOMED,
+    )
+
+
+def replace(number: int, new: int, *, at_once: bool) -> None:
+    """A written object holds from now on what another held, which is doomed."""
+    take_over([new])
+    BulkObject.objects.filter(pk=new).update(state=NAMED)
+    BulkObject.objects.filter(pk=number).update(
+        state=DOOMED, since=AT_ONCE if at_once else timezone.now()
+    )
+
+
+def sweep(grace: timedelta) -> bool:
+    """Delete some objects whose time is over; whether there may be more.
+
+    The row goes after the object, so that a crash in between only repeats the deletion.
+
+    Raises:
+        StoreUnavailable: they stay for now.
+    """
+    now = timezone.now()
+    late = BulkObject.objects.filter(state=WRITING, since__lt=now - WRITING_FOR)
+    if late.exists():  # which takes no lock
+        late.update(state=DOOMED, since=now)
+    over = _pointless().filter(since__lt=now - grace)
+    rows = list(over.order_by("since")[:MOST_AT_ONCE])
+    store = choice.chosen().store
+    if not rows or store is None:
+        return False
+    store.delete([row.name for row in rows])
+    BulkObject.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    return len(rows) == MOST_AT_ONCE
+
+
+def strangers() -> list[str]:
+    """Names of what lies in the store, and of which the database knows nothing.
+
+    Nothing deletes them: they may belong to a database that was just put back, or to another one.
+
+    Raises:
+        StoreUnavailable: the store is away or fails.
+    """
+    store = choice.chosen().store
+    if store is None:
+        return []
+    # Names are written down before the first byte: what is listed first is known afterwards.
+    listed = [one for one, _ in store.listing()]
+    known = set(BulkObject.objects.values_list("name", flat=True).iterator())
+    return sorted(set(listed) - known)

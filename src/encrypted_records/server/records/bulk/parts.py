@@ -1,0 +1,274 @@
+"""What lies in objects, for readers; rows and pages are named as in :mod:`..store`, by
+(group, ordinal) and (segment, number)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from django.db import connection
+
+from encrypted_records.errors import ObjectAltered, ObjectLost
+from encrypted_records.model import digests
+from encrypted_records.model.digests import DIGEST, RUN
+from encrypted_records.server.records import store
+from encrypted_records.server.records.bulk import choice, layout
+from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
+from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.records.models import RowPart
+from encrypted_records.server.records.store import Key, StoredSealedRow
+
+Q = ParamSpec("Q")
+T = TypeVar("T")
+
+_ENTRY_BYTES = layout.ENTRY_BYTES
+#: What is asked of rows: of each the entry of its block.
+_ROWS = f"""
+SELECT one, two, p.first, p.count, name, salt,
+    substr(blocks, CAST((two - p.first) / {RUN} * {_ENTRY_BYTES} + 1 AS integer), {_ENTRY_BYTES})
+FROM wanted JOIN row_part p ON p.group_id = one AND p.first <= two AND two < p.first + p.count
+    JOIN bulk_object o ON o.id = p.object_id JOIN record_group g ON g.id = one
+"""  # noqa: S608  no input
+_PAGES = f"""
+SELECT one, two, p.first, page_bytes, name,
+    substr(digests, CAST((two - p.first) * {DIGEST} + 1 AS integer), {DIGEST})
+FROM wanted JOIN page_part p ON p.segment_id = one AND p.first <= two AND two < p.first + p.count
+    JOIN bulk_object o ON o.id = p.object_id
+"""  # noqa: S608  no input
+
+
+def _twice(read: Callable[Q, T]) -> Callable[Q, T]:
+    """Read once more where an object is gone: it may have been written again under another name,
+    without rows that are erased, since the database said where it lies."""
+
+    @wraps(read)
+    def again(*arguments: Q.args, **options: Q.kwargs) -> T:
+        try:
+            return read(*arguments, **options)
+        except ObjectLost:
+            return read(*arguments, **options)
+
+    return again
+
+
+class _Block(NamedTuple):
+    """Where a block lies: in which object, how many rows it is of, the first one's ordinal."""
+
+    name: str
+    group: int
+    first: int
+    rows: int
+    salt: bytes
+    entry: Entry
+
+    @property
+    def lines(self) -> Range:
+        start = self.entry.start
+        return Range(self.name, start, start + LINE_BYTES * self.rows)
+
+    @property
+    def whole(self) -> Range:
+        return Range(self.name, self.entry.start, self.entry.start + self.entry.length)
+
+
+@_twice
+def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+    """The rows at (group, ordinal) that lie in objects; others are left out.
+
+    Raises:
+        ObjectLost, ObjectAltered: with the object's name.
+        StoreUnavailable: the store is away or fails.
+    """
+    return _read_rows(_blocks_of(keys), checked=True)
+
+
+def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+    """As :func:`rows_at`, where objects are lost or altered: what is left of the rows."""
+    found: dict[Key, StoredSealedRow] = {}
+    for block, wanted in _blocks_of(keys).items():
+        try:
+            found |= _read_rows({block: wanted}, checked=False)
+        except ObjectAltered:
+            continue
+        except ObjectLost:
+            with suppress(ObjectLost, ObjectAltered):
+                found |= _read_rows(_blocks_of(wanted), checked=False)
+    return found
+
+
+def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
+    """The block of each key that lies in an object."""
+    blocks: dict[_Block, list[Key]] = {}
+    for group, ordinal, first, count, name, salt, entry in store.select(
+        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_ROWS}", keys
+    ):
+        begins = (ordinal - first) // RUN * RUN
+        block = _Block(
+            name,
+            group,
+            first + begins,
+            min(RUN, count - begins),
+            bytes(salt),
+            layout.entry_of(bytes(entry)),
+        )
+        blocks.setdefault(block, []).append((group, ordinal))
+    return blocks
+
+
+def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, StoredSealedRow]:
+    """Short blocks whole, of long ones the lines and then the rows that are wanted."""
+    if not blocks:
+        return {}
+    short = [block for block in blocks if block.entry.length <= layout.WHOLE_BYTES]
+    long = [block for block in blocks if block.entry.length > layout.WHOLE_BYTES]
+    read = _read([block.whole for block in short] + [block.lines for block in long])
+    found: dict[Key, StoredSealedRow] = {}
+    wanted: list[tuple[_Block, Key, Line, Range]] = []
+    contents: list[bytes] = []
+    for block, data in zip([*short, *long], read, strict=True):
+        lines = layout.lines_of(data[: LINE_BYTES * block.rows], block.entry, block.name)
+        places = layout.places_of(lines)
+        for key in blocks[block]:
+            at = key[1] - block.first
+            start = block.entry.start + places[at]
+            if lines[at].version:
+                place = Range(block.name, start, start + lines[at].length)
+                wanted.append((block, key, lines[at], place))
+                if block.entry.length <= layout.WHOLE_BYTES:
+                    contents.append(data[places[at] : places[at + 1]])
+    contents += _read([place for *_, place in wanted[len(contents) :]])
+    for (block, key, line, _), packed in zip(wanted, contents, strict=True):
+        if checked:
+            layout.check_row(block.salt, line, packed, block.name)
+        found[key] = StoredSealedRow(*key, line.record_id, line.version, packed)
+    return found
+
+
+def _read(ranges: Sequence[Range]) -> list[bytes]:
+    held = choice.chosen().store
+    if not ranges:
+        return []
+    if held is None:
+        raise ObjectLost(f"no bulk store is set, and there is an object: {ranges[0].name}")
+    return held.read(ranges)
+
+
+@_twice
+def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
+    """Record id and version at (group, ordinal), of rows that lie in objects."""
+    blocks = _blocks_of(keys)
+    found: dict[Key, tuple[bytes, int]] = {}
+    for block, lines in _lines_of(list(blocks)):
+        for key in blocks[block]:
+            line = lines[key[1] - block.first]
+            if line.version:
+                found[key] = line.record_id, line.version
+    return found
+
+
+@_twice
+def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
+    """Ordinal, id and version of each row of a group that lies in objects, from ``first`` to below
+    ``end``, in no order."""
+    keys = [(group, ordinal) for ordinal in range(first - first % RUN, end, RUN)]
+    return [
+        (ordinal, line.record_id, line.version)
+        for block, lines in _lines_of(list(_blocks_of(keys)))
+        for ordinal, line in enumerate(lines, block.first)
+        if first <= ordinal < end and line.version
+    ]
+
+
+def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[Line]]]:
+    for block, data in zip(blocks, _read([one.lines for one in blocks]), strict=True):
+        yield block, layout.lines_of(data, block.entry, block.name)
+
+
+def has_rows(group: int) -> bool:
+    """Whether rows of a group lie in objects."""
+    return RowPart.objects.filter(group_id=group).exists()
+
+
+@_twice
+def is_any_new(record_ids: Collection[bytes]) -> bool:
+    """Whether a record that came new in an object has one of these ids."""
+    wanted = set(record_ids)
+    return any(line.record_id in wanted for _, line in _spanning(sorted(wanted)))
+
+
+@_twice
+def find_new(record_id: bytes) -> list[Key]:
+    """Where the record came new in an object, if it did."""
+    return [key for key, line in _spanning([record_id]) if line.record_id == record_id]
+
+
+def _spanning(record_ids: Sequence[bytes]) -> Iterator[tuple[Key, Line]]:
+    """The rows of version 1 of all blocks among whose ids one of these may be.
+
+    Args:
+        record_ids: in order.
+    """
+    if not record_ids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT group_id, first, count, name, blocks FROM row_part"
+            " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s",
+            [record_ids[0], record_ids[-1]],
+        )
+        parts = cursor.fetchall()
+    for group, first, count, name, entries in parts:
+        blocks = [
+            _Block(name, group, first + at, min(RUN, count - at), b"", entry)
+            for at, entry in zip(
+                range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True
+            )
+            if _is_any_within(record_ids, entry)
+        ]
+        for block, lines in _lines_of(blocks):
+            for ordinal, line in enumerate(lines, block.first):
+                if line.version == 1:
+                    yield (group, ordinal), line
+
+
+def _is_any_within(record_ids: Sequence[bytes], entry: Entry) -> bool:
+    at = bisect_left(record_ids, entry.least)
+    return at < len(record_ids) and record_ids[at] <= entry.greatest
+
+
+def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
+    """The pages at (segment, number) that lie in objects; others are left out.
+
+    Raises:
+        ObjectLost, ObjectAltered: with the object's name.
+        StoreUnavailable: the store is away or fails.
+    """
+    rows = list(store.select(lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_PAGES}", keys))
+    ranges = [
+        Range(name, start, start + length)
+        for _, number, first, length, name, _ in rows
+        for start in [layout.HEAD_BYTES + (number - first) * length]
+    ]
+    found: dict[Key, bytes] = {}
+    for (segment, number, *_, name, digest), data in zip(rows, _read(ranges), strict=True):
+        if digests.page_digest(data) != bytes(digest):
+            raise layout.altered(name)
+        found[segment, number] = data
+    return found
+
+
+def page_digests_of(segments: Iterable[int]) -> list[tuple[int, int, bytes]]:
+    """Segment, first number and digests of the pages of each part of these segments."""
+    found: list[tuple[int, int, bytes]] = []
+    for some in store.cut(list(segments)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = (
+            f"SELECT segment_id, first, digests FROM page_part WHERE segment_id IN ({marks})"  # noqa: S608
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(statement, list(some))
+            found += [(one, first, bytes(own)) for one, first, own in cursor.fetchall()]
+    return found

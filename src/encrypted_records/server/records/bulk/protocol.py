@@ -1,0 +1,108 @@
+"""What a store of objects does, whichever it is.
+
+An object is written once under a name that no other ever had, and never changed. A store believes
+nothing and decides nothing: what is there, and whether it may go, is in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from encrypted_records.errors import ObjectLost
+
+#: Ranges that lie no further apart than this are read as one.
+NEIGHBOURS = 4 << 10
+
+
+class Range(NamedTuple):
+    """Bytes of an object, from ``start`` to below ``end``."""
+
+    name: str
+    start: int
+    end: int
+
+
+class BulkStore(Protocol):
+    """Objects by name. All of it may be called by several threads at once."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store an object, so that it outlasts a power cut once this returns.
+
+        Raises:
+            StoreFull: there is no room.
+            StoreUnavailable: the store is away or fails; whether the object is there is not known.
+        """
+
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        """The bytes of each range, in that order.
+
+        Raises:
+            ObjectLost: an object is not there, or is shorter than it was.
+            StoreUnavailable: the store is away or fails.
+        """
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects, permanently once this returns. Those that are not there are no mistake.
+
+        Raises:
+            StoreUnavailable: some may be there still.
+        """
+
+    def listing(self) -> Iterator[tuple[str, int]]:
+        """Name and size of everything that lies in the store, also of what is not ours.
+
+        Raises:
+            StoreUnavailable: the store is away or fails.
+        """
+
+    def free(self) -> int | None:
+        """Bytes for which there is room; None where the store does not say.
+
+        Raises:
+            StoreUnavailable: the store is away or fails.
+        """
+
+    def keeps_versions(self, name: str) -> bool:
+        """Whether this object will still be there, as an old version, when it is deleted. Only as
+        far as the store says.
+
+        Raises:
+            StoreUnavailable: the store is away or fails.
+        """
+
+
+def join_neighbours(ranges: Sequence[Range]) -> list[Range]:
+    """Fewer ranges that contain all of these: neighbours in one, each object's in order."""
+    joined: list[Range] = []
+    for one in sorted(set(ranges)):
+        last = joined[-1] if joined else None
+        if last and last.name == one.name and one.start - last.end <= NEIGHBOURS:
+            joined[-1] = last._replace(end=max(last.end, one.end))
+        else:
+            joined.append(one)
+    return joined
+
+
+def cut_joined(
+    ranges: Sequence[Range], joined: Sequence[Range], contents: Sequence[bytes]
+) -> list[bytes]:
+    """The bytes of each range, from those of :func:`join_neighbours`.
+
+    Raises:
+        ObjectLost: an object is shorter than it was.
+    """
+    by_range: dict[Range, bytes] = {}
+    wanted = iter(sorted(set(ranges)))
+    own = next(wanted, None)
+    for whole, data in zip(joined, contents, strict=True):
+        if len(data) != whole.end - whole.start:
+            raise lost(whole.name)
+        while own is not None and own.name == whole.name and own.end <= whole.end:
+            by_range[own] = data[own.start - whole.start : own.end - whole.start]
+            own = next(wanted, None)
+    return [by_range[one] for one in ranges]
+
+
+def lost(name: str) -> ObjectLost:
+    return ObjectLost(f"an object is gone from the bulk store, or cut short: {name}")

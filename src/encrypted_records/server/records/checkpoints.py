@@ -1,0 +1,143 @@
+"""Checkpoints of logs: what spares a new reader the commits before it (docs/SPEC.md, section 7.9).
+
+The API reads who signed one and of which version it is; the state in it is the proxies' affair.
+Commits stay, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import msgspec
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from encrypted_records.errors import BadInput, Conflict, Malformed
+from encrypted_records.model import checkpoints, ids
+from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.organizations.roster_tables import DatasetKey, Shared, Standing
+from encrypted_records.server.records import queries, signing
+from encrypted_records.server.records.models import CommitLog, LogCheckpoint
+from encrypted_records.server.records.signing import Signed
+
+#: How many of a schema stay.
+KEPT = 3
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A checkpoint as it is listed; ``digest`` names it, in hexadecimal."""
+
+    version: int
+    key_version: int
+    digest: str
+    bytes: int
+
+
+def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
+    """Keep a checkpoint, and of others the newest ones. Whether it was not here yet.
+
+    Raises:
+        BadInput: ``invalid_checkpoint``; it is not of this log, or not signed by the user.
+        Conflict: ``roster_moved``, ``key_mismatch``, or ``log_conflict``.
+        NotFound: the user reaches no such schema.
+        NotAllowed: ``not_writer``.
+    """
+    try:
+        body = checkpoints.decode_body(checkpoint)
+    except Malformed as error:
+        raise BadInput(error.message, code="invalid_checkpoint") from None
+    reached = permissions.schemas(user).select_related("dataset__organization")
+    with transaction.atomic():
+        schema = permissions.find(reached.select_for_update(of=("self",), no_key=True), schema_id)
+        permissions.require_writer(user, schema)
+        signed = Signed(
+            "checkpoint", body, checkpoint.signature, checkpoints.signed_message(checkpoint)
+        )
+        signed.require(body.schema == schema.uid, "a checkpoint is of another schema")
+        signing.require(user, schema, signed)
+        _require_of_log(schema, body)
+        return _keep(schema, body, checkpoint)
+
+
+def _require_of_log(schema: Schema, body: CheckpointBody) -> None:
+    if (schema.key_version or 0) > body.key_version:
+        raise Conflict("the schema's keys are newer by now", code="key_mismatch")
+    entry = CommitLog.objects.filter(schema=schema, version=body.version)
+    digest = entry.values_list("log_digest", flat=True).first()
+    if digest is None or bytes(digest) != body.digest:
+        raise Conflict("a checkpoint is not of this log", code="log_conflict")
+
+
+def _keep(schema: Schema, body: CheckpointBody, checkpoint: Checkpoint) -> bool:
+    digest = checkpoints.digest_of(checkpoint)
+    if LogCheckpoint.objects.filter(schema=schema, digest=digest).exists():
+        return False
+    LogCheckpoint.objects.create(
+        schema=schema,
+        version=body.version,
+        key_version=body.key_version,
+        member=body.member,
+        digest=digest,
+        size=len(checkpoint.body),
+        body=checkpoint.body,
+        mac=checkpoint.mac,
+        signature=checkpoint.signature,
+    )
+    newest = list(_newest_first(schema).values_list("pk", flat=True)[:KEPT])
+    LogCheckpoint.objects.filter(schema=schema).exclude(pk__in=newest).delete()
+    return True
+
+
+def _newest_first(schema: Schema) -> QuerySet[LogCheckpoint]:
+    return LogCheckpoint.objects.filter(schema=schema).order_by("-version", "-pk")
+
+
+def list_usable(schema: Schema) -> list[Listed]:
+    """Those that proxies would take, the newest first."""
+    shown = _usable(schema).values_list("version", "key_version", "digest", "size")
+    return [
+        Listed(version, key_version, bytes(digest).hex(), size)
+        for version, key_version, digest, size in shown
+    ]
+
+
+def _usable(schema: Schema) -> QuerySet[LogCheckpoint]:
+    """Of the present epoch, by somebody who may write now, of what the log has."""
+    found = _newest_first(schema).filter(version__lte=schema.version)
+    organization = schema.dataset.organization_id
+    epoch = DatasetKey.objects.filter(dataset=schema.dataset_id, organization=organization).first()
+    standings = Standing.objects.filter(organization=organization, present=True)
+    if epoch is None and not standings.exists():
+        return found.filter(member=bytes(ids.ID_BYTES), key_version__gte=schema.key_version or 0)
+    writers = Shared.objects.filter(
+        Q(schema=None) | Q(schema=schema.pk), dataset=schema.dataset_id, writes=True
+    )
+    may = standings.filter(Q(is_owner=True) | Q(member__in=writers.values("member")))
+    members = [ids.from_text(one) for one in may.values_list("member", flat=True)]
+    return found.filter(key_version=0 if epoch is None else epoch.epoch, member__in=members)
+
+
+def manifest(schema: Schema, known: int) -> Iterator[msgspec.Struct]:
+    """The newest checkpoint that can be taken, and the log after it, or after the version that the
+    caller knows, where that is older; the whole log where there is no checkpoint.
+
+    Args:
+        known: a version; 0 for none.
+
+    Raises:
+        Conflict: ``log_conflict``; the log does not reach what is known.
+    """
+    if known > schema.version:
+        return iter(queries.manifest(schema, known))
+    newest = _usable(schema).first()
+    if newest is None:
+        return iter(queries.manifest(schema, 0))
+    found = Checkpoint(bytes(newest.body), bytes(newest.mac), bytes(newest.signature))
+    since = min(known, newest.version) if known else newest.version
+    return chain([found], queries.manifest(schema, since, headers=True))

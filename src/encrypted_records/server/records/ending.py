@@ -1,0 +1,90 @@
+"""End what a commit ends: segments that it replaces, rows that die. Under the schema's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db.models import F
+from django.utils import timezone
+
+from encrypted_records.errors import Conflict
+from encrypted_records.model.records import CommitBody
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.records import contents, erasing, store
+from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.identities import Identity
+from encrypted_records.server.records.models import IndexSegment, PagePart, RecordGroup
+
+
+def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:
+    """The groups of the segments that the commit replaces, with their rows as they are before.
+
+    Raises:
+        Conflict: ``segment_not_live``.
+    """
+    if not body.replaced:
+        return []
+    old = IndexSegment.objects.filter(schema=schema, uid__in=body.replaced, superseded_at=None)
+    numbers = list(old.values_list("pk", flat=True))
+    if len(numbers) != len(body.replaced):
+        raise Conflict(
+            "a segment that the commit replaces is not live",
+            code="segment_not_live",
+            hint="somebody merged it before; read the manifest again",
+        )
+    freed = list(RecordGroup.objects.filter(segment_id__in=numbers))
+    objects.doom(PagePart.objects.filter(segment_id__in=numbers))
+    old.update(superseded_at=timezone.now(), replaced=version)
+    return freed
+
+
+def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
+    """Mark the rows that the commit ends; which record ids and versions they are.
+
+    Raises:
+        Conflict: ``row_not_live``.
+    """
+    killed = body.killed
+    if not killed:
+        return set()
+    groups = {
+        bytes(uid): pk
+        for pk, uid in RecordGroup.objects.filter(
+            schema=schema, uid__in=[one.group for one in killed], staging=None, ended_at=None
+        ).values_list("pk", "uid")
+    }
+    gone = Conflict(
+        "a row that the commit ends is not live",
+        code="row_not_live",
+        hint="somebody changed or deleted the record; read it again and repeat",
+    )
+    if len(groups) != len(killed):
+        raise gone
+    keys = [(groups[row.group], row.ordinal) for one in killed for row in one.rows()]
+    ended = contents.versions_at(keys)
+    if len(ended) != len(keys) or store.dead_among(keys):
+        raise gone
+    store.add_dead((group, ordinal, version) for group, ordinal in keys)
+    for one in killed:
+        RecordGroup.objects.filter(pk=groups[one.group]).update(
+            live=F("live") - one.count, erase_at=erasing.soon()
+        )
+    return set(ended.values())
+
+
+def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> None:
+    """Check that each changed record is the only one that follows on a row that the commit ends.
+
+    Raises:
+        Conflict: ``record_version``.
+    """
+    followed: set[Identity] = set()
+    for record_id, version in changed:
+        before = (record_id, version - 1)
+        if before not in killed or before in followed:
+            raise Conflict(
+                "a new version of a record comes without ending the one before",
+                code="record_version",
+                hint="read the record again and repeat the change on its present version",
+            )
+        followed.add(before)

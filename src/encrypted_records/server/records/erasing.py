@@ -1,0 +1,370 @@
+"""Remove the bytes of rows that died; nobody needs a key for it.
+
+Small rows are deleted once their grace time is over. An object is written again without its dead
+rows when many of them are dead, or some since long ago. Ordinals keep their place. What is left of
+a row is its salted digest, so that its neighbours can be proven, and that goes with the salt when
+the last bytes of the group go.
+
+Somebody can ask that all of it goes at once (:func:`ask`). Then only holds make it wait; of objects
+also a grace time that is longer than the usual one, since somebody restores databases by it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Exists, F, Min, OuterRef, QuerySet
+from django.db.models.functions import Coalesce, Least
+from django.utils import timezone
+
+from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
+from encrypted_records.model import digests
+from encrypted_records.model.digests import HOLE
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.records import erased, store, turns
+from encrypted_records.server.records.bulk import layout, objects, parts
+from encrypted_records.server.records.models import (
+    AskedErasure,
+    ChangedRow,
+    CommitLog,
+    Hold,
+    IndexSegment,
+    RecordGroup,
+    RowPart,
+)
+
+#: A longer grace time than this is there for restored databases, and no object goes before it.
+USUAL_GRACE = timedelta(minutes=15)
+#: An object is written again when more than one in so many of its rows is dead.
+ONE_IN = 20
+#: Rows of one piece.
+MOST_ROWS = 2000
+#: How long until a group is looked at again of which a hold needs dead rows.
+_HELD_AGAIN = timedelta(seconds=30)
+#: Of one whose object cannot be written again now, since the store is away or full.
+_UNAVAILABLE_AGAIN = timedelta(minutes=1)
+#: And of one whose object is lost or altered.
+_DAMAGED_AGAIN = timedelta(hours=1)
+
+_log = logging.getLogger(__name__)
+#: Since when nothing is left, as this process has seen it, of what was asked of a schema, by its id
+#: and the version.
+_emptied: dict[tuple[str, int], datetime] = {}
+
+
+def soon() -> Any:
+    """When to look for the dead rows of a group of which some die now."""
+    due = timezone.now() + store.kept_for()
+    return Coalesce(Least(F("erase_at"), due), due)
+
+
+def ask(schema: Schema) -> AskedErasure:
+    """Have everything go at once that has ended so far; the schema's row is locked."""
+    now = timezone.now()
+    entry, _ = AskedErasure.objects.update_or_create(
+        schema=schema, defaults={"up_to": schema.version, "due": now}
+    )
+    # All of them, whenever they are due: a sweep that has not seen this may just put one off.
+    RecordGroup.objects.filter(schema=schema, erase_at__isnull=False).update(
+        erase_at=Least(F("erase_at"), now)
+    )
+    if without_grace():
+        objects.hurry()
+    return entry
+
+
+def without_grace() -> bool:
+    """Whether objects go at once where somebody has asked for it."""
+    return store.kept_for() <= USUAL_GRACE
+
+
+def asked(ended: str) -> Exists:
+    """Whether what ended at the version in this member, of a segment or group, was asked to go."""
+    return Exists(
+        AskedErasure.objects.filter(
+            schema=OuterRef("schema"), up_to__gte=OuterRef(ended), due__lte=timezone.now()
+        )
+    )
+
+
+def held(ended: str) -> Exists:
+    """Whether a reader of an earlier version needs what ended at the version in this member."""
+    return Exists(active_holds().filter(schema=OuterRef("schema"), version__lt=OuterRef(ended)))
+
+
+def active_holds() -> QuerySet[Hold]:
+    """The holds that count."""
+    return Hold.objects.filter(renewed__gt=timezone.now() - store.HELD_FOR)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Of a schema, up to which version dead rows go: small ones and those of objects with many
+    dead rows; those of all objects; what a hold needs is above ``held``."""
+
+    soon: int
+    late: int
+    asked: int
+    held: int | None
+
+    def capped(self, version: int) -> int:
+        return version if self.held is None else min(version, self.held)
+
+
+def _limits(schema: str) -> _Limits:
+    now = timezone.now()
+    entry = AskedErasure.objects.filter(schema=schema, due__lte=now).first()
+    up_to = 0 if entry is None else entry.up_to
+    least = active_holds().filter(schema=schema).aggregate(least=Min("version"))["least"]
+    return _Limits(
+        max(up_to, _newest_before(schema, now - store.kept_for())),
+        max(up_to, _newest_before(schema, now - settings.ERASE_WITHIN - store.kept_for())),
+        up_to,
+        least,
+    )
+
+
+def _newest_before(schema: str, moment: datetime) -> int:
+    log = CommitLog.objects.filter(schema=schema, created__lte=moment).order_by("-version")
+    return log.values_list("version", flat=True).first() or 0
+
+
+def sweep() -> bool:
+    """Remove one piece of the bytes whose time is over; whether there may be more.
+
+    Raises:
+        StoreUnavailable, StoreFull: the store of objects is away or full; they stay for now.
+        InterfaceError, OperationalError: the database is busy or away.
+    """
+    group = turns.next_due()
+    if group is None:
+        return False
+    try:
+        limits = _limits(group.schema_id)
+        if not _erase_small(group.pk, limits) and not _rewrite_one(group, limits):
+            _finish(group.pk)
+    except (ObjectLost, ObjectAltered) as error:
+        # Others must not wait for it; it is erased once the object is restored.
+        _log.warning("dead rows cannot be erased: %s", error.message)
+        _put_off(group.pk, _DAMAGED_AGAIN)
+    except Unavailable:
+        _put_off(group.pk, _UNAVAILABLE_AGAIN)
+        raise
+    except (InterfaceError, OperationalError):
+        raise
+    except Exception as error:
+        # Whatever is wrong with one group, all others go.
+        _log.exception("unexpected %s with dead rows", type(error).__name__)
+        _put_off(group.pk, _DAMAGED_AGAIN)
+    return True
+
+
+def _put_off(number: int, time: timedelta) -> None:
+    RecordGroup.objects.filter(pk=number, ended_at=None).update(erase_at=timezone.now() + time)
+
+
+def _erase_small(number: int, limits: _Limits) -> bool:
+    """Delete some dead rows that lie in the database; whether there were any."""
+    with transaction.atomic():
+        group = RecordGroup.objects.select_for_update().filter(pk=number).first()
+        if group is None or group.ended_at is not None:
+            return False
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT r.ordinal, record_id, r.version, sealed FROM dead_row d"
+                " JOIN record_row r ON r.group_id = d.group_id AND r.ordinal = d.ordinal"
+                " WHERE d.group_id = %s AND d.version <= %s LIMIT %s",
+                [number, limits.capped(limits.soon), MOST_ROWS],
+            )
+            rows = cursor.fetchall()
+        salt = bytes(group.salt)
+        erased.add(
+            (number, at, digests.row_digest(salt, bytes(record_id), version, bytes(sealed)))
+            for at, record_id, version, sealed in rows
+        )
+        for some in store.cut([at for at, *_ in rows]):
+            marks = ", ".join(["%s"] * len(some))
+            _run(
+                f"DELETE FROM record_row WHERE group_id = %s AND ordinal IN ({marks})",  # noqa: S608
+                number,
+                *some,
+            )
+        RecordGroup.objects.filter(pk=number).update(erased=F("erased") + len(rows))
+    return bool(rows)
+
+
+def _rewrite_one(group: RecordGroup, limits: _Limits) -> bool:
+    """Write one of the group's objects again without its dead rows; whether one had to be."""
+    for part in RowPart.objects.filter(group_id=group.pk).order_by("first"):
+        gone = _dead_in(part, limits.capped(limits.soon))
+        if len(gone) * ONE_IN <= part.count:
+            gone = _dead_in(part, limits.capped(limits.late))
+        if gone:
+            _rewrite(group, part, gone, limits)
+            return True
+    return False
+
+
+def _dead_in(part: RowPart, limit: int) -> set[int]:
+    """The ordinals of a part's rows that died up to a version and are not gone."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT ordinal FROM dead_row d WHERE group_id = %s AND ordinal >= %s AND ordinal < %s"
+            " AND version <= %s AND NOT EXISTS (SELECT 1 FROM erased_row e"
+            " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+            [part.group_id, part.first, part.first + part.count, limit],
+        )
+        return {ordinal for (ordinal,) in cursor.fetchall()}
+
+
+def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
+    """Written before the transaction, taken over in it, as everything that becomes an object."""
+    end = part.first + part.count
+    held = parts.rows_at([(group.pk, at) for at in range(part.first, end)])
+    salt = bytes(group.salt)
+    of_row = {
+        at: digests.row_digest(salt, row.record_id, row.version, row.sealed)
+        for (_, at), row in held.items()
+    }
+    rows = [
+        None if at in gone or row is None else (row.record_id, row.version, row.sealed)
+        for at in range(part.first, end)
+        for row in [held.get((group.pk, at))]
+    ]
+    own = b"".join([of_row.get(at, HOLE) for at in range(part.first, end)])
+    # It is shorter than one that was not too long.
+    written = list(layout.row_objects(bytes(group.uid), part.first, rows, own)) if any(rows) else []
+    at_once = bool(limits.asked) and without_grace()
+    with objects.written([one.data for one in written]) as numbers, transaction.atomic():
+        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
+        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
+        if not locked.exists() or not mine.exists():
+            objects.give_up(numbers)  # another API was first
+            return
+        for one, number in zip(written, numbers, strict=True):
+            objects.replace(part.object_id, number, at_once=at_once)
+            mine.update(
+                object_id=number,
+                blocks=one.entries,
+                first_id=one.first_id,
+                last_id=one.last_id,
+            )
+        if not written:
+            objects.drop(mine, at_once=at_once)
+        erased.add((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
+        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
+        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))
+
+
+def _finish(number: int) -> None:
+    """Say when to look at a group again; what is known of one without bytes goes."""
+    now = timezone.now()
+    with transaction.atomic():
+        group = RecordGroup.objects.select_for_update().filter(pk=number).first()
+        if group is None or group.ended_at is not None:
+            return
+        limits = _limits(group.schema_id)  # somebody may have asked meanwhile
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT DISTINCT version FROM dead_row d WHERE group_id = %s AND NOT EXISTS"
+                " (SELECT 1 FROM erased_row e"
+                " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+                [number],
+            )
+            left = [version for (version,) in cursor.fetchall()]
+        if not left and not group.live:
+            _run("DELETE FROM row_run WHERE group_id = %s", number)
+            _run("DELETE FROM erased_row WHERE group_id = %s", number)
+            RecordGroup.objects.filter(pk=number).update(
+                salt=b"", erased=group.count, erase_at=None
+            )
+            return
+        again = [_HELD_AGAIN + now] if any(one > limits.capped(one) for one in left) else []
+        created = dict(
+            CommitLog.objects.filter(schema=group.schema_id, version__in=left).values_list(
+                "version", "created"
+            )
+        )
+        grace = store.kept_for()
+        again += [created[one] + grace for one in left if one > limits.soon]
+        again += [created[one] + grace + settings.ERASE_WITHIN for one in left]
+        again += [now for one in left if one <= limits.capped(limits.asked)]
+        RecordGroup.objects.filter(pk=number).update(
+            erase_at=max(now + timedelta(seconds=1), min(again)) if again else None
+        )
+
+
+def _run(statement: str, *parameters: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+# --- what is left --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is still there of what ended up to a version: dead rows that have bytes, replaced
+    segments with pages, ended groups with rows."""
+
+    rows: int
+    segments: int
+    groups: int
+    #: when the commit ended the oldest of these rows
+    since: datetime | None
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.rows or self.segments or self.groups)
+
+
+def left_of(schema: Schema, up_to: int) -> Left:
+    """What is still there of what ended in a schema up to a version."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*), MIN(d.version) FROM record_group g"
+            " JOIN dead_row d ON d.group_id = g.id"
+            " WHERE g.schema_id = %s AND erase_at IS NOT NULL AND d.version <= %s AND NOT EXISTS"
+            " (SELECT 1 FROM erased_row e WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+            [schema.uid, up_to],
+        )
+        rows, oldest = cursor.fetchone()
+    segments = IndexSegment.objects.filter(
+        schema=schema, pages__gt=0, superseded_at__isnull=False, replaced__lte=up_to
+    )
+    groups = RecordGroup.objects.filter(
+        schema=schema, count__gt=0, ended_at__isnull=False, ended__lte=up_to
+    )
+    since = CommitLog.objects.filter(schema=schema, version=oldest).values_list(
+        "created", flat=True
+    )
+    return Left(rows, segments.count(), groups.count(), since.first() if rows else None)
+
+
+def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
+    """Note the askings of which nothing is left; whether another look soon finds more.
+
+    Args:
+        bytes_are_gone: called before; whether nothing of it is in the files of the database.
+    """
+    hurried = 0
+    done = []
+    for one in AskedErasure.objects.filter(done__lt=F("up_to")).select_related("schema"):
+        if not left_of(one.schema, one.up_to).nothing:
+            continue
+        moment = _emptied.setdefault((one.pk, one.up_to), timezone.now())
+        if without_grace():  # for what somebody has doomed who did not know of the asking yet
+            hurried += objects.hurry()
+        if not objects.waits(moment):
+            done.append(one)
+    if done and bytes_are_gone():
+        for one in done:
+            AskedErasure.objects.filter(pk=one.pk, done__lt=one.up_to).update(done=one.up_to)
+            _emptied.pop((one.pk, one.up_to), None)
+    return hurried > 0

@@ -1,0 +1,185 @@
+"""Look whether the database and the bulk store can do what an API needs of them, for an operator.
+
+Nothing is changed, but for an object that is stored, read and deleted again.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
+from encrypted_records.server.records import erasing, store
+from encrypted_records.server.records.bulk import choice, files, objects
+from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.records.models import (
+    AskedErasure,
+    BulkObject,
+    IndexSegment,
+    RecordGroup,
+)
+
+#: Objects that are looked for, of those that the database names.
+SAMPLE = 20
+#: An API looks every few seconds for what is over. After so long none does, or it cannot.
+OVERDUE = timedelta(days=1)
+_PROBE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found of one part; ``hint`` says what to do where it is not well."""
+
+    check: Literal["database", "bulk store", "sweeps"]
+    state: Literal["ok", "warning", "failed"]
+    message: str
+    hint: str = ""
+
+
+def looks(little_space: int) -> Iterator[Look]:
+    """
+    Args:
+        little_space: so many bytes that are free, or fewer, are worth a warning.
+    """
+    database = _look_at_database(little_space)
+    yield database
+    if database.state == "failed":
+        return  # all else is asked of it
+    yield from _look_at_store(little_space)
+    yield _look_at_sweeps()
+
+
+def _look_at_database(little_space: int) -> Look:
+    vendor = "SQLite" if connection.vendor == "sqlite" else "PostgreSQL"
+    try:
+        with transaction.atomic():
+            # Of no row; a replica and a file that cannot be written refuse it all the same.
+            BulkObject.objects.filter(pk=-1).update(size=F("size"))
+            count = BulkObject.objects.count()
+    except DatabaseError as error:
+        return Look(
+            "database",
+            "failed",
+            f"{vendor} cannot be read and written: {type(error).__name__}",
+            "look at its log and its disk; a replica does not do; a database that is new has to"
+            " have had this version's API on it once",
+        )
+    message = f"{vendor} can be read and written, and knows of {count} objects"
+    if connection.vendor != "sqlite":
+        return Look("database", "ok", f"{message}; how much room it has, its server knows")
+    free = files.free_below(settings.DATA_DIR)
+    message += f"; {_gibibytes(free)} are free below its folder"
+    if free <= little_space:
+        return Look("database", "warning", message, "make room there")
+    return Look("database", "ok", message)
+
+
+def _look_at_store(little_space: int) -> Iterator[Look]:
+    try:
+        held = choice.chosen().store
+        if held is None:
+            if BulkObject.objects.exists():
+                hint = "name the store in which they lie with --bulk-url"
+                yield Look("bulk store", "failed", "none is set, and there are objects", hint)
+            else:
+                yield Look("bulk store", "ok", "none is set: everything lies in the database")
+            return
+        kept = _try(held)
+        lost = list(_lost_of_sample(held))
+        free = held.free()
+    except ErsError as error:
+        hint = error.hint or "look whether it runs, and at its credentials, rights and room"
+        yield Look("bulk store", "failed", error.message, hint)
+        return
+    if lost:
+        yield Look(
+            "bulk store",
+            "failed",
+            f"{len(lost)} of {SAMPLE} objects are lost or cut short: {lost[0]}",
+            "look at all of them: ers verify --stored; and bring them back from a backup",
+        )
+    if kept:
+        yield Look(
+            "bulk store",
+            "warning",
+            "it keeps versions of objects: what is deleted stays there, and what is erased too",
+            "suspend versioning of the bucket, or have old versions expire soon",
+        )
+    room = "" if free is None else f"; {_gibibytes(free)} are free"
+    if free is not None and free <= little_space:
+        yield Look("bulk store", "warning", f"little room is left{room}", "make room there")
+    elif not lost and not kept:
+        yield Look("bulk store", "ok", f"an object can be stored, read and deleted{room}")
+
+
+def _try(held: BulkStore) -> bool:
+    """Store, read and delete an object; whether the store keeps what is deleted, as it says.
+
+    Raises:
+        StoreFull, StoreUnavailable: it cannot be done.
+    """
+    data = secrets.token_bytes(_PROBE_BYTES)
+    with objects.written([data]) as numbers:
+        one = BulkObject.objects.get(pk=numbers[0])
+        try:
+            if held.read([Range(one.name, 0, len(data))]) != [data]:
+                raise StoreUnavailable("the bulk store does not give what it was just given")
+        except ObjectLost:
+            raise StoreUnavailable("the bulk store has not kept what it was just given") from None
+        kept = held.keeps_versions(one.name)
+        held.delete([one.name])
+        one.delete()
+    return kept
+
+
+def _lost_of_sample(held: BulkStore) -> Iterator[str]:
+    named = BulkObject.objects.filter(state=objects.NAMED)
+    most = named.aggregate(most=Max("pk"))["most"] or 0
+    places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))
+    found = (named.filter(pk__gte=at).order_by("pk").first() for at in places)
+    for one in {one.pk: one for one in found if one is not None}.values():
+        try:
+            held.read([Range(one.name, one.size - 1, one.size)])
+        except ObjectLost:
+            if named.filter(pk=one.pk).exists():  # it may have been written again meanwhile
+                yield one.name
+
+
+def _look_at_sweeps() -> Look:
+    now = timezone.now()
+    ago = now - OVERDUE
+    replaced = ago - store.kept_for()
+    late = {
+        "groups with dead rows": RecordGroup.objects.filter(
+            erase_at__lt=ago, staging=None, ended_at=None
+        ),
+        "replaced segments": IndexSegment.objects.filter(
+            ~erasing.held("replaced"), superseded_at__lt=replaced, pages__gt=0
+        ),
+        "ended groups": RecordGroup.objects.filter(
+            ~erasing.held("ended"), ended_at__lt=replaced, count__gt=0
+        ),
+        "objects": objects.doomed_before(replaced),
+        "erasures that were asked for": AskedErasure.objects.filter(
+            done__lt=F("up_to"), due__lt=replaced
+        ),
+    }
+    counts = {what: rows.count() for what, rows in late.items()}
+    overdue = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if overdue:
+        hint = "look whether an API runs on this database, and what its log says of sweeping"
+        return Look("sweeps", "warning", f"should be gone since a day: {overdue}", hint)
+    return Look("sweeps", "ok", "nothing that should be gone is there for longer than a day")
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

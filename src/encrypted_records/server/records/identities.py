@@ -1,0 +1,71 @@
+"""Ids and versions of records among the stored rows: which are there, and which are the same.
+
+A row that stands for another has its id and its version, so the database cannot hold each to one
+row. A record that is new has an id that no row has; one that is changed has the version after that
+of the row that its commit ends, which lives, so that no row has it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from django.db import connection
+
+from encrypted_records.server.records import contents, store
+from encrypted_records.server.records.bulk import parts
+
+#: (record id, version)
+Identity = tuple[bytes, int]
+#: Ids are made of the time. So many others may lie between those of one part before each is looked
+#: for by itself.
+_MOST_BETWEEN = 1000
+
+
+def is_any_stored(record_ids: Collection[bytes]) -> bool:
+    """Whether a row of any schema, staged ones too, has one of these ids."""
+    wanted = set(record_ids)
+    return bool(wanted) and (
+        _is_any_in("record_row", wanted)
+        or _is_any_in("changed_row", wanted)
+        or parts.is_any_new(wanted)
+    )
+
+
+def _is_any_in(table: str, wanted: Collection[bytes]) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s",  # noqa: S608
+            [min(wanted), max(wanted), _MOST_BETWEEN + 1],
+        )
+        between = cursor.fetchall()
+        if len(between) <= _MOST_BETWEEN:
+            return any(bytes(one) in wanted for (one,) in between)
+        for some in store.cut(sorted(wanted)):
+            marks = ", ".join(["%s"] * len(some))
+            statement = f"SELECT 1 FROM {table} WHERE record_id IN ({marks}) LIMIT 1"  # noqa: S608
+            cursor.execute(statement, list(some))
+            if cursor.fetchone() is not None:
+                return True
+    return False
+
+
+def list_changed(groups: Sequence[int]) -> list[Identity]:
+    """Those of the groups' rows that are of a version above 1."""
+    return [
+        one
+        for table in ("record_row", "changed_row")
+        for group in groups
+        for one in _changed_in(table, group)
+    ]
+
+
+def _changed_in(table: str, group: int) -> list[Identity]:
+    statement = f"SELECT record_id, version FROM {table} WHERE group_id = %s AND version > 1"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [group])
+        return [(bytes(one), version) for one, version in cursor.fetchall()]
+
+
+def list_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
+    """Ordinal, id and version of each row of a group from ``first`` to below ``end``."""
+    return contents.versions_between(group, first, end)

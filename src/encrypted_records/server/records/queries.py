@@ -1,0 +1,353 @@
+"""Read what is stored: the log, pages and rows as frames, records as sealed JSON.
+
+Frames stream: what can be refused is refused before the first byte, from the small tables alone.
+Should something asked for vanish in between, the generators raise, and :mod:`.views` spoils the
+answer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+from django.db.models import Q, QuerySet, Sum
+from django.db.models.functions import Length
+
+from encrypted_records.errors import BadInput, Conflict, NotFound, TooLarge
+from encrypted_records.model import ids
+from encrypted_records.model.digests import HOLE, RUN, pack_fields, row_digest
+from encrypted_records.model.records import (
+    Commit,
+    LogEntry,
+    ManifestDelta,
+    Page,
+    PageDigests,
+    PageRef,
+    RowDigests,
+    RowRef,
+    SealedRow,
+    SegmentHeader,
+    StoredRow,
+)
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.records import contents, erased, replica, store
+from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
+
+MAX_PAGE_REFS = 4096
+MAX_ROW_REFS = 1000
+MAX_DIGEST_REFS = 100
+#: Log entries gathered into one ManifestDelta before the next begins, in bytes.
+DELTA_BYTES = 32 << 20
+_PAGES_AT_ONCE = 64
+_ROWS_AT_ONCE = 250
+#: Of a header in a frame: uid, salt and lengths.
+_BESIDE_HEADER = 64
+
+T = TypeVar("T")
+
+
+def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[ManifestDelta]:
+    """The log after ``since``, in one delta or, where it is long, in several that follow on.
+
+    Args:
+        headers: whether those of all segments come with it, also of those added before.
+
+    Raises:
+        Conflict: ``log_conflict``; this log does not reach that far.
+    """
+    if since > schema.version:
+        raise Conflict(
+            "the log ends before the version you have seen",
+            code="log_conflict",
+            hint="if the API was restored from a backup, restore its newest one",
+        )
+    if headers:
+        return chain(_held(schema, since), _deltas(schema, since))
+    # Most callers know it all already, and are spared a cursor on the server.
+    return (
+        _deltas(schema, since)
+        if since < schema.version
+        else iter([_delta(schema, since, since, [])])
+    )
+
+
+def _held(schema: Schema, since: int) -> Iterator[ManifestDelta]:
+    """The headers of segments that were added up to ``since`` and live, without a commit."""
+    held: list[SegmentHeader] = []
+    size = 0
+    for one in _headers(schema, 0).filter(version__lte=since).iterator(chunk_size=200):
+        held.append(SegmentHeader(bytes(one.uid), bytes(one.salt), bytes(one.header)))
+        size += len(one.header) + _BESIDE_HEADER
+        if size >= DELTA_BYTES:
+            yield _with(schema, since, held)
+            held, size = [], 0
+    if held:
+        yield _with(schema, since, held)
+
+
+def _with(schema: Schema, version: int, headers: list[SegmentHeader]) -> ManifestDelta:
+    return msgspec.structs.replace(_delta(schema, version, version, []), headers=headers)
+
+
+def _deltas(schema: Schema, since: int) -> Iterator[ManifestDelta]:
+    log = CommitLog.objects.filter(schema=schema, version__gt=since, version__lte=schema.version)
+    rows = log.order_by("version").values_list("version", "body", "mac", "signature")
+    sizes = _headers(schema, since).values_list("version", Length("header"))
+    of_headers: dict[int, int] = {}
+    for version, length in sizes:
+        of_headers[version] = of_headers.get(version, 0) + length + _BESIDE_HEADER
+    entries: list[LogEntry] = []
+    size = 0
+    for version, body, mac, signature in rows.iterator(chunk_size=200):
+        entries.append(LogEntry(version, Commit(bytes(body), bytes(mac), bytes(signature))))
+        size += len(body) + of_headers.get(version, 0)
+        if size >= DELTA_BYTES and version < schema.version:
+            yield _delta(schema, since, version, entries)
+            since, entries, size = version, [], 0
+    yield _delta(schema, since, schema.version, entries)
+
+
+def _headers(schema: Schema, since: int) -> QuerySet[IndexSegment]:
+    """The segments that were added after ``since`` and live at the schema's version."""
+    return IndexSegment.objects.filter(
+        Q(replaced=None) | Q(replaced__gt=schema.version),
+        schema=schema,
+        version__gt=since,
+        version__lte=schema.version,
+        pages__gt=0,
+    ).order_by("version", "pk")
+
+
+def _delta(schema: Schema, since: int, version: int, entries: list[LogEntry]) -> ManifestDelta:
+    key_id = None if schema.key_id is None else bytes(schema.key_id)
+    added = _headers(schema, since).filter(version__lte=version) if entries else ()
+    return ManifestDelta(
+        schema.uid,
+        version,
+        key_id,
+        bytes(schema.definition_digest),
+        entries,
+        [SegmentHeader(bytes(one.uid), bytes(one.salt), bytes(one.header)) for one in added],
+    )
+
+
+def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
+    """The pages asked for, in that order.
+
+    Raises:
+        TooLarge: more than ``MAX_PAGE_REFS``.
+        NotFound: ``segment_gone``; the schema has no such page, or no longer.
+    """
+    _limit(wanted, MAX_PAGE_REFS)
+    segments = store.segments_at(schema.uid, {ref.segment for ref in wanted})
+    if any(ref.segment not in segments or ref.number >= segments[ref.segment][1] for ref in wanted):
+        raise NotFound(
+            "a page is not here, or no longer",
+            code="segment_gone",
+            hint="read the manifest again: a merge may have replaced the segment",
+        )
+    return _pages(wanted, {uid: pk for uid, (pk, _) in segments.items()})
+
+
+def _pages(wanted: Sequence[PageRef], segments: dict[bytes, int]) -> Iterator[Page]:
+    uids = {number: uid for uid, number in segments.items()}
+    for some in _cut(wanted, _PAGES_AT_ONCE):
+        keys = [(segments[ref.segment], ref.number) for ref in some]
+        data = replica.pages_at(uids, keys)
+        for ref, key in zip(some, keys, strict=True):
+            yield Page(ref.segment, ref.number, data[key])
+
+
+def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
+    """The rows asked for, in that order; dead ones too, for readers of an earlier version.
+
+    Raises:
+        TooLarge: more than ``MAX_ROW_REFS``.
+        NotFound: ``row_gone``; the schema has no such row, or no longer.
+    """
+    _limit(wanted, MAX_ROW_REFS)
+    groups = _groups_with(schema, wanted)
+    return _rows(wanted, {uid: group.number for uid, group in groups.items()})
+
+
+def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.StoredGroup]:
+    """The groups of these rows, by uid.
+
+    Raises:
+        NotFound: ``row_gone``; the schema has no such row, or no longer.
+    """
+    groups = store.groups_at(schema.uid, {ref.group for ref in wanted})
+    gone = any(ref.group not in groups or not groups[ref.group].has(ref.ordinal) for ref in wanted)
+    some = [] if gone else [ref for ref in wanted if groups[ref.group].erased]
+    if gone or (
+        some
+        and (
+            any(groups[ref.group].erased >= groups[ref.group].count for ref in some)
+            or erased.among([(groups[ref.group].number, ref.ordinal) for ref in some])
+        )
+    ):
+        raise NotFound(
+            "a row is not here, or no longer", code="row_gone", hint="read the manifest again"
+        )
+    return groups
+
+
+def _rows(wanted: Sequence[RowRef], groups: dict[bytes, int]) -> Iterator[StoredRow]:
+    uids = {number: uid for uid, number in groups.items()}
+    for some in _cut(wanted, _ROWS_AT_ONCE):
+        keys = [(groups[ref.group], ref.ordinal) for ref in some]
+        sealed_rows = replica.rows_at(uids, keys)
+        for ref, key in zip(some, keys, strict=True):
+            row = sealed_rows[key]
+            yield StoredRow(
+                ref.group, ref.ordinal, SealedRow(row.record_id, row.version, row.fields)
+            )
+
+
+def digests(
+    schema: Schema, wanted: Sequence[RowRef | PageRef]
+) -> Iterator[RowDigests | PageDigests]:
+    """For each row what proves it, for each page the digests of all pages of its segment, in that
+    order.
+
+    Raises:
+        TooLarge: more than ``MAX_DIGEST_REFS``.
+        NotFound: ``row_gone``, ``segment_gone``; the schema has no such row or page, or no longer.
+    """
+    _limit(wanted, MAX_DIGEST_REFS)
+    rows = [ref for ref in wanted if isinstance(ref, RowRef)]
+    groups = _groups_with(schema, rows)
+    named = {ref.segment for ref in wanted if isinstance(ref, PageRef)}
+    segments = store.segments_at(schema.uid, named)
+    if any(uid not in segments or not segments[uid][1] for uid in named):
+        raise NotFound(
+            "a page is not here, or no longer",
+            code="segment_gone",
+            hint="read the manifest again: a merge may have replaced the segment",
+        )
+    return (
+        _row_digests(groups[ref.group], ref)
+        if isinstance(ref, RowRef)
+        else _page_digests(segments[ref.segment][0], ref)
+        for ref in wanted
+    )
+
+
+def _row_digests(group: store.StoredGroup, ref: RowRef) -> RowDigests:
+    number, count = group.number, group.count
+    salt = bytes(RecordGroup.objects.values_list("salt", flat=True).get(pk=number))
+    first = ref.ordinal - ref.ordinal % RUN
+    places = range(first, min(first + RUN, count))
+    held = {row.ordinal: row for row, _ in contents.rows_between(number, first, places.stop)}
+    left = erased.digests_of(number, first, places.stop) if group.erased else {}
+    own = [
+        row_digest(salt, held[at].record_id, held[at].version, held[at].sealed)
+        if at in held
+        else left.get(at, HOLE)
+        for at in places
+    ]
+    return RowDigests(ref.group, salt, first, b"".join(own), store.runs_of([number])[number])
+
+
+def _page_digests(number: int, ref: PageRef) -> PageDigests:
+    return PageDigests(ref.segment, contents.page_digests_of([number])[number])
+
+
+def _limit(wanted: Sequence[Any], most: int) -> None:
+    if not wanted:
+        raise BadInput("the body asks for nothing", code="malformed_frame")
+    if len(wanted) > most:
+        raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
+
+
+def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+# --- records as sealed JSON ----------------------------------------------------------------
+
+
+def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]]:
+    """Live records in the order in which they were stored.
+
+    Each group knows how many of its rows live, so a late page costs no more than an early one.
+    """
+    records: list[dict[str, Any]] = []
+    visible = RecordGroup.objects.filter(schema=schema, live__gt=0, staging=None)
+    groups = visible.order_by("start")
+    for group in groups.iterator():
+        if offset >= group.live:
+            offset -= group.live
+            continue
+        some = contents.live_rows(group, offset=offset, limit=limit - len(records))
+        records += [sealed_record(schema, group, row) for row in some]
+        offset = 0
+        if len(records) >= limit:
+            break
+    return records
+
+
+def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
+    """How many rows were ever stored, and those at these places, dead ones too, in the order in
+    which they were stored.
+
+    It is for those who have lost something: no log is looked at, and a place whose row is lost is
+    left out.
+    """
+    live = RecordGroup.objects.filter(schema=schema, staging=None, ended_at=None)
+    groups = live.order_by("start")
+    count = groups.aggregate(rows=Sum("count", default=0))["rows"]
+    stored_rows: list[dict[str, Any]] = []
+    for group in groups.iterator():
+        if limit <= 0:
+            break
+        if offset >= group.count:
+            offset -= group.count
+            continue
+        end = min(offset + limit, group.count)
+        for row, dead in contents.rows_between(group.pk, offset, end, damaged=True):
+            stored_rows.append(_whole_or_bare(schema, group, row) | {"dead": dead})
+        limit -= end - offset
+        offset = 0
+    return count, stored_rows
+
+
+def _whole_or_bare(
+    schema: Schema, group: RecordGroup, row: store.StoredSealedRow
+) -> dict[str, Any]:
+    """A sealed record; one that the disk has spoilt comes without its fields."""
+    try:
+        return sealed_record(schema, group, row)
+    except (msgspec.DecodeError, ValueError, KeyError):
+        return sealed_record(schema, group, replace(row, sealed=pack_fields([])), ())
+
+
+def sealed_record(
+    schema: Schema,
+    group: RecordGroup,
+    row: store.StoredSealedRow,
+    names: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    if names is None:
+        fields = schema.parse().by_id
+        names = [fields[one].name for one in store.fields_of(group.fields)]
+    identifier = ids.to_text(row.record_id)
+    return {
+        "id": identifier,
+        "url": ids.reference("records", identifier),
+        "schema": schema.url,
+        "version": row.version,
+        "group": bytes(group.uid).hex(),
+        "ordinal": row.ordinal,
+        "key_id": bytes(group.key_id).hex(),
+        "key_version": group.key_version,
+        "fields": {
+            name: base64.b64encode(sealed).decode()
+            for name, sealed in zip(names, row.fields, strict=True)
+        },
+    }

@@ -1,0 +1,246 @@
+"""Groups that a commit ends, and where those lie that it adds (docs/SPEC.md, section 7.7).
+
+Under the schema's lock. What is stored of the old groups stays a little for readers of an earlier
+version; :mod:`.sweeping` deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import msgspec
+from django.utils import timezone
+
+from encrypted_records.errors import Conflict
+from encrypted_records.model.records import CommitBody, Group, KilledRows
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.records import identities, store
+from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.checks import Size, require
+from encrypted_records.server.records.models import RecordGroup, RowPart
+
+Run = tuple[int, int]
+#: Rows whose ids are compared at once.
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a new group lies in the order of the log, and which of its ordinals have no row.
+
+    ``dead`` counts the holes, and the rows that die with the commit that adds it.
+    """
+
+    group: Group
+    start: int
+    holes: Sequence[Run] = ()
+    dead: int = 0
+    #: the number of its segment, where that was there before
+    segment: int | None = None
+
+    @property
+    def size(self) -> Size:
+        return Size(self.group.count, self.dead)
+
+    @property
+    def stored_holes(self) -> str:
+        return msgspec.json.encode(self.holes).decode()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of an old group: its rows from ``first`` to below ``end``, which are the new group's
+    from ``to`` on."""
+
+    old: RecordGroup
+    first: int
+    end: int
+    new: Group
+    to: int
+
+
+def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, Place]:
+    """The places of groups that stand for no others."""
+    starts = accumulate((group.count for group in body.groups), initial=schema.stored_rows)
+    return {
+        group.uid: Place(group, start) for group, start in zip(body.groups, starts, strict=False)
+    }
+
+
+class Standing:
+    """The groups of a commit that stand for others."""
+
+    def __init__(
+        self, body: CommitBody, freed: Sequence[RecordGroup], segment: int | None = None
+    ) -> None:
+        """
+        Args:
+            freed: the groups of the segments that the commit replaces; of a compaction, those
+                that it ends.
+            segment: the number of that of a compaction.
+
+        Raises:
+            BadInput: ``invalid_commit``; the groups do not stand for those that end.
+            Conflict: ``group_not_live``; one that ends is not live, or other rows of it are dead
+                than the commit says.
+        """
+        self._body = body
+        by_uid = {bytes(group.uid): group for group in freed}
+        if any(uid not in by_uid for uid in body.ended):
+            raise not_live("a group that the commit ends is not live")
+        self._old = [by_uid[uid] for uid in body.ended]
+        self._pieces = list(_cut(self._old, body.groups))
+        #: by new group and ordinal, the versions that ended rows which it has
+        self._died: dict[bytes, dict[int, int]] = {group.uid: {} for group in body.groups}
+        holes = _by_group(body.holes, body.groups)
+        killed = _by_group(body.killed, body.groups)
+        dead = self._dead()
+        for group in body.groups:
+            gone = holes.get(group.uid, set()), killed.get(group.uid, set())
+            if gone[0] & gone[1] or gone[0] | gone[1] != dead[group.uid]:
+                raise not_live("other rows have died of the groups that the commit ends")
+        self._dead_rows, self._holes = dead, holes
+        runs = {one.group: one.runs for one in body.holes}
+        begins: dict[bytes, int] = {}
+        for piece in self._pieces:
+            begins.setdefault(piece.new.uid, _start(piece.old) + piece.first - piece.to)
+        self.places = {
+            group.uid: Place(
+                group, begins[group.uid], runs.get(group.uid, ()), len(dead[group.uid]), segment
+            )
+            for group in body.groups
+        }
+
+    @property
+    def kept(self) -> set[int]:
+        """Numbers of the groups that end."""
+        return {group.pk for group in self._old}
+
+    def _dead(self) -> dict[bytes, set[int]]:
+        """By new group, the ordinals of rows that are dead or holes in the old ones."""
+        died = {group.pk: store.deaths_of(group.pk) for group in self._old}
+        of_old = {
+            group.pk: store.hole_ordinals(group.holes) | died[group.pk].keys()
+            for group in self._old
+        }
+        dead: dict[bytes, set[int]] = {group.uid: set() for group in self._body.groups}
+        for piece in self._pieces:
+            shift = piece.to - piece.first
+            dead[piece.new.uid].update(
+                at + shift for at in of_old[piece.old.pk] if piece.first <= at < piece.end
+            )
+            self._died[piece.new.uid].update(
+                (at + shift, version)
+                for at, version in died[piece.old.pk].items()
+                if piece.first <= at < piece.end
+            )
+        return dead
+
+    def finish(self, numbers: Mapping[bytes, int], version: int) -> None:
+        """Compare the stored rows with those that they stand for, and end the old groups.
+
+        Args:
+            numbers: of the new groups, by uid.
+
+        Raises:
+            BadInput: ``invalid_commit``; a row has another id or version, or is missing.
+        """
+        for piece in self._pieces:
+            self._compare(piece, numbers[piece.new.uid])
+        # By when it died each goes, and by what was asked since: no reader needs it here.
+        store.add_dead(
+            (numbers[one.group], row.ordinal, self._died[one.group].get(row.ordinal, version))
+            for one in self._body.killed
+            for row in one.rows()
+        )
+        for some in store.cut(sorted(self.kept)):
+            objects.doom(RowPart.objects.filter(group_id__in=some))
+            RecordGroup.objects.filter(pk__in=some).update(
+                ended_at=timezone.now(), ended=version, segment=None, live=0, erase_at=None
+            )
+        with_dead = [numbers[one.group] for one in self._body.killed]
+        RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
+
+    def _compare(self, piece: _Piece, number: int) -> None:
+        dead, holes = self._dead_rows[piece.new.uid], self._holes.get(piece.new.uid, set())
+        killed = dead - holes
+        shift = piece.to - piece.first
+        for first in range(piece.first, piece.end, _AT_ONCE):
+            end = min(piece.end, first + _AT_ONCE)
+            old = identities.list_between(piece.old.pk, first, end)
+            new = identities.list_between(number, first + shift, end + shift)
+            require(
+                [(at + shift, *one) for at, *one in old if at + shift not in dead]
+                == [row for row in new if row[0] not in dead],
+                "a row is not of the record and version that it stands for",
+            )
+            with_bytes = {at for at, _, _ in new}
+            require(
+                with_bytes.isdisjoint(holes)
+                and all(at in with_bytes for at in killed if first + shift <= at < end + shift),
+                "a hole has a row, or a row that died has none",
+            )
+
+
+def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:
+    """The parts of the old groups of which the new ones are made, in order.
+
+    Raises:
+        BadInput: ``invalid_commit``.
+    """
+    starts = [_start(group) for group in old]
+    require(starts == sorted(set(starts)), "groups end out of order")
+    bases = list(accumulate((group.count for group in new), initial=0))
+    ends = list(accumulate(group.count for group in old))
+    require(ends[-1] == bases[-1], "a commit adds other rows than those of the groups that it ends")
+    cuts = set(bases)
+    for at, (one, after) in enumerate(pairwise(old)):
+        require(
+            _start(one) + one.count == _start(after) or ends[at] in cuts,
+            "a group would stand for groups that are no neighbours",
+        )
+    edges = sorted(cuts.union(ends, (0,)))
+    a = b = 0
+    for first, end in pairwise(edges):
+        while ends[a] <= first:
+            a += 1
+        while bases[b + 1] <= first:
+            b += 1
+        base = ends[a] - old[a].count
+        require(_is_no_lower(new[b], old[a]), "a group states a lower class than one that ends")
+        yield _Piece(old[a], first - base, end - base, new[b], first - bases[b])
+
+
+def _start(group: RecordGroup) -> int:
+    assert group.start is not None  # it is visible
+    return group.start
+
+
+def _is_no_lower(new: Group, old: RecordGroup) -> bool:
+    had = store.classes_of(old.fields)
+    stated = zip(new.fields, new.classes, strict=True)
+    return all(one.length >= had[number].length for number, one in stated if number in had)
+
+
+def _by_group(every: Sequence[KilledRows], groups: Sequence[Group]) -> dict[bytes, set[int]]:
+    """
+    Raises:
+        BadInput: ``invalid_commit``; they are of other groups.
+    """
+    counts = {group.uid: group.count for group in groups}
+    require(
+        all(one.end <= counts.get(one.group, 0) for one in every),
+        "a commit that ends groups names rows of others",
+    )
+    return {one.group: {row.ordinal for row in one.rows()} for one in every}
+
+
+def not_live(message: str) -> Conflict:
+    """The refusal of a commit whose writer has not seen that a group ended, or a row died."""
+    return Conflict(
+        message,
+        code="group_not_live",
+        hint="read the manifest, and make the commit again for the rows that live by now",
+    )

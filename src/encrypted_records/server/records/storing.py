@@ -1,0 +1,145 @@
+"""Store what a commit adds: segments with their pages, groups with their rows. Under the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from encrypted_records.errors import Conflict
+from encrypted_records.model.records import Group
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.compiled_queries import Lookup, insert
+from encrypted_records.server.records import checks, compacting, identities, store
+from encrypted_records.server.records.checks import Checked
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
+from encrypted_records.server.records.standing import Place
+
+_segment = Lookup(IndexSegment, "schema", "uid")
+_group_of_uid = Lookup(RecordGroup, "schema", "uid")
+
+
+def add_segments(
+    schema: Schema,
+    commit: Checked,
+    freed: Sequence[RecordGroup],
+    added: Mapping[bytes, checks.Size],
+    version: int,
+) -> dict[bytes, int]:
+    """Store segments over the new and the freed groups; the number here of each new uid.
+
+    Raises:
+        BadInput: ``invalid_commit``; they do not cover exactly these groups.
+        Conflict: ``uid_taken``; ``group_not_live``, one of these groups has ended.
+    """
+    segments = commit.body.segments
+    sizes = dict(added)
+    sizes |= {bytes(g.uid): checks.Size(g.count, g.count - g.live) for g in freed}
+    compacting.require_live(schema, commit.body, sizes)
+    checks.check_cover(segments, sizes)
+    if commit.staged:
+        numbers = commit.staged.segments
+        for some in store.cut(list(numbers.values())):
+            IndexSegment.objects.filter(pk__in=some).update(version=version)
+    else:
+        numbers = _store_segments(schema, commit, version)
+    freed_numbers = {bytes(group.uid): group.pk for group in freed}
+    for segment in segments:
+        moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
+        if moved:
+            RecordGroup.objects.filter(pk__in=moved).update(segment_id=numbers[segment.uid])
+    return numbers
+
+
+def _store_segments(schema: Schema, commit: Checked, version: int) -> dict[bytes, int]:
+    segments = commit.body.segments
+    if any(_segment.exists(schema.pk, one.uid) for one in segments):
+        raise Conflict("a segment's uid is taken", code="uid_taken")
+    numbers = {}
+    for s in segments:
+        stored = IndexSegment(
+            schema=schema,
+            uid=s.uid,
+            form=s.form,
+            count=s.count,
+            pages=s.pages,
+            header=commit.beside.headers[s.uid].data,
+            salt=commit.beside.headers[s.uid].salt,
+            version=version,
+        )
+        insert(stored)
+        numbers[s.uid] = stored.pk
+    store.add_pages(
+        (numbers[uid], number, digest, data)
+        for uid, pages in commit.pages.items()
+        for number, (digest, data) in enumerate(zip(commit.digests[uid], pages, strict=True))
+    )
+    return numbers
+
+
+def add_groups(
+    schema: Schema,
+    commit: Checked,
+    segments: Mapping[bytes, int],
+    places: Mapping[bytes, Place],
+    version: int,
+) -> dict[bytes, int]:
+    """Store the new groups with their rows, or make those that are staged visible; the number here
+    of each uid.
+
+    Raises:
+        Conflict: ``uid_taken``, ``record_exists``.
+    """
+    segment_of = {
+        uid: segments[segment.uid] for segment in commit.body.segments for uid, _ in segment.groups
+    }
+    every = commit.body.groups
+    rows = {group.uid: _group(schema, commit, group, places[group.uid], version) for group in every}
+    for uid, row in rows.items():
+        stays = places[uid].segment
+        row.segment_id = segment_of[uid] if stays is None else stays
+        row.salt = commit.beside.salts.get(uid, b"")
+    if commit.staged:
+        for uid, row in rows.items():
+            row.pk = commit.staged.groups[uid]
+        RecordGroup.objects.bulk_update(rows.values(), _PUBLISHED, batch_size=100)
+        return dict(commit.staged.groups)
+    if any(_group_of_uid.exists(schema.pk, uid) for uid in rows):
+        raise Conflict("a group's uid is taken", code="uid_taken")
+    if not commit.body.ended:
+        require_new(row.record_id for row in commit.new_rows() if row.version == 1)
+    for row in rows.values():
+        insert(row)
+    numbers = {uid: row.pk for uid, row in rows.items()}
+    store.add_runs((numbers[one.group], one.first, one.runs) for one in commit.batches)
+    store.add_rows(row for one in commit.batches for row in one.placed(numbers[one.group]))
+    return numbers
+
+
+#: What publishing sets of a staged group.
+_PUBLISHED = ["segment_id", "version", "start", "key_id", "live", "holes"]
+
+
+def _group(
+    schema: Schema, commit: Checked, group: Group, place: Place, version: int
+) -> RecordGroup:
+    return RecordGroup(
+        schema=schema,
+        uid=group.uid,
+        version=version,
+        start=place.start,
+        key_version=group.key_version,
+        key_id=commit.body.key_id,
+        count=group.count,
+        live=group.count - place.dead,
+        holes=place.stored_holes,
+        fields=store.describe_fields(group),
+    )
+
+
+def require_new(record_ids: Iterable[bytes]) -> None:
+    """
+    Raises:
+        Conflict: ``record_exists``; one is there, or is named twice.
+    """
+    every = list(record_ids)
+    if len(set(every)) != len(every) or identities.is_any_stored(every):
+        raise Conflict("a record with one of these ids is stored already", code="record_exists")

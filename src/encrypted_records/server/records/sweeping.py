@@ -1,0 +1,186 @@
+"""Delete what cannot be requested any more: pages of replaced segments, rows of groups that ended,
+abandoned stagings, and objects that none of these need.
+
+Nobody's request waits for it, and it waits for nobody's: a schema to which nothing comes any more
+is cleared like all others. A thread of the worker does a bounded piece at a time, so that no one
+piece keeps the database from others for long; several APIs on one database share the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from django.db import Error, connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from encrypted_records.errors import Unavailable
+from encrypted_records.server.db import files
+from encrypted_records.server.records import erasing, removing, staging, store
+from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
+
+#: Seconds between two looks, and between two pieces, at least.
+LOOK_SECONDS = 5.0
+PAUSE_SECONDS = 0.02
+#: Seconds until the bulk store is listed, and then between two listings.
+LISTING_WAIT, LISTING_SECONDS = 60.0, 7 * 24 * 3600.0
+#: Names that the log shows of what is not known.
+SHOWN = 5
+#: Pieces of one kind of work, before others have their turn.
+MOST_PIECES = 10
+#: Of one piece; a page has 16 KiB at most.
+MOST_PAGES = 500
+MOST_SEGMENTS = 100
+MOST_ROWS = 5000
+
+_log = logging.getLogger(__name__)
+_asked = threading.Event()
+
+
+def sweep_for_ever(*, lists: bool) -> None:
+    """Look again and again, whatever becomes of the database meanwhile.
+
+    Args:
+        lists: whether the bulk store is listed now and then; of several processes one is enough.
+    """
+    listing = time.monotonic() + LISTING_WAIT if lists else math.inf
+    while True:
+        if time.monotonic() >= listing:
+            listing = time.monotonic() + LISTING_SECONDS
+            _try(report_strangers)
+        look()
+        _asked.wait(LOOK_SECONDS)
+        _asked.clear()
+
+
+def look() -> None:
+    """Have everything go whose time is over.
+
+    What cannot be done now keeps nothing else: rows leave an object only where there is room to
+    write it again, and the objects that go make this room. Each kind of work has its turn, and what
+    is done is noted between them, so that much of one kind keeps no other waiting.
+    """
+    more = True
+    while more:
+        more = False
+        for work in (sweep, sweep_rows, erasing.sweep, _drop_expired, _sweep_objects):
+            for _ in range(MOST_PIECES):
+                begun = time.monotonic()
+                if not _try(work):
+                    break
+                # Others have the database for most of the time, however long a piece takes.
+                time.sleep(max(PAUSE_SECONDS, 2 * (time.monotonic() - begun)))
+            else:
+                more = True
+        if _try(lambda: erasing.note_done(files.empty_log)):
+            look_soon()
+
+
+def _drop_expired() -> bool:
+    staging.drop_expired()
+    return False
+
+
+def _sweep_objects() -> bool:
+    return objects.sweep(store.kept_for())
+
+
+def _try(work: Callable[[], object]) -> bool:
+    """Whether there may be more of it; not now, where it fails."""
+    try:
+        return bool(work())
+    except Exception as error:
+        # It is busy or away, as those are told who ask.
+        if isinstance(error, Error | Unavailable):
+            _log.info("what is over stays for now: %s", type(error).__name__)
+        else:
+            _log.exception("unexpected %s in sweeping", type(error).__name__)
+        connection.close()
+        return False
+
+
+def look_soon() -> None:
+    """Have the next look of this process come now."""
+    _asked.set()
+
+
+def report_strangers() -> list[str]:
+    """Have the log say what lies in the bulk store and is not known; the names of it.
+
+    Raises:
+        StoreUnavailable: the store is away or fails.
+    """
+    found = objects.strangers()
+    if found:
+        some = ", ".join(found[:SHOWN])
+        _log.warning("the bulk store has %d objects that are not known: %s", len(found), some)
+    return found
+
+
+def sweep() -> bool:
+    """Delete one piece of the pages whose time is over; whether there may be more.
+
+    Their segments stay, without pages, header and salt, so that their uids stay taken.
+    """
+    over = Q(superseded_at__lt=timezone.now() - store.kept_for())
+    old = IndexSegment.objects.filter(
+        over | (Q(superseded_at__isnull=False) & erasing.asked("replaced")),
+        ~erasing.held("replaced"),
+        pages__gt=0,
+    ).order_by("superseded_at")
+    if not old.exists():
+        return False  # which takes no lock
+    whole: list[int] = []
+    at_once = erasing.without_grace() and old.filter(erasing.asked("replaced")).exists()
+    left = MOST_PAGES
+    with transaction.atomic():
+        for segment in old.select_for_update(skip_locked=True)[:MOST_SEGMENTS]:
+            if segment.pages > left:
+                if not whole:
+                    _shorten(segment, left, at_once=at_once)
+                break
+            whole.append(segment.pk)
+            left -= segment.pages
+        removing.drop_pages(whole, at_once=at_once)
+        IndexSegment.objects.filter(pk__in=whole).update(pages=0, header=b"", salt=b"")
+    return True
+
+
+def sweep_rows() -> bool:
+    """Delete one piece of the rows whose time is over; whether there may be more.
+
+    Their groups stay, without rows, so that their uids stay taken.
+    """
+    over = Q(ended_at__lt=timezone.now() - store.kept_for())
+    old = RecordGroup.objects.filter(
+        over | (Q(ended_at__isnull=False) & erasing.asked("ended")),
+        ~erasing.held("ended"),
+        count__gt=0,
+    )
+    if not old.exists():
+        return False  # which takes no lock
+    with transaction.atomic():
+        group = old.order_by("ended_at").select_for_update(skip_locked=True).first()
+        if group is not None:
+            kept = max(0, group.count - MOST_ROWS)
+            at_once = old.filter(erasing.asked("ended"), pk=group.pk).exists()
+            at_once = at_once and erasing.without_grace()
+            removing.drop_rows(group.pk, kept, group.count - kept, at_once=at_once)
+            if not kept:
+                removing.drop_marks(group.pk)
+            RecordGroup.objects.filter(pk=group.pk).update(
+                count=kept, **({} if kept else {"salt": b""})
+            )
+    return True
+
+
+def _shorten(segment: IndexSegment, count: int, *, at_once: bool) -> None:
+    """Delete the last pages of a segment, whose pages are then those below a lower number."""
+    kept = segment.pages - count
+    removing.drop_pages_from(segment.pk, kept, at_once=at_once)
+    IndexSegment.objects.filter(pk=segment.pk).update(pages=kept)

@@ -1,0 +1,340 @@
+"""Walk everything that is stored and check it against its digests, without a key.
+
+Rows are checked against the digests of their runs, pages against theirs, and both against what the
+commit that named them states; objects against their sizes, heads and lines, too. What goes or moves
+while it is looked at is looked at again before it counts as a flaw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q
+
+from encrypted_records.errors import Malformed, ObjectAltered, ObjectLost, Unsupported
+from encrypted_records.model import digests, wire
+from encrypted_records.model.digests import DIGEST, HOLE, RUN
+from encrypted_records.model.records import Commit
+from encrypted_records.server.records import erased, store
+from encrypted_records.server.records.bulk import choice, layout, objects
+from encrypted_records.server.records.bulk.layout import HEAD_BYTES, LINE_BYTES
+from encrypted_records.server.records.bulk.protocol import BulkStore, Range, lost
+from encrypted_records.server.records.models import (
+    BulkObject,
+    CommitLog,
+    IndexSegment,
+    PagePart,
+    RecordGroup,
+    RowPart,
+)
+
+#: Of an object, or of rows of the database, at once.
+_BYTES_AT_ONCE = 4 << 20
+_RUNS_AT_ONCE = 32
+#: No group has so many rows.
+_MANY = 1 << 62
+#: How often something is looked at that goes or moves meanwhile.
+_LOOKS = 20
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """``what`` names the object, or the rows or pages of the database."""
+
+    state: Literal["lost", "altered"]
+    what: str
+
+
+class Walk:
+    """One walk; what it has counted so far."""
+
+    def __init__(self) -> None:
+        self.objects = self.rows = self.pages = 0
+
+    def flaws(self) -> Iterator[Flaw]:
+        """Everything that is not as it was stored.
+
+        Raises:
+            StoreUnavailable: the store is away or fails.
+        """
+        yield from self._sizes()
+        groups = RecordGroup.objects.filter(count__gt=0).order_by("pk")
+        for number in groups.values_list("pk", flat=True).iterator():
+            yield from _surely(self._group, number, _state_of_group)
+        segments = IndexSegment.objects.filter(pages__gt=0).order_by("pk")
+        for number in segments.values_list("pk", flat=True).iterator():
+            yield from _surely(self._segment, number, _state_of_segment)
+
+    def _sizes(self) -> Iterator[Flaw]:
+        """Objects that are there by name, whatever lies in them."""
+        needed = BulkObject.objects.filter(
+            Q(state__in=(objects.STORED, objects.NAMED))
+            | Exists(RowPart.objects.filter(object_id=OuterRef("pk")))
+            | Exists(PagePart.objects.filter(object_id=OuterRef("pk")))
+        )
+        every = dict(needed.values_list("name", "size").iterator())
+        held = choice.chosen().store
+        there = dict(held.listing()) if held is not None else {}
+        for name, size in every.items():
+            self.objects += 1
+            if there.get(name) == size or not needed.filter(name=name).exists():
+                continue
+            yield Flaw("lost" if name not in there else "altered", f"object {name}")
+
+    def _group(self, number: int) -> Iterator[Flaw]:
+        group = RecordGroup.objects.filter(pk=number).first()
+        if group is None or not group.count:
+            return
+        salt, called = bytes(group.salt), f"group {bytes(group.uid).hex()}"
+        runs, gone = _runs_of(number), erased.digests_of(number, 0, _MANY)
+        seen: set[int] = set()
+        for part in RowPart.objects.filter(group_id=number).order_by("first"):
+            seen.update(range(part.first // RUN, -(-(part.first + part.count) // RUN)))
+            name = _name_of(part.object_id)
+            try:
+                for run, own in row_runs_of(_store(name), name, part, bytes(group.uid), salt, gone):
+                    self.rows += sum(one != HOLE for one in own)
+                    if runs.get(run) != hashlib.sha256(b"".join(own)).digest():
+                        yield Flaw("altered", f"object {name}: rows from {run * RUN} of {called}")
+            except (ObjectLost, ObjectAltered) as error:
+                state: Literal["lost", "altered"] = (
+                    "altered" if isinstance(error, ObjectAltered) else "lost"
+                )
+                yield Flaw(state, f"object {name}: of rows of {called}")
+        for run, here in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
+            if here is None or runs[run] != hashlib.sha256(b"".join(here)).digest():
+                yield Flaw("altered", f"rows from {run * RUN} of {called} in the database")
+            else:
+                self.rows += sum(one != HOLE for one in here)
+        if group.ended_at is None and group.version is not None and salt:
+            yield from self._stated(group, runs, called)
+
+    def _stated(self, group: RecordGroup, runs: dict[int, bytes], called: str) -> Iterator[Flaw]:
+        """Whether the group is the one that its commit names."""
+        stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
+        whole = digests.group_digest(b"".join(runs[one] for one in sorted(runs)))
+        if len(runs) != -(-group.count // RUN) or stated != whole:
+            yield Flaw("altered", f"{called}: it is not the one that its commit names")
+
+    def _segment(self, number: int) -> Iterator[Flaw]:
+        segment = IndexSegment.objects.filter(pk=number).first()
+        if segment is None or not segment.pages:
+            return
+        called = f"segment {bytes(segment.uid).hex()}"
+        found: dict[int, bytes] = {}
+        for part in PagePart.objects.filter(segment_id=number).order_by("first"):
+            stated = bytes(part.digests)
+            for at in range(part.count):
+                found[part.first + at] = stated[at * DIGEST : (at + 1) * DIGEST]
+            name = _name_of(part.object_id)
+            try:
+                check_pages(_store(name), name, part, bytes(segment.uid))
+                self.pages += part.count
+            except ObjectAltered:
+                yield Flaw("altered", f"object {name}: of pages of {called}")
+            except ObjectLost:
+                yield Flaw("lost", f"object {name}: of pages of {called}")
+        for page, digest, data in _pages_in_database(number):
+            found[page] = digest
+            if digests.page_digest(data) == digest:
+                self.pages += 1
+            else:
+                yield Flaw("altered", f"page {page} of {called} in the database")
+        if segment.version is None or segment.superseded_at is not None:
+            return
+        named = _stated_digests(segment.schema_id, segment.version).get(bytes(segment.uid))
+        own = b"".join(found[one] for one in sorted(found))
+        if sorted(found) != list(range(segment.pages)):
+            yield Flaw("lost", f"pages of {called}: {len(found)} of {segment.pages} are there")
+        elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
+            yield Flaw("altered", f"{called}: it is not the one that its commit names")
+
+
+def _surely(
+    check: Callable[[int], Iterator[Flaw]], number: int, state_of: Callable[[int], object]
+) -> list[Flaw]:
+    """The flaws of what has neither gone nor moved while it was looked at."""
+    found: list[Flaw] = []
+    for _ in range(_LOOKS):
+        before = state_of(number)
+        found = list(check(number))
+        if not found or state_of(number) == before:
+            break
+    return found
+
+
+def _state_of_group(number: int) -> object:
+    """What changes when rows of a group go, or move to an object or to another one."""
+    parts = RowPart.objects.filter(group_id=number).order_by("first")
+    group = RecordGroup.objects.filter(pk=number)
+    return list(parts.values_list("first", "object_id")), group.values_list(
+        "count", "ended", "erased", "version"
+    ).first()
+
+
+def _state_of_segment(number: int) -> object:
+    parts = PagePart.objects.filter(segment_id=number).order_by("first")
+    segment = IndexSegment.objects.filter(pk=number)
+    return list(parts.values_list("first", "object_id")), segment.values_list(
+        "pages", "replaced", "version"
+    ).first()
+
+
+def _name_of(number: int) -> str:
+    one = BulkObject.objects.filter(pk=number).values_list("name", flat=True).first()
+    return one or f"number {number}"
+
+
+def _store(name: str) -> BulkStore:
+    held = choice.chosen().store
+    if held is None:
+        raise lost(name)
+    return held
+
+
+def _runs_of(number: int) -> dict[int, bytes]:
+    """By run, the digest that is kept of it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT first, digests FROM row_run WHERE group_id = %s", [number])
+        return {
+            first // RUN + at // DIGEST: bytes(own[at : at + DIGEST])
+            for first, own in cursor.fetchall()
+            for at in range(0, len(own), DIGEST)
+        }
+
+
+def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
+    """Whether rows that were read are those of the group's runs.
+
+    Args:
+        first: the ordinal of the first of them, which begins a run.
+        own: their digests, one after the other; of one that is not there ``HOLE``.
+    """
+    gone = erased.digests_of(group.pk, first, first + len(own) // DIGEST)
+    runs = _runs_of(group.pk)
+    every = [own[at : at + DIGEST] for at in range(0, len(own), DIGEST)]
+    every = [gone.get(first + at, one) if one == HOLE else one for at, one in enumerate(every)]
+    found = digests.run_digests(b"".join(every))
+    return all(
+        runs.get(first // RUN + at // DIGEST) == found[at : at + DIGEST]
+        for at in range(0, len(found), DIGEST)
+    )
+
+
+def row_runs_of(
+    held: BulkStore, name: str, part: RowPart, uid: bytes, salt: bytes, gone: dict[int, bytes]
+) -> Iterator[tuple[int, list[bytes]]]:
+    """Each run of an object of rows, with the digests of its rows.
+
+    Args:
+        gone: the digests of rows that have no bytes any more.
+
+    Raises:
+        ObjectLost, ObjectAltered: it is not there, or not as it was stored.
+    """
+    (head,) = held.read([Range(name, 0, HEAD_BYTES)])
+    if head != layout.row_head(uid, part.first, part.count):
+        raise layout.altered(name)
+    entries = layout.entries_of(bytes(part.blocks))
+    for at, entry in enumerate(entries):
+        first = part.first + at * RUN
+        count = min(RUN, part.count - at * RUN)
+        (data,) = held.read([Range(name, entry.start, entry.start + entry.length)])
+        lines = layout.lines_of(data[: LINE_BYTES * count], entry, name)
+        places = layout.places_of(lines)
+        own: list[bytes] = []
+        for ordinal, line in enumerate(lines):
+            if not line.version:
+                own.append(gone.get(first + ordinal, HOLE))
+                continue
+            packed = data[places[ordinal] : places[ordinal + 1]]
+            layout.check_row(salt, line, packed, name)
+            own.append(digests.row_digest(salt, line.record_id, line.version, packed))
+        yield first // RUN, own
+
+
+def check_pages(held: BulkStore, name: str, part: PagePart, uid: bytes) -> None:
+    """Check an object of pages.
+
+    Raises:
+        ObjectLost, ObjectAltered: it is not there, or not as it was stored.
+    """
+    (head,) = held.read([Range(name, 0, HEAD_BYTES)])
+    if head != layout.page_head(uid, part.first, part.count):
+        raise layout.altered(name)
+    stated, size = bytes(part.digests), part.page_bytes
+    some = max(1, _BYTES_AT_ONCE // size)
+    for first in range(0, part.count, some):
+        end = min(first + some, part.count)
+        start = HEAD_BYTES + first * size
+        (data,) = held.read([Range(name, start, HEAD_BYTES + end * size)])
+        for at in range(first, end):
+            page = data[(at - first) * size : (at - first + 1) * size]
+            if digests.page_digest(page) != stated[at * DIGEST : (at + 1) * DIGEST]:
+                raise layout.altered(name)
+
+
+def _runs_in_database(
+    group: RecordGroup, runs: list[int], salt: bytes, gone: dict[int, bytes]
+) -> Iterator[tuple[int, list[bytes] | None]]:
+    """Each of these runs with the digests of its rows; None where rows of it are not there.
+
+    Of a group that has ended, the runs behind its last row have gone already.
+    """
+    holes = store.hole_ordinals(group.holes)
+    for begin in range(0, len(runs), _RUNS_AT_ONCE):
+        some = runs[begin : begin + _RUNS_AT_ONCE]
+        rows = {
+            row.ordinal: digests.row_digest(salt, row.record_id, row.version, row.sealed)
+            for row, _ in store.rows_between(group.pk, some[0] * RUN, (some[-1] + 1) * RUN)
+        }
+        for run in some:
+            first, end = run * RUN, (run + 1) * RUN
+            if group.ended_at is not None and end > group.count:
+                continue
+            every = range(first, min(end, group.count))
+            own = [rows.get(at) or gone.get(at) or (HOLE if at in holes else None) for at in every]
+            whole = [one for one in own if one is not None]
+            # Holes of a staged group are not known before its commit.
+            if len(whole) < len(own) and group.staging_id is not None:
+                whole = [one or HOLE for one in own]
+            yield run, whole if len(whole) == len(own) else None
+
+
+def _pages_in_database(segment: int) -> Iterator[tuple[int, bytes, bytes]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT number FROM index_page WHERE segment_id = %s ORDER BY number", [segment]
+        )
+        numbers = [number for (number,) in cursor.fetchall()]
+    for begin in range(0, len(numbers), _RUNS_AT_ONCE):
+        some = numbers[begin : begin + _RUNS_AT_ONCE]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT number, digest, data FROM index_page"
+                " WHERE segment_id = %s AND number >= %s AND number <= %s",
+                [segment, some[0], some[-1]],
+            )
+            rows = cursor.fetchall()
+        yield from ((number, bytes(digest), bytes(data)) for number, digest, data in rows)
+
+
+@lru_cache(maxsize=64)
+def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
+    """By uid, the digests of the groups and segments that a commit of a schema names."""
+    stored = CommitLog.objects.filter(schema=schema, version=version)
+    body = stored.values_list("body", flat=True).first()
+    if body is None:
+        return {}
+    try:
+        said = wire.decode_commit_body(Commit(bytes(body), b"", b""))
+    except (Malformed, Unsupported):
+        return {}
+    return {one.uid: one.rows for one in said.groups} | {
+        one.uid: one.digest for one in said.segments
+    }

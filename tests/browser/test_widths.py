@@ -1,0 +1,126 @@
+"""Every page, full and empty, at every width: nothing is wider than the window.
+
+With ``EVERY_PAGE=<folder>`` each is also photographed there: light, dark and as on a phone; with
+``EVERY_PAGE_RECORDS=300000`` over so many records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.census import Census, stored_census
+from tests.browser.test_every_page import PUBLIC, own_pages
+from tests.browser.visitor import CENSUS, SETTLED, Visitor
+from tests.support.service import Service, call
+
+WIDTHS = (320, 390, 768, 1280, 1920, 2560)
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1440, "height": 900}
+FOLDER = os.environ.get("EVERY_PAGE", "")
+RECORDS = int(os.environ.get("EVERY_PAGE_RECORDS", "0"))
+#: Pictures of documents are loaded when they come into view, and may be wide.
+LOAD_IMAGES = """() => Promise.all([...document.images].map((one) => {
+  one.loading = "eager";
+  return one.decode();
+}))"""
+EMPTY = ("/", "/datasets/", "/jobs/", "/keyring/", "/trust/", "/import/", "/audit-log/", "/find/")
+
+
+def filled(site: Service) -> Census:
+    """An account with so many records as were asked for, by a job."""
+    made = stored_census(site, 1)
+    header, *rows = CENSUS.read_bytes().splitlines()
+    repeated = islice(cycle(rows), RECORDS - 1)
+    body = b"\n".join([header, *repeated])
+    url = f"{site.proxy_url}/api/jobs/upload/?schema={made.schema}"
+    sent = {"Content-Type": "text/csv"}
+    answer = call("POST", url, body, auth=made.account.auth, headers=sent)
+    status = f"{site.proxy_url}/api/jobs/{answer.json()['job_id']}/"
+    for _ in range(600):
+        if call("GET", status, auth=made.account.auth).json()["status"] == "completed":
+            return made
+        time.sleep(0.5)
+    raise AssertionError("the records are not stored")
+
+
+def wide_at(visitor: Visitor) -> list[int]:
+    """The widths at which the page is wider than its window."""
+    found = []
+    for width in WIDTHS:
+        visitor.page.set_viewport_size({"width": width, "height": 800})
+        if visitor.page.evaluate("document.documentElement.scrollWidth - innerWidth") > 0:
+            found.append(width)
+    return found
+
+
+def photograph(visitor: Visitor, name: str) -> None:
+    if not FOLDER:
+        return
+    page = visitor.page
+    for kind, size, scheme in (
+        ("light", DESK, "light"),
+        ("dark", DESK, "dark"),
+        ("phone", PHONE, "light"),
+    ):
+        page.set_viewport_size(size)  # type: ignore[arg-type] # a mapping of its two members
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.wait_for_function(SETTLED)
+        folder = Path(FOLDER) / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=folder / f"{name}.png", full_page=True, caret="initial")
+    page.emulate_media(color_scheme="light")
+
+
+def look_at(visitor: Visitor, path: str, name: str = "") -> list[str]:
+    visitor.go(path)
+    visitor.page.wait_for_function(SETTLED)
+    visitor.page.evaluate(LOAD_IMAGES)
+    photograph(visitor, name or re.sub(r"[0-9A-Za-z]{22}/", "", path).strip("/").replace("/", "-"))
+    return [f"{path} at {width}" for width in wide_at(visitor)]
+
+
+def test_no_page_is_wider_than_its_window(visitor: Visitor, site: Service, census: Census) -> None:
+    wide = [one for path in PUBLIC[:-1] for one in look_at(visitor, path)]
+    shown = filled(site) if RECORDS else census
+    visitor.log_in(shown.account)
+    visitor.be_let_in(shown.account)
+    for path in (*own_pages(shown), shown.page("upload")):
+        wide += look_at(visitor, path, "overview" if path == "/" else "")
+    visitor.go(shown.page("search"))
+    visitor.open_record(1)
+    photograph(visitor, "panel")
+    wide += [f"panel at {width}" for width in wide_at(visitor)]
+    address = visitor.page.get_by_role("link", name="Edit", exact=True).get_attribute("href") or ""
+    record = "/" + address.split("/", 2)[2].partition("edit/")[0]
+    for path in ("", "edit/", "delete/", "?sealed=yes"):
+        wide += look_at(visitor, record + path, f"record-{path.strip('/?').partition('=')[0]}")
+    assert wide == []
+
+
+def test_no_page_of_an_empty_account_is_wider_than_its_window(
+    visitor: Visitor, site: Service
+) -> None:
+    visitor.log_in(site.new_account())
+    wide = []
+    for path in EMPTY:
+        wide += look_at(visitor, path, f"empty-{path.strip('/') or 'overview'}")
+    assert wide == []
+
+
+@pytest.mark.parametrize("page", ["import", "upload"])
+def test_the_rows_of_a_file_scroll_in_a_box_of_their_own(
+    visitor: Visitor, census: Census, page: str
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go("/import/" if page == "import" else census.page("upload"))
+    visitor.page.locator("[data-uploads] input[type=file]").set_input_files(CENSUS)
+    expect(visitor.page.locator(".preview tbody tr")).to_have_count(20)
+    photograph(visitor, f"{page}-chosen")
+    assert wide_at(visitor) == []

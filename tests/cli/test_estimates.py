@@ -1,0 +1,81 @@
+"""``ers schema infer`` proposes what hides lengths; an estimate of a sample says what they tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Ers
+
+SECRET = "x" * 70
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """The sex goes with the length of the note, and is said nowhere else."""
+    path = tmp_path / "people.csv"
+    rows = [("m,short" if at % 3 else f"f,{SECRET}") + f",{at}" for at in range(120)]
+    path.write_text("\n".join(["sex,note,number", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    path = tmp_path / "bare.json"
+    texts = {name: {"type": "string"} for name in ("sex", "note")}
+    number = {"type": "integer", "minimum": 0, "maximum": 999}
+    path.write_text(json.dumps({"type": "object", "properties": texts | {"number": number}}))
+    return path
+
+
+def test_a_definition_is_proposed_with_choices_or_without(ers: Ers, sample: Path) -> None:
+    shown = json.loads(ers.done("schema", "infer", str(sample)).out)["properties"]
+    assert shown["sex"] == {"type": "string", "enum": ["f", "m"]}
+    hidden = json.loads(ers.done("schema", "infer", str(sample), "--no-enum").out)["properties"]
+    assert hidden["sex"] == {"type": "string", "padTo": 31}
+
+
+def test_an_estimate_says_what_lengths_tell_and_what_hiding_them_costs(
+    ers: Ers, sample: Path, bare: Path
+) -> None:
+    asked = ("schema", "estimate", "--file", str(bare), "--sample", str(sample))
+    said = ers.done(*asked, "--output", "table").out
+    assert "names 100.0 % of the values by the stored lengths" in said
+    assert "66.7 % by the most frequent value alone" in said
+    assert '"padTo": 71 would hide the lengths, for' in said
+    assert SECRET not in said
+    told = json.loads(ers.done(*asked, "--output", "json").out)
+    lengths = {one["name"]: one["lengths"] for one in told["fields"]}
+    assert lengths["sex"]["attack"] == 1
+    assert lengths["note"]["pad_to"] == 71
+    assert lengths["note"]["pad_to_adds"]["bytes"] == pytest.approx(2 * 40 / 3, abs=0.1)
+
+
+def test_without_a_schema_one_is_inferred_from_the_sample(ers: Ers, sample: Path) -> None:
+    asked = ("schema", "estimate", "--sample", str(sample), "--output", "json")
+    told = json.loads(ers.done(*asked).out)
+    assert told["records"] == 1_000_000
+    for one in told["fields"]:
+        # All but free text, which is much longer now and then.
+        if one["name"] != "note":
+            assert one["lengths"]["pad_to"] is None
+
+
+def test_rows_that_do_not_fit_are_counted_on_the_way(
+    ers: Ers, sample: Path, tmp_path: Path
+) -> None:
+    definition = {"type": "string", "enum": ["m"]}
+    path = tmp_path / "narrow.json"
+    properties = {"sex": definition, "note": {"type": "string", "maxLength": 80}}
+    number = {"number": {"type": "integer", "minimum": 0, "maximum": 999}}
+    path.write_text(json.dumps({"type": "object", "properties": properties | number}))
+    asked = ("schema", "estimate", "--file", str(path), "--sample", str(sample))
+    said = ers.done(*asked, "--output", "table")
+    assert "40 rows of the sample do not fit the schema" in said.err
+    assert "x" * 10 not in said.out + said.err
+
+
+def test_nothing_to_estimate_is_a_mistake(ers: Ers) -> None:
+    assert ers("schema", "estimate").code == 2

@@ -1,0 +1,387 @@
+"""``ers import``: a table becomes an encrypted schema, each row of it once, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from encrypted_records.client.proxy.jobs import Jobs
+from tests.cli.command import Ers, environment
+from tests.cli.terminals import COMMAND
+from tests.support.postgres import NewDatabase
+from tests.support.service import Account, Service, clean_environment, state_beside
+
+CUSTOMERS = """
+CREATE TABLE customers (
+    id bigint PRIMARY KEY, name text NOT NULL, city varchar(40), born date, balance numeric(12, 2),
+    score double precision, active boolean NOT NULL, tags text[], seen timestamptz, ref uuid,
+    big numeric(30, 0), raw bytea, empty text
+);
+INSERT INTO customers
+SELECT n * 3, 'person ' || n, CASE WHEN n % 3 > 0 THEN 'Oslo' END, date '1970-01-01' + n,
+       n * 1.25 - 100, n / 8.0, n % 2 = 0, ARRAY['a', n::text],
+       timestamptz '2024-02-29 12:00:00+02' + n * interval '1 second',
+       md5(n::text)::uuid, 123456789012345678901234567890 - n, decode('00ff', 'hex'), NULL
+FROM generate_series(1, 2500) AS n;
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql: NewDatabase) -> str:
+    """The URL of a database with a table."""
+    url = postgresql()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(CUSTOMERS)
+    return url
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t{secrets.token_hex(4)}"
+
+
+def stored(ers: Ers, schema: str) -> list[dict[str, Any]]:
+    said = ers.done("record", "search", "--schema", schema, "--all")
+    return [json.loads(line, parse_float=Decimal)["data"] for line in said.out.splitlines()]
+
+
+def test_a_table_becomes_a_schema_by_one_command_with_every_value(
+    ers: Ers, shop: str, name: str
+) -> None:
+    said = ers.done("import", shop, "--table", "customers", "--dataset", name)
+    path = said.one["schema"]
+    assert path.endswith(f"/{name}/customers")
+    assert said.one["stored"] == 2500
+
+    definition = json.loads(ers.done("schema", "get", path, "--definition").out)
+    fields = definition["properties"]
+    assert list(fields)[:3] == ["id", "name", "city"]
+    kinds = {name: spec["type"] for name, spec in fields.items()}
+    assert {name for name, kind in kinds.items() if kind == "integer"} == {"id"}
+    assert {name for name, kind in kinds.items() if kind == "number"} == {"balance", "score"}
+    assert (fields["balance"]["precision"], fields["score"]["precision"]) == (2, 3)
+    assert definition["required"] == ["id", "name", "active"]
+
+    rows = stored(ers, path)
+    assert [row["id"] for row in rows] == [3 * n for n in range(1, 2501)]
+    assert rows[1999] == {
+        "id": 6000,
+        "name": "person 2000",
+        "city": "Oslo",
+        "born": str(datetime.date(1970, 1, 1) + datetime.timedelta(2000)),
+        "balance": Decimal("2400.00"),
+        "score": Decimal("250.000"),
+        "active": "true",
+        "tags": "{a,2000}",
+        "seen": "2024-02-29 10:33:20+00",
+        "ref": rows[1999]["ref"],
+        "big": str(123456789012345678901234567890 - 2000),
+        "raw": "\\x00ff",
+    }
+    assert "city" not in rows[2]
+
+    again = ers("import", shop, "--table", "customers", "--dataset", name)
+    assert (again.code, "already exists" in again.err) == (4, True)
+    assert len(stored(ers, path)) == 2500
+
+
+@pytest.mark.parametrize("kind", ["text", "two", "numeric"])
+def test_pages_follow_whatever_key_tells_rows_apart(
+    ers: Ers, postgresql_url: str, name: str, kind: str
+) -> None:
+    declared = {
+        "text": "k text PRIMARY KEY, v int",
+        "two": "a int, k varchar(9), v int, PRIMARY KEY (k, a)",
+        "numeric": "k numeric(6, 1), v int",
+    }[kind]
+    keys = ["B", "a", "É", "z", "Z", "ab", "1", "10", "2", "ß", "東京"]
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE things ({declared})")
+        for at, key in enumerate(keys):
+            if kind == "numeric":
+                connection.execute("INSERT INTO things VALUES (%s, %s)", (at / 2 - 2, at))
+            elif kind == "two":
+                connection.execute("INSERT INTO things VALUES (%s, %s, %s)", (at, key[0], at))
+            else:
+                connection.execute("INSERT INTO things VALUES (%s, %s)", (key, at))
+    run: tuple[str, ...] = (
+        "import",
+        postgresql_url,
+        "--table",
+        "things",
+        "--dataset",
+        name,
+        "--page-rows",
+        "2",
+    )
+    if kind == "numeric":
+        said = ers(*run)
+        assert (said.code, "--key" in said.err) == (2, True)
+        run = (*run, "--key", "k")
+
+    path = ers.done(*run).one["schema"]
+
+    rows = stored(ers, path)
+    assert sorted(row["v"] for row in rows) == list(range(len(keys)))
+
+
+class Killed:
+    """An import as a process of its own, which is killed."""
+
+    def __init__(self, told: dict[str, str], state: Path, *arguments: str) -> None:
+        self.told, self.arguments = told, arguments
+        self.state = state / "encrypted-records" / "imports.json"
+
+    def remembered(self) -> dict[str, Any]:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            (found,) = json.loads(self.state.read_text()).values()
+            return dict(found)
+        return {}
+
+    def until(self, reached: Any) -> None:
+        """Run it until what it remembers is ``reached``, and kill it then."""
+        process = subprocess.Popen(
+            [*COMMAND, *self.arguments],
+            env=self.told,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        deadline = time.monotonic() + 60
+        while not reached(self.remembered()):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def to_its_end(self) -> dict[str, Any]:
+        done = subprocess.run(
+            [*COMMAND, *self.arguments],
+            env=self.told,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+
+@pytest.fixture
+def told(running: Service, account: Account, tmp_path: Path) -> dict[str, str]:
+    own = environment(running, account) | {
+        "XDG_STATE_HOME": state_beside(running, tmp_path / "own")
+    }
+    return clean_environment(**own)
+
+
+@pytest.fixture(params=["postgresql", "parquet"])
+def source(request: pytest.FixtureRequest, shop: str, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Arguments of an import of 2500 rows, whose ids are 3, 6, 9, ..."""
+    if request.param == "postgresql":
+        yield (shop, "--table", "customers")
+        return
+    path = tmp_path / "customers.parquet"
+    ids = [3 * n for n in range(1, 2501)]
+    names = [f"person {n}" for n in range(1, 2501)]
+    table = pyarrow.table({"id": ids, "name": names, "score": [n / 8 for n in range(1, 2501)]})
+    parquet.write_table(table, path, row_group_size=700)
+    yield (str(path),)
+
+
+def test_a_killed_import_goes_on_and_stores_no_row_twice(
+    ers: Ers, told: dict[str, str], source: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    run = Killed(told, tmp_path / "own", "import", *source, "--dataset", name, "--page-rows", "400")
+    run.until(lambda known: known.get("job"))  # before anything of it is there
+    run.until(lambda known: known.get("read", 0) >= 1200 and known["job"])  # amid the next
+
+    text = run.state.read_text()
+    assert "person" not in text
+    assert set(run.remembered()) == {"schema", "read", "stored", "job"}
+    done = run.to_its_end()
+
+    assert done["stored"] == 2500
+    ids = [row["id"] for row in stored(ers, done["schema"])]
+    assert ids == [3 * n for n in range(1, 2501)]
+    assert run.remembered() == {}
+
+
+def test_a_page_whose_end_nobody_saw_is_not_stored_again(
+    ers: Ers, shop: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ("import", shop, "--table", "customers", "--dataset", name, "--page-rows", "1000")
+    waited = Jobs.wait
+
+    async def killed(self: Jobs, job_id: str) -> Any:
+        await waited(self, job_id)
+        raise KeyboardInterrupt  # it is stored, and the command is gone
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jobs, "wait", killed)
+        assert ers(*run).code == 130
+    assert ers.done(*run).one["stored"] == 2500
+    assert len({row["id"] for row in stored(ers, f"{name}/customers")}) == 2500
+
+
+def test_records_of_others_in_the_schema_end_an_import_by_name(
+    ers: Ers, shop: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ("import", shop, "--table", "customers", "--dataset", name, "--page-rows", "1000")
+    waited = Jobs.wait
+
+    async def killed(self: Jobs, job_id: str) -> Any:
+        await waited(self, job_id)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jobs, "wait", killed)
+        assert ers(*run).code == 130
+    row = json.dumps({"id": 99, "name": "x", "active": "true"})
+    ers.done("record", "ingest", "-", "--schema", f"{name}/customers", typed=row)
+
+    said = ers(*run)
+    assert (said.code, "somebody else stored" in said.err) == (4, True)
+
+    ers.done("dataset", "delete", name, "--cascade", "--yes")  # then it begins anew
+    assert ers.done(*run).one["stored"] == 2500
+
+
+def test_rows_that_do_not_fit_are_named_or_left_out(
+    ers: Ers, postgresql_url: str, name: str
+) -> None:
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text, f float8)")
+        connection.execute("INSERT INTO t SELECT n, 'v', n FROM generate_series(1, 30) n")
+        connection.execute("UPDATE t SET v = repeat('x', 1048577) WHERE id IN (25, 26)")
+    run = ("import", postgresql_url, "--table", "t", "--dataset", name, "--page-rows", "10")
+
+    said = ers(*run)
+    assert said.code == 6
+    assert "row 25, v: longer than" in said.err
+    assert "20 records before this page are stored" in said.err
+    said = ers(*run, "--skip-invalid")
+    assert (said.code, said.one["stored"]) == (6, 28)
+    assert "2 rows did not fit" in said.err
+
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute("UPDATE t SET v = 'v', f = CASE id WHEN 7 THEN float8 'NaN' ELSE 1 END")
+    said = ers(*run, "--name", "other")
+    assert said.code == 6
+    assert "row 7, f: expected a" in said.err
+
+
+@pytest.mark.parametrize(
+    ("url", "says", "code"),
+    [
+        ("postgresql://ada:{secret}@{at}/nothing", "no database nothing", 2),
+        ("postgresql://ada:{secret}@127.0.0.1:1/shop", "cannot be reached", 5),
+        ("postgresql://ada:{secret}@127.0.0.1:x/shop", "cannot be reached", 5),
+        (
+            "postgresql://ada:{secret}@127.0.0.1/shop?nothing={secret}",
+            "is not the URL of a database",
+            2,
+        ),
+    ],
+)
+def test_a_password_in_a_url_is_never_shown_or_kept(
+    ers: Ers, shop: str, tmp_path: Path, url: str, says: str, code: int
+) -> None:
+    secret = "violet-harbour-49"
+    at = shop.partition("@")[2].rpartition("/")[0]
+    if "{at}" in url and "host=" in shop:
+        pytest.skip("this PostgreSQL has no port")
+    url = url.replace("ada:", "tests:" if "{at}" in url else "ada:").format(secret=secret, at=at)
+    ers.set(ERS_IMPORT_URL=url, ERS_TRACEBACK="1")
+    said = ers("import", "--table", "customers")
+    assert (said.code, says in said.err) == (code, True)
+    assert secret not in said.out + said.err
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or secret not in path.read_text(errors="replace")
+
+
+def test_a_url_with_a_password_leaves_no_trace_when_it_works(
+    ers: Ers, shop: str, name: str, tmp_path: Path, running: Service
+) -> None:
+    secret = "violet-harbour-49"
+    url = shop.replace("@", f":{secret}@", 1)
+    ers.set(ERS_IMPORT_URL=url)
+    said = ers.done("import", "--table", "customers", "--dataset", name, "--name", "copy")
+    assert secret not in said.out + said.err + running.log
+    ers.unset("ERS_IMPORT_URL")
+    told = ers("import", url, "--table", "nothing").err
+    assert (secret in told, "list of processes" in told) == (False, True)
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or secret not in path.read_text(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        ([], "nothing to import", 2),
+        (["SHOP"], "which table", 2),
+        (["SHOP", "--table", "custmers"], "no table public.custmers", 3),
+        (["SHOP", "--table", "customers", "--key", "x"], "no column x", 2),
+        (["SHOP", "--table", "customers", "--key", "seen"], "cannot be followed", 2),
+        (["SHOP", "--table", "customers", "--key", "city"], "is null in a row", 2),
+        (["SHOP", "--table", 'x"; DROP TABLE customers; --'], "no table", 3),
+        (["people.csv"], "ers job upload", 2),
+        (["people.parquet"], "cannot be read", 2),
+        (["people.parquet", "--table", "x"], "are for PostgreSQL", 2),
+    ],
+)
+def test_what_cannot_be_imported_is_said_before_anything_is_stored(
+    ers: Ers, shop: str, name: str, arguments: list[str], says: str, code: int
+) -> None:
+    given = [shop if one == "SHOP" else one for one in arguments]
+    said = ers("import", *given, "--dataset", name)
+    assert (said.code, says in said.err) == (code, True), said.err
+
+
+def test_a_damaged_file_of_columns_is_named(ers: Ers, tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    path.write_bytes(os.urandom(1000))
+    said = ers("import", path)
+    assert (said.code, "damaged" in said.err) == (2, True)
+
+
+def test_one_command_at_a_time_imports_a_table(
+    ers: Ers,
+    told: dict[str, str],
+    shop: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    arguments = ("import", shop, "--table", "customers", "--dataset", name)
+    others: list[subprocess.CompletedProcess[str]] = []
+    waited = Jobs.wait
+    told["XDG_STATE_HOME"] = str(tmp_path / "state")  # the same person, on the same machine
+
+    async def beside(self: Jobs, job_id: str) -> Any:
+        run = [*COMMAND, *arguments]
+        others.append(
+            subprocess.run(run, env=told, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+        )
+        return await waited(self, job_id)
+
+    monkeypatch.setattr(Jobs, "wait", beside)
+    assert ers.done(*arguments).one["stored"] == 2500
+    (other,) = others
+    assert (other.returncode, "another command is importing" in other.stderr) == (4, True)

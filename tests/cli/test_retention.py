@@ -1,0 +1,82 @@
+"""``ers retention``: what goes, and letting it go, as cron does."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.cli.command import Ers
+
+DEFINITION = {
+    "type": "object",
+    "formats": "enforced",
+    "retention": {"days": 30, "field": "seen"},
+    "properties": {"seen": {"type": "string", "format": "date"}},
+}
+
+
+def day(ago: int) -> str:
+    return (datetime.now(UTC) - timedelta(days=ago)).date().isoformat()
+
+
+@pytest.fixture
+def visits(ers: Ers) -> str:
+    """The slug of a dataset and of its schema, with two records that go and one that stays; beside
+    it a schema without a rule."""
+    slug = f"visits-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    plain = {name: one for name, one in DEFINITION.items() if name != "retention"}
+    for name, definition in ((slug, DEFINITION), (f"{slug}-plain", plain)):
+        ers.done(
+            *("schema", "create", "--dataset", slug, "--name", name, "--slug", name),
+            *("--file", "-"),
+            typed=json.dumps(definition),
+        )
+    records = [{"seen": day(40)}, {"seen": day(400)}, {"seen": day(20)}]
+    ers.done("record", "create", "--schema", slug, "--file", "-", typed=json.dumps(records))
+    return slug
+
+
+def test_what_goes_is_shown_first_then_deleted_and_the_count_is_said(ers: Ers, visits: str) -> None:
+    shown = ers.done("retention", "show", visits, "--output", "table")
+    assert "Records go 30 days after seen: by now 2 records" in shown.out + shown.err
+    (tried,) = ers.done("retention", "run", visits, "--dry-run").lines
+    assert (tried["schema"], tried["records"]) == (visits, 2)
+    (done,) = ers.done("retention", "run", visits).lines
+    assert (done["schema"], done["deleted"]) == (visits, 2)
+    assert len(ers.done("record", "list", "--schema", visits).lines) == 1
+    table = ers.done("retention", "run", "--output", "table")
+    assert visits in table.out
+    assert f"{visits}-plain" not in table.out
+
+
+def test_a_schema_without_a_rule_is_said_and_the_others_are_done_all_the_same(
+    ers: Ers, visits: str
+) -> None:
+    plain = f"{visits}-plain"
+    shown = ers.done("retention", "show", plain, "--output", "table")
+    assert "Records stay until somebody deletes them." in shown.out + shown.err
+    ended = ers("retention", "run", plain, visits, "--output", "csv")
+    assert ended.code != 0
+    assert "no retention" in ended.err
+    assert visits in ended.out
+    assert len(ers.done("record", "list", "--schema", visits).lines) == 1
+
+
+def test_a_rule_that_lets_records_go_at_once_is_taken_only_by_who_says_so(
+    ers: Ers, visits: str
+) -> None:
+    plain = f"{visits}-plain"
+    records = json.dumps([{"seen": day(40)}, {"seen": day(1)}])
+    ers.done("record", "create", "--schema", plain, "--file", "-", typed=records)
+    change = ("schema", "change", plain, "--file", "-", "--apply")
+    refused = ers(*change, typed=json.dumps(DEFINITION))
+    assert refused.code != 0
+    assert "1 record would go at once by the new retention" in refused.err
+    assert len(ers.done("record", "list", "--schema", plain).lines) == 2
+    longer = {**DEFINITION, "retention": {"days": 300, "field": "seen"}}
+    assert ers.done(*change, typed=json.dumps(longer)).one["applied"]
+    assert ers.done(*change, "--yes", typed=json.dumps(DEFINITION)).one["applied"]

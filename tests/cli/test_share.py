@@ -1,0 +1,260 @@
+"""``ers share`` and ``ers service``: two people, each with keys of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Ers, environment
+from tests.support.front import Asked, Reply, running_front
+from tests.support.proxies import running_proxy
+from tests.support.service import ERS, Account, Service, call, clean_environment
+
+SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
+
+
+@pytest.fixture
+def ada(running: Service) -> Account:
+    return running.new_account()
+
+
+@pytest.fixture
+def grace(running: Service) -> Account:
+    return running.new_account()
+
+
+class Two:
+    """Commands of two people, of whom one owns the organization."""
+
+    def __init__(self, ers: Ers, running: Service, ada: Account, grace: Account) -> None:
+        self.ers, self.running, self.ada, self.grace = ers, running, ada, grace
+        self.as_ada()
+        self.slug = ers.done("organization", "get").one["slug"]
+        ers.done("dataset", "create", "--name", "Medical", "--slug", "medical")
+
+    def as_ada(self) -> Ers:
+        self.ers.set(**environment(self.running, self.ada))
+        return self.ers
+
+    def as_grace(self) -> Ers:
+        self.ers.set(**environment(self.running, self.grace))
+        return self.ers
+
+    def invite(self, *more: str) -> tuple[str, str]:
+        said = self.as_ada().done("share", "invite", self.grace.email, *more)
+        words = said.out.strip()
+        assert len(words.split()) == 12
+        return said.err.rpartition("ers share accept ")[2].split()[0], words
+
+    def join(self) -> None:
+        invitation, words = self.invite("--dataset", "medical")
+        self.as_grace().done("share", "accept", invitation, typed=f"{words}\n")
+        assert f"{self.grace.email} was let in." in self.as_ada().done("share", "settle").out
+
+    def people(self) -> dict[str, Any]:
+        return {one["name"]: one for one in self.as_ada().done("share", "list").lines}
+
+
+@pytest.fixture
+def two(ers: Ers, running: Service, ada: Account, grace: Account) -> Two:
+    return Two(ers, running, ada, grace)
+
+
+def test_a_reader_is_invited_becomes_a_writer_and_is_removed(two: Two) -> None:
+    invitation, words = two.invite("--dataset", "medical", "--role", "reader")
+    listed = two.as_ada().done("share", "list")
+    assert f"Invited: {two.grace.email}, Medical (reader): waiting, {invitation}" in listed.err
+
+    ers = two.as_grace()
+    other = " ".join(reversed(words.split()))
+    wrong = ers("share", "accept", invitation, typed=f"{other}\n")
+    assert (wrong.code, "nothing was sent; compare the words" in wrong.err) == (2, True)
+    ers.done("share", "accept", invitation, typed=f"{words}\n")
+    assert ers("share", "list", "--organization", two.slug).code == 3
+
+    ers = two.as_ada()
+    assert f"{two.grace.email} was let in." in ers.done("share", "settle").out
+    assert two.people()[two.grace.email]["shares"] == "Medical (reader)"
+
+    ers.done("share", "set", two.grace.email, "--dataset", "medical", "--role", "writer")
+    assert two.people()[two.grace.email]["shares"] == "Medical (writer)"
+    refused = two.as_grace()("share", "settle", "--organization", two.slug)
+    assert "only owners of the organization may do that" in refused.err
+
+    ers = two.as_ada()
+    said = ers.done("share", "remove", two.grace.email, "--dataset", "medical", "--yes")
+    assert "Medical has a new key" in said.out
+    assert "can still open what was stored before" in said.out
+    ers.done("share", "rotate", "medical")
+    said = ers.done("organization", "member", "delete", two.grace.email, "--yes")
+    assert "can still open what was stored before" in said.out
+    assert set(two.people()) == {two.ada.email}
+    again = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
+    assert "nobody of that name is in the organization" in again.err
+
+
+def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Two) -> None:
+    invitation, words = two.invite("--dataset", "medical")
+    two.as_grace().done("organization", "invitation", "delete", invitation)
+    listed = two.as_ada().done("share", "list").err
+    assert "Medical (reader): declined, the API says" in listed
+    done = two.ers.done("share", "withdraw", two.grace.email.upper())
+    assert done.out.strip() == f"Withdrew the invitation of {two.grace.email}."
+    assert "Invited:" not in two.ers.done("share", "list").err
+    again = two.ers("share", "withdraw", invitation)
+    assert (again.code, "no invitation of that address or id is open" in again.err) == (3, True)
+
+    invitation, words = two.invite("--dataset", "medical")
+    two.ers.done("share", "withdraw", invitation)
+    late = two.as_grace()("share", "accept", invitation, typed=f"{words}\n")
+    assert late.code != 0
+    assert "let in" not in two.as_ada().done("share", "settle").out
+
+
+def test_a_name_that_the_api_gives_to_another_dataset_is_refused(two: Two, tmp_path: Path) -> None:
+    two.ers.done("dataset", "create", "--name", "Payroll", "--slug", "payroll")
+    listed = {one["slug"]: one["url"] for one in two.ers.done("dataset", "list").lines}
+
+    medical, payroll = (listed[one].split("/")[-2].encode() for one in ("medical", "payroll"))
+
+    def swap(asked: Asked, reply: Reply) -> Reply:
+        if "datasets" not in asked.path:
+            return reply
+        other = reply.body.replace(medical, b"@").replace(payroll, medical)
+        return reply.with_body(other.replace(b"@", payroll))
+
+    with (
+        running_front(two.running.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        people = f"{proxy.url}{two.ada.organization}people/"
+        shares = [{"dataset": one, "role": "reader"} for one in listed.values()]
+        asked = {"email": two.grace.email, "shares": shares}
+        signed = call("POST", people, asked, auth=two.ada.auth, headers=proxy.door)
+        assert signed.status == 201, signed.body
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        with front.telling(swap):
+            refused = two.ers("share", "invite", "eve@example.org", "--dataset", "medical")
+        assert refused.code != 0
+        assert "what the API shows as medical was signed as Payroll" in refused.err, refused.err
+        assert "eve@example.org" not in two.ers.done("share", "list").err
+
+
+def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:
+    def found() -> list[str]:
+        said = two.as_ada().done("doctor", "--organization", two.slug)
+        return [one["found"] for one in said.lines if one["check"] == "people"]
+
+    assert found() == []  # alone, the finding about the keyring says it
+    two.join()
+    (told,) = found()
+    assert told.startswith("2 people and services depend on you, the only owner")
+    two.ers.done("organization", "member", "update", two.grace.email, "--role", "owner")
+    assert found() == []
+
+
+def test_a_member_becomes_an_owner_by_a_signed_entry(two: Two) -> None:
+    two.join()
+    ers = two.as_ada()
+    ers.done("organization", "member", "update", two.grace.email, "--role", "owner")
+    assert two.people()[two.grace.email]["shares"] == "everything"
+    refused = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
+    assert "owners read and write every dataset" in refused.err
+    assert (
+        "Nothing is due." in two.as_grace().done("share", "settle", "--organization", two.slug).out
+    )
+
+
+def test_a_lost_owners_words_and_the_operator_make_another_owner(
+    two: Two, running: Service
+) -> None:
+    two.join()
+    ers = two.as_ada()
+    words = ers.done("keyring", "backup", "--force").out
+    phrase = " ".join(re.findall(r"[a-z]{3,}", words)[-24:])
+    ers = two.as_grace()
+    recover = ("organization", "recover", "--organization", two.slug)
+    assert ers(*recover, typed=f"{phrase}\n").code != 0
+    operator = ("--organization", two.slug, "--data-dir", str(running.data_dir))
+    nobody = ers("api", "owner", "nobody@example.org", *operator)
+    assert (nobody.code, "there is no such account" in nobody.err) == (3, True)
+    done = subprocess.run(
+        [*ERS, "api", "owner", two.grace.email, *operator],
+        env=clean_environment(),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert b"ers organization recover" in done.stdout
+    assert f"by the keys of {two.ada.email}" in ers.done(*recover, typed=f"{phrase}\n").out
+    assert two.people()[two.grace.email]["role"] == "owner"
+
+
+def test_a_service_has_a_string_that_is_printed_once(two: Two) -> None:
+    ers = two.as_ada()
+    made = ers.done("service", "create", "nightly", "--dataset", "medical", "--expires", "30d")
+    assert made.out.startswith("ers1_")
+    assert "ers1_" not in made.err
+    (one,) = ers.done("service", "list").lines
+    assert (one["name"], one["shares"]) == ("nightly", "Medical (reader)")
+    assert one["last_used"] == ""
+    said = ers.done("service", "delete", "nightly", "--yes")
+    assert "Medical has a new key" in said.out
+    assert ers.done("service", "list").lines == []
+
+
+def test_words_are_in_no_log_and_in_nothing_that_the_api_keeps(two: Two, running: Service) -> None:
+    two.join()
+    _, words = two.invite("--dataset", "medical")
+    assert words not in running.log
+    for path in [*running.data_dir.rglob("*.sqlite3*"), *running.data_dir.rglob("*.eml")]:
+        assert words.encode() not in path.read_bytes()
+
+
+def test_a_service_imports_by_one_variable_and_no_login(
+    two: Two, running: Service, tmp_path: Path
+) -> None:
+    ers = two.as_ada()
+    definition = tmp_path / "person.json"
+    definition.write_text(SCHEMA)
+    ers.done("schema", "create", "--file", definition, "--name", "Person", "--dataset", "medical")
+    assert "Signed." in ers.done("schema", "sign", "person", "--yes").out
+    assert "There is nothing to sign" in ers.done("schema", "sign", "person").out
+    key = ers.done(
+        "service", "create", "nightly", "--dataset", "medical", "--role", "writer"
+    ).out.strip()
+    rows = tmp_path / "rows.csv"
+    rows.write_text("name\nEmmy\nGrace\n")
+    told = clean_environment(
+        ERS_BASE_URL=running.base_url,
+        ERS_DATA_DIR=str(tmp_path / "inline"),
+        ERS_CONFIG=os.devnull,
+        ERS_SERVICE=key,
+        XDG_STATE_HOME=str(tmp_path / "state"),
+    )
+    upload = [*ERS, "job", "upload", "--inline", str(rows), "--schema", "person"]
+    done = subprocess.run(
+        upload, env=told, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert key.encode() not in done.stdout + done.stderr
+    assert not list((tmp_path / "inline").rglob("*.keyring"))
+    found = two.as_ada().done("record", "search", "--schema", "person").lines
+    assert sorted(one["data"]["name"] for one in found) == ["Emmy", "Grace"]
+    for listed in (ers.done("service", "list").lines, ers.done("share", "list").lines):
+        (used,) = [one["last_used"] for one in listed if one["name"] == "nightly"]
+        assert abs(datetime.fromisoformat(f"{used}+00:00") - datetime.now(UTC)) < timedelta(hours=1)
+    said = ers.done("schema", "verify", "person").out
+    assert "Compared 2 rows and 1 pages" in said
+    # Where an API answers in place of a proxy, nothing is sent.
+    ers.set(ERS_SERVICE=key, ERS_PROXY_URL=running.base_url)
+    refused = ers("dataset", "list")
+    ers.unset("ERS_SERVICE")
+    assert (refused.code != 0, "is no proxy" in refused.err) == (True, True)
+    assert "service_key_exposed" not in running.log

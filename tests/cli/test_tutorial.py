@@ -1,0 +1,57 @@
+"""The commands of the tutorial work as they stand, and give what it says that they give."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.command import environment
+from tests.support.service import Service, clean_environment, state_beside
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "tutorial.md"
+BIN = Path(sys.executable).parent
+
+
+def test_the_tutorial_works(services: Callable[[str], Service], tmp_path: Path) -> None:
+    """In one shell, after the steps that start the service and make the account."""
+    service = services("sqlite")
+    (tmp_path / "clinic-data").symlink_to(service.data_dir)
+    told = environment(service, service.new_account())
+    told |= {"XDG_STATE_HOME": state_beside(service, tmp_path / "state")}
+    del told["ERS_OUTPUT"]
+    text = DOCUMENT.read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "echo ====\n".join(blocks)],
+        cwd=tmp_path,
+        env=clean_environment(**told, PATH=f"{BIN}:{os.environ['PATH']}"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.split("====\n")
+    assert len(said) == len(blocks)
+    made, _, _, definition, stored, sealed, searched, asked = said
+
+    assert made.startswith("name,born,city,diagnosis,temperature\n")
+    assert json.loads(definition)["properties"]["city"]["enum"][1] == "Oslo"
+    assert json.loads(stored)["processed"] == 1000
+    (record,) = json.loads(sealed)
+    assert set(record["fields"]) == {"name", "born", "city", "diagnosis", "temperature"}
+    # The names of patients are nowhere in the database; the list of cities is in the definition.
+    assert [line for line in searched.splitlines() if line[-2:] not in (":0", "rg")] == ["Oslo"]
+
+    answers = json.JSONDecoder()
+    count, _ = answers.raw_decode(asked)
+    claimed = re.search(r"The first one says (\d+)\.", text)
+    assert claimed
+    assert str(count if isinstance(count, int) else count["count"]) == claimed[1]
+    assert "Bergen" in asked.partition("avg(temperature)")[2]

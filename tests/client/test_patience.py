@@ -1,0 +1,328 @@
+"""A server that is silent, slow or stops in between is waited for within bounds, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from encrypted_records.client.limits import Timing
+from encrypted_records.client.outage import came_in
+from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded
+
+Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+#: Of a transport's patience in these tests; and what it may take on a busy machine.
+SECONDS, SOON = 0.5, 30.0
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@asynccontextmanager
+async def server(
+    answering: Answering, *, silent_seconds: float = SECONDS, least_rate: float = 16 << 10
+) -> AsyncIterator[Transport]:
+    """A transport to a server that does with each connection what the test says."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await answering(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    own = socket.create_server(("127.0.0.1", 0))
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    listening = await asyncio.start_server(take, sock=own, limit=1 << 16)
+    port = own.getsockname()[1]
+    timing = Timing(silent_seconds=silent_seconds, least_rate=least_rate)
+    transport = Transport(f"http://127.0.0.1:{port}", timing=timing)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        listening.close()
+
+
+async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    await asyncio.sleep(60)
+
+
+def test_a_silent_server_is_waited_for_once_and_not_once_for_each_try() -> None:
+    async def ask() -> None:
+        async with server(silent) as transport:
+            began = time.monotonic()
+            with pytest.raises(ApiTimeout):
+                await transport.request("GET", "/")
+            assert SECONDS <= time.monotonic() - began < SOON
+
+    asyncio.run(ask())
+
+
+def test_a_large_body_that_nobody_takes_is_given_up() -> None:
+    async def ask() -> None:
+        async with server(silent) as transport:
+            began = time.monotonic()
+            with pytest.raises(ApiTimeout):
+                await transport.request("POST", "/", data=b"x" * (32 << 20))
+            assert time.monotonic() - began < SOON
+
+    asyncio.run(ask())
+
+
+def test_a_large_body_that_is_taken_slowly_is_brought_over() -> None:
+    size, taken = 8 << 20, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal taken
+        await reader.readuntil(b"\r\n\r\n")
+        while taken < size:
+            taken += len(await reader.read(1 << 16))
+            await asyncio.sleep(0.02)
+        writer.write(OK)
+        await writer.drain()
+
+    async def ask() -> None:
+        # No pause of the server's is so long, also on a busy machine, and all of them are longer.
+        async with server(slow, silent_seconds=4 * SECONDS) as transport:
+            began = time.monotonic()
+            answer = await transport.request("POST", "/", data=b"x" * size)
+            assert answer.body == b"ok"
+            assert time.monotonic() - began > 4 * SECONDS
+
+    asyncio.run(ask())
+    assert taken == size
+
+
+def test_a_stream_that_nobody_takes_is_given_up_also_by_whoever_said_goodbye() -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        await asyncio.sleep(SECONDS / 2)  # until the sender waits for room
+        writer.write_eof()  # and the connection stays
+        await asyncio.sleep(60)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 14)
+
+    async def ask(answering: Answering) -> None:
+        async with server(answering) as transport:
+            with pytest.raises((ApiTimeout, ApiUnreachable)):
+                async with asyncio.timeout(SOON):
+                    await transport.request("PATCH", "/", data=pieces())
+
+    asyncio.run(ask(silent))
+    asyncio.run(ask(deaf))
+
+
+def test_a_stream_that_comes_slowly_from_its_source_is_sent_whole() -> None:
+    taken: list[int] = []
+
+    async def taking(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while (size := int(await reader.readline(), 16)) or taken.count(1) < 2:
+            taken.append(len(await reader.readexactly(size + 2)) - 2)
+        writer.write(OK)
+        await writer.drain()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(2):
+            yield b"x"
+            await asyncio.sleep(2 * SECONDS)
+
+    async def ask() -> None:
+        async with server(taking) as transport:
+            assert (await transport.request("PATCH", "/", data=pieces())).body == b"ok"
+
+    asyncio.run(ask())
+    assert taken == [1, 1]
+
+
+def test_an_answer_that_trickles_does_not_hold_for_ever() -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.1)
+
+    async def ask() -> None:
+        async with server(trickle, least_rate=100.0) as transport:
+            began = time.monotonic()
+            with pytest.raises(ApiTimeout):
+                await transport.request("GET", "/")
+            assert time.monotonic() - began < SOON
+
+    asyncio.run(ask())
+
+
+def test_an_answer_whose_length_was_altered_on_the_way_is_not_waited_for() -> None:
+    async def altered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(OK.replace(b"2\r\n\r\n", b"6\r\n\r\n"))
+            await writer.drain()
+
+    async def ask() -> None:
+        async with server(altered) as transport:
+            began = time.monotonic()
+            with pytest.raises(ApiTimeout):
+                await transport.request("GET", "/")
+            assert time.monotonic() - began < SOON
+
+    asyncio.run(ask())
+
+
+def test_a_pause_that_the_server_names_is_made() -> None:
+    asked: list[float] = []
+
+    async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.append(time.monotonic())
+            later = b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+            writer.write(later if len(asked) == 1 else OK)
+            await writer.drain()
+
+    async def ask() -> None:
+        async with server(busy, silent_seconds=30.0) as transport:
+            assert (await transport.request("GET", "/")).body == b"ok"
+
+    asyncio.run(ask())
+    assert asked[1] - asked[0] >= 1.0
+
+
+async def ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        writer.write(OK)
+        await writer.drain()
+
+
+def test_a_busy_client_has_no_more_connections_than_it_is_granted() -> None:
+    most = now = 0
+
+    async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        try:
+            await ok(reader, writer)
+        finally:
+            now -= 1
+
+    async def ask() -> None:
+        async with server(counted, silent_seconds=60.0) as transport:
+            answers = await asyncio.gather(*[transport.request("GET", "/") for _ in range(200)])
+            assert [answer.status for answer in answers] == [200] * 200
+
+    asyncio.run(ask())
+    assert most == CONNECTIONS
+
+
+def test_streams_that_nobody_reads_hold_up_no_request() -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET /stream "):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx")
+            await writer.drain()
+            await asyncio.sleep(60)
+        writer.write(OK)
+        await writer.drain()
+
+    async def ask() -> None:
+        async with server(endless, silent_seconds=30.0) as transport, AsyncExitStack() as stack:
+            for _ in range(STREAMS):
+                await stack.enter_async_context(transport.stream("GET", "/stream"))
+            assert (await transport.request("GET", "/")).body == b"ok"
+
+    asyncio.run(ask())
+
+
+def test_who_came_before_it_was_known_does_not_try_once_more() -> None:
+    async def one_after_another(transport: Transport, lock: asyncio.Lock) -> type[Exception] | None:
+        came_in.set(time.monotonic())
+        async with lock:
+            try:
+                await transport.request("GET", "/")
+            except ApiTimeout as error:
+                return type(error)
+        return None
+
+    async def ask() -> None:
+        async with server(silent) as transport:
+            lock, began = asyncio.Lock(), time.monotonic()
+            waiting = [asyncio.create_task(one_after_another(transport, lock)) for _ in range(100)]
+            assert await asyncio.gather(*waiting) == [ApiTimeout] * 100
+            assert time.monotonic() - began < SOON
+
+    asyncio.run(ask())
+
+
+def test_who_comes_later_tries_anew_and_whoever_answers_is_heard() -> None:
+    speaks = False
+
+    async def at_times(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await (ok if speaks else silent)(reader, writer)
+
+    async def ask() -> None:
+        nonlocal speaks
+        async with server(at_times, silent_seconds=3 * SECONDS) as transport:
+            came_in.set(time.monotonic())
+            with pytest.raises(ApiTimeout):
+                await transport.request("GET", "/")
+            speaks = True
+            with pytest.raises(ApiTimeout):
+                await transport.request("GET", "/")  # for the same one
+            came_in.set(time.monotonic())
+            assert (await transport.request("GET", "/")).body == b"ok"
+            came_in.set(0.0)
+            assert (await transport.request("GET", "/")).body == b"ok"
+
+    asyncio.run(ask())
+
+
+def test_no_connection_is_found_out_together_as_well() -> None:
+    async def ask() -> None:
+        async with server(silent) as transport:
+            pass
+        async with asyncio.timeout(SOON):
+            lock = asyncio.Lock()
+
+            async def one() -> None:
+                came_in.set(time.monotonic())
+                async with lock:
+                    with pytest.raises(ApiUnreachable):
+                        await transport.request("POST", "/", data=b"")
+
+            await asyncio.gather(*[one() for _ in range(100)])
+        await transport.close()
+
+    asyncio.run(ask())
+
+
+def test_too_much_work_is_an_error_of_its_own() -> None:
+    async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"code": "overloaded", "status": 503}'
+        writer.write(
+            b"HTTP/1.1 503 Busy\r\nRetry-After: 2\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        await writer.drain()
+
+    async def ask() -> None:
+        async with server(busy) as transport:
+            with pytest.raises(Overloaded) as refused:
+                await transport.request("POST", "/", data=b"")
+            assert refused.value.retry_after == 2
+
+    asyncio.run(ask())

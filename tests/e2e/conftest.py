@@ -1,0 +1,17 @@
+"""What a whole service answers is the same whatever database the API has, so most tests use one.
+
+Those in which its transactions meet, and the main job, run on both, as tests/server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.service import Service
+
+
+@pytest.fixture(scope="session")
+def service(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
+    return services(getattr(request, "param", "sqlite"))

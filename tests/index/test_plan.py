@@ -1,0 +1,40 @@
+"""A question's key ranges are worked out once, however many segments it is put to."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from encrypted_records.index.query import plan as planning
+from encrypted_records.index.query.key_ranges import compute_ranges
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.model.queries import parse_query
+from tests.index.world import World
+
+TEXT = """{"type": "object", "properties": {
+    "n": {"type": "integer", "minimum": 0, "maximum": 1000000},
+    "name": {"type": "string"}
+}}"""
+
+
+def test_a_thousand_values_are_worked_out_once_for_two_hundred_segments() -> None:
+    world = World(TEXT)
+    for n in range(200):
+        world.ingest([{"n": n, "name": f"name {n}" + "x" * 60}])
+    where = {
+        "or": [
+            {"field": "n", "op": "in", "value": [*range(0, 2000, 2)]},
+            {"not": {"field": "name", "op": "in", "value": [f"name {n}" for n in range(1000)]}},
+        ]
+    }
+    asked = parse_query({"where": where}, world.definition).where
+    with mock.patch.object(planning, "compute_ranges", wraps=compute_ranges) as worked_out:
+        plan = Plan.of(asked, world.ledger.tails, world.definition)
+        segments = world.opened()
+        for segment in segments:
+            assert not plan.missing(segment)
+            assert len(plan.match(segment).certain) == 1
+            plan.missing_to_count(segment)
+            plan.count(segment)
+            plan.sort_range("n")
+    assert len(segments) == 200
+    assert worked_out.call_count == 2

@@ -1,0 +1,173 @@
+"""The wheel in empty environments: each extra brings enough, and what is missing is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.cli.supervise.extras import MODULES, Side
+from tests.packaging.conftest import Environments
+from tests.packaging.pythons import VERSIONS, interpreter
+from tests.support.demo import finish
+from tests.support.service import Service, call, clean_environment, free_ports, running_service
+from tests.support.sides import running_side
+
+Services = Callable[[str], Service]
+
+#: What the base may have, though sides need it as well: other packages of the base bring it.
+BROUGHT = {"cryptography", "markdown_it"}
+
+PROGRAM = """
+import sys
+from encrypted_records import Client
+
+url, email, password = sys.argv[1:]
+with Client(url, email=email, password=password) as client:
+    schema = client.create_dataset("Ships").create_schema(
+        "Ship", {"type": "object", "properties": {"name": {"type": "string"}}}
+    )
+    schema.ingest([{"name": "Beagle"}, {"name": "Vega"}])
+    print([one["name"] for one in schema.search("name = 'Vega'")])
+"""
+
+BASE = ("cli", "client", "http", "model")
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    package = importlib.import_module(f"encrypted_records.{name}")
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+"""
+
+THERE = "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
+
+
+def run(environment: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [environment / "bin" / program, *arguments],
+        cwd=environment,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+
+
+def present(environment: Path, modules: set[str]) -> set[str]:
+    """Those of ``modules`` that are installed there."""
+    return set(run(environment, "python", "-c", THERE, *modules).stdout.split())
+
+
+@pytest.fixture(scope="module")
+def base(environments: Environments) -> Path:
+    return environments("", sys.executable)
+
+
+def test_without_extras_no_side_is_there_and_all_of_client_and_command_line_is(base: Path) -> None:
+    sides = {*MODULES["api"], *MODULES["proxy"]}
+    assert present(base, sides) <= BROUGHT
+    done = run(base, "python", "-c", EVERY_MODULE, *BASE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_extras_a_program_stores_and_finds_records(base: Path, services: Services) -> None:
+    service = services("sqlite")
+    account = service.new_account()
+    done = run(base, "python", "-c", PROGRAM, service.proxy_url, account.email, account.password)
+    assert done.stdout == "['Vega']\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"), [("up", "all"), ("demo", "all"), ("api", "api"), ("proxy", "proxy")]
+)
+def test_a_side_that_is_not_installed_says_what_to_install(
+    base: Path, tmp_path: Path, command: str, extra: str
+) -> None:
+    done = run(base, "ers", command, "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 1
+    assert "packages that are not installed" in done.stderr
+    assert f"pip install 'encrypted-records[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_api_alone_runs_without_what_only_a_proxy_needs(
+    environments: Environments, tmp_path: Path
+) -> None:
+    environment = environments("api", sys.executable)
+    assert present(environment, _only("proxy")) <= BROUGHT
+    (port,) = free_ports(1)
+    settings = {"ERS_DATA_DIR": str(tmp_path / "data"), "ERS_API_PORT": str(port)}
+    url = f"http://127.0.0.1:{port}"
+    ers = [environment / "bin" / "ers"]
+    with running_side("api", settings, url, tmp_path / "log", program=ers):
+        assert call("GET", f"{url}/api/datasets/").status == 401
+
+
+def test_a_proxy_alone_runs_without_what_only_an_api_needs(
+    environments: Environments, tmp_path: Path, services: Services
+) -> None:
+    environment, service = environments("proxy", sys.executable), services("sqlite")
+    assert present(environment, _only("api")) == set()
+    (port,) = free_ports(1)
+    settings = {
+        "ERS_DATA_DIR": str(tmp_path / "data"),
+        "ERS_PROXY_PORT": str(port),
+        "ERS_BASE_URL": service.base_url,
+    }
+    url = f"http://127.0.0.1:{port}"
+    ers = [environment / "bin" / "ers"]
+    account = service.new_account()
+    with running_side("proxy", settings, url, tmp_path / "log", program=ers):
+        done = run(environment, "python", "-c", PROGRAM, url, account.email, account.password)
+    assert done.stdout == "['Vega']\n", done.stderr
+
+
+def _only(side: Side) -> set[str]:
+    """What this side needs and the other does not."""
+    other: Side = "api" if side == "proxy" else "proxy"
+    return set(MODULES[side]) - set(MODULES[other])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_the_demo_works_from_the_wheel_with_all_extras(
+    environments: Environments, tmp_path: Path, version: str
+) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    environment = environments("all", python)
+    ers = [environment / "bin" / "ers"]
+    with running_service(tmp_path / "data", command="demo", program=ers) as service:
+        shown = finish(service)
+    assert "store 1000 records" in shown
+    assert "4 of 4 records" in shown
+    assert "5 of 16 records" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS[1:-1])
+def test_between_the_oldest_and_the_newest_python_every_module_can_be_imported(
+    environments: Environments, version: str
+) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    proxy = ("crypto", "index", "ingest", "proxy")
+    done = run(environments("all", python), "python", "-c", EVERY_MODULE, *BASE, *proxy)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_module_is_the_program(base: Path) -> None:
+    by_name, by_module = (
+        run(base, "ers", "--help"),
+        run(base, "python", "-m", "encrypted_records", "--help"),
+    )
+    assert by_module.stdout == by_name.stdout
+    assert "Run the API alone" in by_name.stdout

@@ -1,0 +1,191 @@
+"""What comes back from the API: data, of a list of headers, whatever the API says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from encrypted_records.model.ids import new_id, to_text
+from tests.proxy.forwarding.place import DATA, SCRIPT, SELF, Place, adding, instead
+from tests.support.front import Asked, Lie, Reply
+from tests.support.service import Service, call
+
+
+def test_an_honest_answer_is_data_for_browsers(place: Place) -> None:
+    missing = f"/api/schemas/{to_text(new_id())}/"
+    for method, path, status in (
+        ("GET", SELF, 200),
+        ("GET", "/api/status/", 200),
+        ("GET", missing, 404),
+        ("DELETE", missing, 404),
+        ("GET", "/api/nowhere/", 404),
+        ("POST", "/api/records/search/", 415),
+    ):
+        answer = place.call(method, path, b"" if method == "POST" else None, Content_Type="x/y")
+        assert answer.status == status, path
+        assert answer.headers["Content-Type"] in ("application/json", "application/problem+json")
+        assert {name: answer.headers[name] for name in DATA} == DATA
+    assert place.anybody("GET", SELF).headers["WWW-Authenticate"].startswith("Basic realm=")
+
+
+def test_head_is_get_without_its_body(services: Callable[[str], Service], place: Place) -> None:
+    url = services("sqlite").proxy_url + SELF
+    got, head = (call(method, url, auth=place.account.auth) for method in ("GET", "HEAD"))
+    assert (head.status, head.body) == (200, b"")
+    for name in ("Content-Type", "Content-Length"):
+        assert head.headers[name] == got.headers[name]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        instead(headers={"Content-Type": "text/html; charset=utf-8"}, body=SCRIPT),
+        instead(headers={"Content-Type": "application/xhtml+xml"}, body=SCRIPT),
+        instead(headers={"Content-Type": "image/svg+xml"}, body=SCRIPT),
+        instead(headers={"Content-Type": "text/javascript"}, body=b"alert(1)"),
+        instead(headers={"Content-Type": "text/event-stream"}, body=b"data: x\n\n"),
+        instead(headers={"Content-Type": "application/json, text/html"}, body=SCRIPT),
+        instead(headers={"Content-Type": "application/json"}, body=SCRIPT),
+        instead(headers={"Content-Type": "application/json"}, body=b'{"a": 1'),
+        instead(headers={"Content-Type": "application/json"}, body=b'{"a": 1, "a": 2}'),
+        instead(headers={"Content-Type": "application/json"}, body=b"[" * 100_000),
+        instead(status=200, headers={"Content-Type": "application/problem+json"}),
+        instead(headers={"Content-Type": "application/vnd.encrypted-records.frames"}),
+        instead(headers={}, body=SCRIPT),
+        instead(headers={"Content-Type": "application/json", "Content-Encoding": "gzip"}),
+        instead(status=302, headers={"Location": "https://evil.example/"}),
+        instead(status=307, headers={"Location": "/api/records/ingest/"}),
+        instead(status=304, body=b""),
+        instead(status=500, headers={"Content-Type": "text/html"}, body=SCRIPT),
+        instead(status=404, headers={"Content-Type": "text/plain"}, body=SCRIPT),
+    ],
+)
+def test_what_is_no_json_is_refused_by_name_and_dropped(place: Place, lie: Lie) -> None:
+    with place.front.telling(lie):
+        for method, path, body in (("GET", SELF, None), ("POST", "/api/token/verify/", {})):
+            answer = place.call(method, path, body)
+            assert (answer.status, answer.json()["code"]) == (502, "api_answer")
+            assert b"script" not in answer.body
+            assert {name: answer.headers[name] for name in DATA} == DATA
+            assert "Location" not in answer.headers
+    assert place.call("GET", SELF).status == 200
+
+
+def test_of_the_apis_headers_a_list_is_handed_on_if_they_have_their_form(place: Place) -> None:
+    good = {
+        "Content-Type": "application/json",
+        "ETag": '"7"',
+        "Retry-After": "30",
+        "Allow": "GET, HEAD",
+        "Location": f"/api/datasets/{to_text(new_id())}/",
+    }
+    with place.front.telling(instead(headers=good)):
+        answer = place.call("GET", SELF)
+    assert {name: answer.headers[name] for name in good} == good
+
+    bad = {
+        "Content-Type": "application/json; charset=utf-7",
+        "ETag": "7; x",
+        "Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT",
+        "Allow": "GET <script>",
+        "Location": "//evil.example/",
+        "Refresh": "0; url=https://evil.example/",
+        "Link": "</x>; rel=preload",
+        "Access-Control-Allow-Origin": "*",
+        "Access-Control-Allow-Credentials": "true",
+        "Clear-Site-Data": '"*"',
+        "Service-Worker-Allowed": "/",
+        "Strict-Transport-Security": "max-age=99999999",
+        "HX-Redirect": "https://evil.example/",
+        "X-ERS-Answer": "yes",
+        "Server": "evil",
+        "Set-Cookie": "sessionid=" + "e" * 32,
+        "WWW-Authenticate": 'Basic realm="type your 24 words"',
+    }
+    with place.front.telling(instead(headers=bad)):
+        answer = place.call("GET", SELF)
+    assert answer.status == 200
+    of_the_server = {"date", "connection", "server"}
+    assert answer.headers["Server"] != "evil"
+    assert {name.lower() for name in answer.headers} - of_the_server == {
+        *("content-type", "content-length", "x-request-id"),
+        *(name.lower() for name in DATA),
+    }
+    with place.front.telling(instead(status=401, headers=bad)):
+        challenges = place.call("GET", SELF).headers.get_all("WWW-Authenticate", [])
+    assert [one.partition(" realm=")[0] for one in challenges] == ["Basic", "Bearer"]
+
+
+@pytest.mark.parametrize(
+    "place_of",
+    [
+        "https://evil.example/",
+        "//evil.example/api/datasets/",
+        "javascript:alert(1)",
+        "/api/keyring/backup/",
+        "/api/datasets/../../logout/",
+        "/login/",
+        "\\\\evil.example",
+    ],
+)
+def test_a_location_is_a_path_of_the_list_or_nothing(place: Place, place_of: str) -> None:
+    with place.front.telling(adding(Location=place_of)):
+        answer = place.call("GET", SELF)
+    assert answer.status == 200
+    assert "Location" not in answer.headers
+
+
+def test_a_line_break_in_a_header_of_the_apis_brings_no_header_of_ours(place: Place) -> None:
+    for evil in (
+        '"1"\r\nSet-Cookie: sessionid=evil\r\nX: y',
+        '"1"\nContent-Type: text/html',
+    ):
+        with place.front.telling(adding(ETag=evil)):
+            answer = place.call("GET", SELF)
+        assert answer.status in (200, 502)
+        assert "Set-Cookie" not in answer.headers
+        assert answer.headers["Content-Type"].endswith("json")
+
+
+def test_a_long_answer_streams_with_the_same_headers(place: Place) -> None:
+    body = json.dumps(["<script>document.title = 'ran'</script>" * 20_000]).encode()
+    assert len(body) > 256 << 10
+    with place.front.telling(instead(headers={"Content-Type": "application/json"}, body=body)):
+        answer = place.call("GET", SELF)
+    assert (answer.status, answer.body) == (200, body)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert {name: answer.headers[name] for name in DATA} == DATA
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        instead(headers={"Content-Type": "text/html"}, body=SCRIPT),
+        instead(headers={"Content-Type": "application/json"}, body=SCRIPT),
+        instead(body=b'["ok"]'),
+        instead(body=b""),
+        instead(status=302, headers={"Location": "/"}, body=b""),
+    ],
+)
+def test_a_status_that_is_none_is_not_merged(place: Place, lie: Lie) -> None:
+    with place.front.telling(lie):
+        for path in ("/api/status/", "/api/openapi.json"):
+            answer = place.call("GET", path)
+            if path == "/api/openapi.json":
+                # The lie is also told of who it is that asks.
+                assert answer.status == 502
+                continue
+            assert (answer.status, answer.json()["code"]) == (502, "api_answer")
+        assert {name: answer.headers[name] for name in DATA} == DATA
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"paths": 1}', b'{"paths": {"/api/csrf/": {"get": 1}}}'])
+def test_a_reference_that_is_none_is_refused(place: Place, body: bytes) -> None:
+    def lie(asked: Asked, reply: Reply) -> Reply:
+        return replace(reply, body=body) if asked.path == "/api/openapi.json" else reply
+
+    with place.front.telling(lie):
+        assert place.code("GET", "/api/openapi.json") == (502, "api_answer")

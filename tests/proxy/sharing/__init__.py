@@ -1,0 +1,1 @@
+"""Sharing: proxies of several people at one API."""

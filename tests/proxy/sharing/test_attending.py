@@ -1,0 +1,144 @@
+"""What an owner's proxy does by itself, and what it says of invitations and of first use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.model import ids
+from encrypted_records.model.api_token import generate
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.sharing.attending import Attending
+from encrypted_records.proxy.sharing.service import Sharing
+from tests.proxy.sharing.people import Person, Team
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Service, call
+
+#: Nothing here takes long; a machine that has much else to do may.
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def team(api: Service, tmp_path: Path) -> Team:
+    team = Team(Person(api, api.new_account(), tmp_path / "ada" / "proxy"), tmp_path)
+    assert team.made
+    return team
+
+
+def people(proxy: Proxy, team: Team, person: Person | None = None) -> Any:
+    who = person or team.ada
+    path = f"/api/organizations/{ids.to_text(team.organization)}/people/"
+    answer = call("GET", proxy.url + path, auth=who.account.auth)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def names(listed: Any) -> set[str]:
+    return {one["name"] for one in listed["people"]}
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_owners_request_for_anything_lets_in_who_has_answered(
+    team: Team, tmp_path: Path
+) -> None:
+    kay, grace = team.join(), team.somebody()
+    team.accept(grace, team.invite(grace))
+    overrides = Overrides(attend_seconds=0)
+    with running_proxy(team.ada.service.base_url, tmp_path / "ada", overrides=overrides) as proxy:
+
+        def ask() -> None:
+            """For what uses her keys: nobody asks to settle, or for the people."""
+            path = f"{proxy.url}/api/keyring/"
+            assert call("GET", path, auth=team.ada.account.auth).status == 200
+
+        def is_in() -> bool:
+            ask()
+            return grace.call("GET", grace.organization_path).status == 200
+
+        wait_until(is_in)
+        assert set(team.keys(grace)) == {1}
+        # It also gives a new key once somebody has left.
+        grace.do(lambda sharing: sharing.members.remove(grace.holder, team.organization, grace.id))
+
+        def has_a_new_key() -> bool:
+            ask()
+            return set(team.keys(kay)) == {1, 2}
+
+        wait_until(has_a_new_key)
+
+
+def test_only_an_owners_own_credentials_make_a_proxy_act_and_not_at_once(team: Team) -> None:
+    reader, grace = team.join(), team.somebody()
+    team.accept(grace, team.invite(grace))
+
+    def looks(person: Person, every_seconds: float, **changed: Any) -> int:
+        async def act(sharing: Sharing) -> int:
+            attending = Attending(sharing.api, sharing.reader, sharing.settling, every_seconds)
+            holder = replace(person.holder, **changed)
+            begun = []
+            for _ in range(2):
+                attending.notice(holder)
+                begun = list(attending._looks)
+                await asyncio.gather(*begun)
+            return len(begun)
+
+        return person.do(act)
+
+    def is_in() -> bool:
+        return team.view(team.ada).roster.member(grace.id) is not None
+
+    assert (looks(reader, 0), is_in()) == (1, False)
+    limited = generate(writes=True)
+    assert (looks(team.ada, 0, token=limited), is_in()) == (0, False)
+    assert (looks(team.ada, 60), is_in()) == (0, False)
+    assert (looks(team.ada, 0), is_in()) == (1, True)
+
+
+def test_declined_and_replaced_invitations_are_told_from_those_that_wait(
+    team: Team, api: Service, tmp_path: Path
+) -> None:
+    with running_proxy(api.base_url, tmp_path / "ada") as proxy:
+        grace, eve, kay = team.somebody(), team.somebody(), team.somebody()
+        declined, replaced = team.invite(grace), team.invite(eve)
+        again, waits = team.invite(eve), team.invite(kay)
+        path = f"/api/invitations/{ids.to_text(declined.id)}/"
+        assert grace.call("DELETE", path).status == 204
+        listed = people(proxy, team)
+        status = {one["id"]: one["status"] for one in listed["invitations"]}
+        assert status == {
+            ids.to_text(declined.id): "declined",
+            ids.to_text(replaced.id): "replaced",
+            ids.to_text(again.id): "waiting",
+            ids.to_text(waits.id): "waiting",
+        }
+
+
+def test_what_was_shown_first_stays_known(team: Team, api: Service, tmp_path: Path) -> None:
+    grace = team.join()
+    path = tmp_path / "grace"
+    path.mkdir()
+    grace.folder.rename(path / "proxy")
+    before = team.view(team.ada).roster
+    with running_proxy(api.base_url, path) as proxy:
+        first = people(proxy, team, grace)["first_shown"]
+        # As it was when she entered her words: one person, and her own invitation on top.
+        assert (first["members"], first["number"]) == (1, before.number - 1)
+        assert first["since"] == before.time_at(before.number - 1)
+        team.join()
+        later = people(proxy, team, grace)
+    assert later["first_shown"] == first
+    assert later["number"] > first["number"]
+    assert later["words"] != first["words"]
+    assert all(one["since"] == before.time_at(one["entry"]) for one in later["people"][:2])

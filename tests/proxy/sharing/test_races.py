@@ -1,0 +1,175 @@
+"""Owners and writers who do things at once: each change is there once, or refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.ingest.seal import seal
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.records import CommitUpload, PlainRecord
+from encrypted_records.proxy.write.committer import Committer
+from tests.proxy.sharing.people import Team
+from tests.proxy.sharing.shared import Shared, numbers
+from tests.proxy.sharing.test_hostile_rosters import owner, rotate
+from tests.support.front import Asked, Reply, running_front
+from tests.support.jobs import as_json, completed, started
+from tests.support.second_proxy import second_proxy
+from tests.support.service import Answer
+from tests.support.store import Store
+
+#: Answers after which a writer may repeat: others were first.
+OVERTAKEN = {"roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"}
+
+
+def test_two_owners_who_invite_at_once_have_both_invited(team: Team) -> None:
+    grace = owner(team)
+    addresses = [f"{at}@example.org" for at in range(6)]
+
+    def invite(at: int) -> str:
+        by = (team.ada, grace)[at % 2]
+        try:
+            by.do(
+                lambda sharing: sharing.inviting.invite(
+                    by.holder, team.organization, addresses[at], [team.share()]
+                )
+            )
+        except ErsError as error:
+            return error.reason
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(invite, range(6)))
+    assert set(said) <= {"", "roster_moved"}
+    waiting = [one.content.name for one in team.view(team.ada).roster.invitations()]
+    invited = [name for name, code in zip(addresses, said, strict=True) if not code]
+    # That of the second owner is there, too, and is used.
+    assert sorted(waiting) == sorted([grace.account.email, *invited])
+    assert not team.view(grace).roster.voids
+
+
+def test_two_owners_who_begin_epochs_at_once_begin_one_after_the_other(team: Team) -> None:
+    grace = owner(team)
+
+    def rotate(at: int) -> bool:
+        by = (team.ada, grace)[at % 2]
+        try:
+            return by.do(
+                lambda sharing: sharing.settling.rotate(by.holder, team.organization, team.dataset)
+            )
+        except ErsError as error:
+            assert error.reason == "roster_moved"
+            return False
+
+    with ThreadPoolExecutor(2) as pool:
+        began = sum(pool.map(rotate, range(6)))
+    assert sorted(team.keys(team.ada)) == list(range(1, 2 + began))
+    assert team.keys(grace) == team.keys(team.ada)
+    assert not team.view(grace).roster.voids
+
+
+def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
+    """Two proxies write through each other's epochs, and one person is put out meanwhile."""
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 0}])
+    gone = shared.person(form.WRITER)
+    grace = shared.proxy(shared.person(form.WRITER))
+    assert numbers(grace) == [0]
+    begun = threading.Barrier(3)
+
+    def write(at: int) -> list[int]:
+        if at < 2:
+            begun.wait(60)
+        answer = (ada, grace)[at % 2].send([{"n": 10 * at + 1}, {"n": 10 * at + 2}])
+        if answer.status == 201:
+            return [10 * at + 1, 10 * at + 2]
+        assert (answer.status, answer.json()["code"]) in {(409, code) for code in OVERTAKEN}
+        return []
+
+    def change() -> None:
+        begun.wait(60)
+        assert shared.put_out(ada, gone).status == 200
+        for _ in range(2):
+            rotated = ada.proxy("POST", f"{team.made['url']}rotate/")
+            assert rotated.status == 200, rotated.body
+
+    with ThreadPoolExecutor(8) as pool:
+        changing = pool.submit(change)
+        job = started(grace, as_json(grace, [{"n": n} for n in range(5000, 5030)]))
+        written = [n for own in pool.map(write, range(50)) for n in own]
+        changing.result()
+    completed(grace, job)
+    wanted = sorted([0, *written, *range(5000, 5030)])
+    assert written
+    assert numbers(ada) == wanted
+    assert numbers(grace) == wanted
+    assert len(team.keys(team.ada)) == 4
+    # And a proxy that has seen nothing of it reads one log from its beginning.
+    assert numbers(shared.proxy(team.ada)) == wanted
+
+
+def test_a_commit_that_meets_a_removal_on_its_way_is_made_anew(shared: Shared) -> None:
+    """It is sealed before somebody is put out, and arrives after it: the API takes it under the
+    next key alone."""
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    gone, stays = shared.person(form.READER), shared.person(form.WRITER)
+    grace = shared.proxy(stays)
+    assert numbers(grace) == [1]
+    removals: list[Answer] = []
+
+    def put_out(asked: Asked) -> Reply | None:
+        if asked.path == "/api/commits/" and not removals:
+            assert ada.api("GET", ada.schema).json()["key_version"] == 1
+            removals.append(shared.put_out(ada, gone))
+        return None
+
+    shared.fronts[stays.id].invent = put_out
+    grace.ingest([{"n": 2}])
+    assert [one.json()["rotated"] for one in removals] == [["People"]]
+    assert numbers(ada) == numbers(grace) == [1, 2]
+    assert ada.api("GET", ada.schema).json()["key_version"] == 2
+
+
+def test_a_commit_that_its_own_proxy_knows_to_be_late_is_not_sent(shared: Shared) -> None:
+    """Something else of the proxy reads that an epoch has begun, after the commit was sealed."""
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    grace = shared.person(form.WRITER)
+    with running_front(grace.service.base_url) as front:
+        service = replace(ada.service, base_url=front.url)
+        store = Store(service, grace.account, shared.schema)
+
+        async def act() -> None:
+            async with second_proxy(store, grace.folder.parent) as proxy:
+                services, caller, state = proxy.services, proxy.caller, proxy.state
+                committer = Committer(services.api, services.schemas)
+
+                def sealed() -> CommitUpload:
+                    record = PlainRecord(ids.new_id(), 1, {"n": 2})
+                    return seal(state.ledger, state.definition, [record])
+
+                async with state.lock:
+                    await committer.prepare(caller, [state])
+                    late = sealed()
+                    await asyncio.to_thread(rotate, team)
+                    await services.sharing.reader.read(caller, team.organization)
+                    with pytest.raises(Conflict) as refused:
+                        await committer.store(caller, [(state, late)])
+                    assert refused.value.reason == "roster_moved"
+                    assert [one for one in front.asked if one.path == "/api/commits/"] == []
+                    await committer.prepare(caller, [state])
+                    await committer.store(caller, [(state, sealed())])
+
+        asyncio.run(act())
+    assert numbers(ada) == [1, 2]
+    assert ada.api("GET", ada.schema).json()["key_version"] == 2

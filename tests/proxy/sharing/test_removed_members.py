@@ -1,0 +1,108 @@
+"""Somebody who was removed, with all they ever had and the whole database of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from encrypted_records.crypto import sealing
+from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.identity import Identity
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.roster import grants
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.roster import Grant
+from encrypted_records.proxy.sharing.service import Sharing
+from tests.e2e.database import Database, database_of
+from tests.proxy.sharing.people import Person
+from tests.proxy.sharing.shared import DEFINITION, Shared, numbers
+
+SPEC = parse_definition(msgspec.json.encode(DEFINITION)).fields["n"]
+
+
+def held_by(person: Person, organization: bytes, dataset: bytes) -> Mapping[int, DatasetKey]:
+    async def act(sharing: Sharing) -> Mapping[int, DatasetKey]:
+        view = await sharing.reader.read(person.holder, organization)
+        assert view is not None
+        return await sharing.grants.whole(view, dataset)
+
+    return person.do(act)
+
+
+def opened_rows(database: Database, dataset: DatasetKey, schema: str) -> set[tuple[bytes, int]]:
+    """Record and version of each row in the database of which a dataset's key opens a field."""
+    secret = dataset.schema(ids.from_text(schema.split("/")[-2]))
+    found = set()
+    rows = database.run(
+        "SELECT g.uid, r.* FROM record_row r JOIN record_group g ON g.id = r.group_id"
+        " WHERE g.schema_id = %s",
+        secret.schema,
+    )
+    for row in rows:
+        context = sealing.record_context(
+            sealing.context_of(secret), row["record_id"], row["version"]
+        )
+        key = secret.field(SPEC).seal(row["uid"])
+        for field in msgspec.msgpack.decode(row["sealed"], type=list[bytes]):
+            try:
+                sealing.open_field(key, row["ordinal"], context, SPEC.id_bytes, field)
+            except DoesNotOpen:
+                continue
+            found.add((row["record_id"], row["version"]))
+    return found
+
+
+def opened_grants(database: Database, roster: Roster, identity: Identity) -> list[bytes]:
+    """Whose grants, of all that the API keeps, an identity opens, by the right associated data."""
+    found = []
+    for row in database.run(
+        "SELECT * FROM roster_grant WHERE organization_id = %s", roster.organization
+    ):
+        body = form.read_grant(Grant(row["body"], row["signature"]))
+        member = roster.member(body.member)
+        assert member is not None
+        try:
+            identity.open(body.sealed, grants._info(body, member.keys.digest))
+        except DoesNotOpen:
+            continue
+        found.append(body.member)
+    return found
+
+
+def test_who_was_removed_opens_nothing_that_is_stored_after_it_is_done(shared: Shared) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    (first,) = ada.ingest([{"n": 1}])
+    gone = shared.person(form.WRITER)
+    grace = shared.proxy(gone)
+    (second,) = grace.ingest([{"n": 2}])
+    held = held_by(gone, team.organization, team.dataset)
+    view = team.view(gone)
+    stays = shared.proxy(shared.person(form.WRITER))
+
+    assert shared.put_out(ada, gone).json()["rotated"] == ["People"]
+
+    (third,) = ada.ingest([{"n": 3}])
+    (fourth,) = stays.ingest([{"n": 4}])
+    assert stays.proxy("PATCH", f"/api/records/{second}/", {"data": {"n": 7}}).status == 200
+    assert numbers(ada) == numbers(stays) == [1, 3, 4, 7]
+    roster = team.view(team.ada).roster
+    everything = held_by(team.ada, team.organization, team.dataset)
+    with database_of(team.ada.service) as database:
+        before = opened_rows(database, held[1], shared.schema)
+        after = opened_rows(database, everything[2], shared.schema)
+        hers = opened_grants(database, roster, view.identity)
+        of_ada = opened_grants(database, roster, team.view(team.ada).identity)
+    assert set(held) == {1}
+    old, new = ({ids.from_text(one) for one in some} for some in ((first, second), (third, fourth)))
+    # What she could read before, she still can; of what was stored since, there is no row.
+    assert {record for record, version in before if version == 1} >= {ids.from_text(first)}
+    assert {record for record, _ in before} <= old
+    assert before.isdisjoint(after)
+    assert {record for record, _ in after} == new | {ids.from_text(second)}
+    assert set(hers) <= {gone.id}
+    assert of_ada == [team.ada.id]

@@ -1,0 +1,371 @@
+"""Many small groups become one while others read, store, change, delete, merge and erase; proxies
+are killed; and rows are altered. Whatever is asked is answered as before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from encrypted_records.errors import Altered, Conflict
+from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.merge import Tier
+from encrypted_records.model.ids import from_text
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.schemas.heads import Heads
+from tests.e2e.database import database_of
+from tests.proxy.test_altered import row_of
+from tests.proxy.test_standing import end_all, pages
+from tests.server.test_sweeping import until
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.service import Account, Service, clean_environment
+from tests.support.store import Store, new_store
+
+# Nothing here is the database's affair.
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 999},
+    },
+}
+ROWS = [{"name": f"row {n % 5}", "n": n} for n in range(12)]
+TIERS = (Tier(4096, 2),)
+SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
+#: Before each of them: with the rows staged, and with the commit in the log and not remembered.
+STEPS = ("publish", "remember")
+
+
+@pytest.fixture(scope="module")
+def first(service: Service) -> Store:
+    made = new_store(service, DEFINITION)
+    made.ingest(ROWS[:1])  # the keyring is made
+    return made
+
+
+@pytest.fixture
+def store(first: Store) -> Store:
+    return first.another_schema(DEFINITION)
+
+
+@pytest.fixture
+def named(store: Store) -> list[str]:
+    """The ids of the rows, each of which is a group of its own."""
+    return store.ingest(ROWS, at_once=1)
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path, named: list[str]) -> Path:
+    return with_keyrings(store.service, tmp_path / "beside")
+
+
+async def compact(proxy: Proxy) -> int:
+    """Merge, and make one group of many, until nothing is left to do; how many groups ended."""
+    merger = proxy.merger(*TIERS, sizes=SIZES)
+    await proxy.services.schemas.catch_up(proxy.caller, proxy.state)
+    while await merger.merge_next(proxy.caller, proxy.state):
+        pass
+    ended = 0
+    while some := await merger.compact_next(proxy.caller, proxy.state):
+        ended += some
+    return ended
+
+
+def run(
+    store: Store,
+    folder: Path,
+    work: Callable[[Proxy], Awaitable[Any]] = compact,
+) -> Any:
+    async def whole() -> Any:
+        async with second_proxy(store, folder) as proxy:
+            return await work(proxy)
+
+    return asyncio.run(whole())
+
+
+def groups(store: Store, folder: Path) -> list[int]:
+    """How many rows each group has, in the order of storing."""
+
+    async def look(proxy: Proxy) -> list[int]:
+        return [one.count for one in proxy.state.ledger.snapshot().in_order]
+
+    found: list[int] = run(store, folder, look)
+    return found
+
+
+def answers(store: Store) -> list[Any]:
+    """Of every kind of question, and each record with its ETag by its id."""
+    shown = store.everything()
+    some = shown[::4]
+    etags = [store.proxy("GET", f"/api/records/{one['id']}/").headers["ETag"] for one in some]
+    return [
+        [(one["id"], one["data"]) for one in shown],
+        etags,
+        store.found({"field": "n", "op": "between", "value": [3, 9]}),
+        store.search({"field": "name", "op": "eq", "value": "row 3"}, count=True)["count"],
+        pages(store, lambda: None, order_by=["-name", "n"]),
+        store.proxy(
+            "POST",
+            "/api/records/aggregate/",
+            {"schema": store.schema, "measures": [{"op": "sum", "field": "n"}]},
+        ).body,
+    ]
+
+
+def test_questions_ids_etags_and_pages_are_as_before(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    patched = store.proxy("PATCH", f"/api/records/{named[2]}/", {"data": {"n": 500}})
+    assert patched.status == 200
+    assert store.proxy("DELETE", f"/api/records/{named[4]}/").status == 204
+    before = answers(store)
+    expected = pages(store, lambda: None, order_by=["n"])
+    ended: list[int] = []
+    found = pages(store, lambda: ended.append(run(store, folder)), order_by=["n"])
+    assert ended == [13]
+    assert found == expected
+    assert answers(store) == before
+    assert groups(store, folder) == [13]
+    # And its rows are changed, deleted and merged as all others.
+    store.ingest(ROWS[:3], at_once=1)
+    assert store.proxy("DELETE", f"/api/records/{named[0]}/").status == 204
+    assert run(store, folder) == 4
+    changed = store.proxy("PATCH", f"/api/records/{named[1]}/", {"data": {"n": 501}})
+    assert changed.status == 200
+    assert store.found({"field": "n", "op": "eq", "value": 501}) == [named[1]]
+    assert len(store.everything()) == 12 - 2 + 3
+
+
+def test_a_proxy_does_it_by_itself_behind_ingests(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    overrides = Overrides(tiers=TIERS, crowds=SIZES)
+    with running_proxy(store.service.base_url, folder, overrides=overrides) as proxy:
+        own = replace(store, service=replace(store.service, proxy_url=proxy.url))
+        own.ingest([{"n": 77}])
+        path = f"/api/records/status/?schema={store.schema_id}"
+        until(lambda: not own.proxy("GET", path).json()["merge_pending"])
+        assert own.everything()[-1]["data"] == {"n": 77}
+        assert answers(own) == answers(store)
+    assert groups(store, with_keyrings(store.service, folder.parent / "after")) == [13]
+
+
+# --- races ----------------------------------------------------------------------------------
+
+
+def before_commit(proxy: Proxy, act: Callable[[], object]) -> None:
+    """Have something happen right before the commit of the next compaction is sent."""
+    original = proxy.services.api.publish
+    left = [act]
+
+    async def publish(*arguments: Any, **named: Any) -> Any:
+        if left:
+            await asyncio.to_thread(left.pop())
+        return await original(*arguments, **named)
+
+    proxy.services.api.publish = publish  # type: ignore[method-assign]
+
+
+RACES: dict[str, Callable[[Store, list[str], Path], object]] = {
+    "a deletion": lambda store, named, _: store.proxy("DELETE", f"/api/records/{named[3]}/"),
+    "a change": lambda store, named, _: store.proxy(
+        "PATCH", f"/api/records/{named[3]}/", {"data": {"n": 7}}
+    ),
+    "an ingest": lambda store, named, _: store.ingest([{"n": 5}]),
+    "another compaction": lambda store, _, folder: run(store, folder),
+    "a reseal": lambda store, named, folder: end_all(store, folder),
+}
+
+
+@pytest.mark.parametrize("race", RACES.values(), ids=RACES)
+def test_what_others_do_right_before_the_commit_is_kept_and_the_next_try_goes_through(
+    store: Store,
+    named: list[str],
+    folder: Path,
+    tmp_path: Path,
+    race: Callable[[Store, list[str], Path], object],
+) -> None:
+    other = with_keyrings(store.service, tmp_path / "other")
+    seen: list[Any] = []
+
+    def act() -> None:
+        race(store, named, other)
+        seen.append(answers(store))
+
+    async def raced(proxy: Proxy) -> None:
+        before_commit(proxy, act)
+        try:
+            await compact(proxy)
+        except Conflict as error:
+            assert error.reason in ("group_not_live", "segment_not_live"), error.reason
+            await compact(proxy)
+
+    run(store, folder, raced)
+    assert answers(store) == seen[0]
+    assert len(groups(store, folder)) <= 3
+    with database_of(store.service) as database:
+        assert database.of_schema("staging", from_text(store.schema_id), "id") == []
+
+
+def test_a_merge_that_began_before_is_made_again(
+    store: Store, named: list[str], folder: Path, tmp_path: Path
+) -> None:
+    other = with_keyrings(store.service, tmp_path / "other")
+    before = answers(store)
+    run(store, folder, _merge_all)
+    store.ingest(ROWS[:3], at_once=1)
+
+    async def merging(proxy: Proxy) -> None:
+        original = proxy.services.api.commit
+        left = [other]
+
+        async def commit(*arguments: Any, **named: Any) -> Any:
+            if left:
+                assert await asyncio.to_thread(_compact_beside, store, left.pop()) == 12
+            return await original(*arguments, **named)
+
+        proxy.services.api.commit = commit  # type: ignore[method-assign]
+        merger = proxy.merger(*TIERS)
+        with pytest.raises(Conflict) as refused:
+            await merger.merge_next(proxy.caller, proxy.state)
+        assert refused.value.reason == "group_not_live"
+        assert await merger.merge_next(proxy.caller, proxy.state)
+
+    run(store, folder, merging)
+    assert groups(store, folder) == [12, 1, 1, 1]
+    assert answers(store)[0][:12] == before[0]
+
+
+async def _merge_all(proxy: Proxy) -> None:
+    while await proxy.merger(*TIERS).merge_next(proxy.caller, proxy.state):
+        pass
+
+
+def _compact_beside(store: Store, folder: Path) -> int:
+    async def work(proxy: Proxy) -> int:
+        return await proxy.merger(*TIERS, sizes=SIZES).compact_next(proxy.caller, proxy.state)
+
+    ended: int = run(store, folder, work)
+    return ended
+
+
+def test_a_purge_goes_on_behind_it(store: Store, named: list[str], folder: Path) -> None:
+    run(store, folder)
+    assert store.proxy("DELETE", f"/api/records/{named[5]}/").status == 204
+
+    async def purge(proxy: Proxy) -> int:
+        return await proxy.merger(*TIERS, sizes=SIZES).purge(proxy.caller, proxy.state)
+
+    run(store, folder, purge)
+    assert len(store.everything()) == 11
+    assert named[5] not in store.found()
+    path = f"/api/records/status/?schema={store.schema_id}"
+    assert store.proxy("GET", path).json()["records"] == 11
+
+
+def test_a_record_is_read_by_its_id_while_its_group_ends(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    """The API names a group, and the log has another by the time that it is read."""
+    other = with_keyrings(store.service, folder.parent / "reader")
+
+    async def read(proxy: Proxy) -> None:
+        original = proxy.services.api.sealed_records
+        left = [folder]
+
+        async def sealed_records(*arguments: Any, **named: Any) -> Any:
+            found = await original(*arguments, **named)
+            if left:
+                await asyncio.to_thread(run, store, left.pop())
+            return found
+
+        proxy.services.api.sealed_records = sealed_records  # type: ignore[method-assign]
+        changed = await proxy.services.changer.change(
+            proxy.caller,
+            from_text(named[6]),
+            lambda data: {**data, "n": 321},
+            versions=None,
+            schema=None,
+            keeps=True,
+            run=aside,
+        )
+        assert changed.record.version == 2
+
+    run(store, other, read)
+    assert store.found({"field": "n", "op": "eq", "value": 321}) == [named[6]]
+
+
+# --- altered rows, and kills ------------------------------------------------------------------
+
+
+def test_a_row_that_somebody_with_the_key_altered_gets_into_no_compaction(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    with database_of(store.service) as database:
+        row = row_of(database, from_text(named[7]))
+        other = row_of(database, from_text(named[8]))
+        fields = msgspec.msgpack.decode(row["sealed"], type=list[bytes])
+        assert fields != msgspec.msgpack.decode(other["sealed"], type=list[bytes])
+        database.change("record_row", row, sealed=other["sealed"])
+
+    async def work(proxy: Proxy) -> None:
+        merger = proxy.merger(*TIERS, sizes=SIZES)
+        while await merger.merge_next(proxy.caller, proxy.state):
+            pass
+        with pytest.raises(Altered):
+            await merger.compact_next(proxy.caller, proxy.state)
+        assert await merger.compact_next(proxy.caller, proxy.state) == 0, "it is left alone"
+
+    run(store, folder, work)
+    assert groups(store, folder) == [1] * 12
+
+
+async def _compact_and_die(folder: Path, store: Store, step: str) -> None:
+    def die(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async with second_proxy(store, folder) as proxy:
+        await _merge_all(proxy)
+        if step == "remember":
+            Heads.remember = die  # type: ignore[assignment,method-assign]
+        else:
+            setattr(proxy.services.api, step, die)
+        await proxy.merger(*TIERS, sizes=SIZES).compact_next(proxy.caller, proxy.state)
+
+
+def test_a_kill_at_any_step_changes_no_answer_and_leaves_nothing_behind(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    before = answers(store)
+    for step in STEPS:
+        service = store.service
+        chosen = [service.base_url, store.account.email, store.account.password, store.schema]
+        command = [sys.executable, "-m", "tests.proxy.test_compaction", str(folder), step, *chosen]
+        ended = subprocess.run(command, env=clean_environment(), check=False)
+        assert ended.returncode == -signal.SIGKILL, step
+        assert answers(store) == before
+    run(store, folder)
+    assert groups(store, folder) == [12]
+    assert answers(store) == before
+    with database_of(store.service) as database:
+        assert database.of_schema("staging", from_text(store.schema_id), "id") == []
+
+
+if __name__ == "__main__":
+    data_dir, step, base_url, email, password, schema = sys.argv[1:]
+    beside = Service(None, base_url, "", Path(data_dir), Path(os.devnull))  # type: ignore[arg-type]
+    dying = Store(beside, Account(email, password, ""), schema)
+    asyncio.run(_compact_and_die(Path(data_dir), dying, step))

@@ -1,0 +1,48 @@
+"""How pages write numbers, shares and texts."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import pytest
+
+from encrypted_records.proxy.pages import formatting as words
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [
+        (0, 5431, "0 %"),
+        (2, 5431, "0.037 %"),
+        (1, 10**6, "under 0.01 %"),
+        (1, 3, "33.3 %"),
+        (999_999, 10**6, "over 99.9 %"),
+        (5, 5, "100 %"),
+    ],
+)
+def test_a_share_is_never_nothing_or_all_where_it_is_not(part: int, whole: int, said: str) -> None:
+    assert words.percent(part, whole) == said
+
+
+@pytest.mark.parametrize("number", [0, -7, 1997, 12345, -1234567, Decimal("293747.13"), 10**30])
+def test_grouped_digits_are_the_stored_ones_when_they_are_copied(number: int | Decimal) -> None:
+    html = str(words.digits(number))
+    assert re.sub(r"</?span>", "", html) == words.plain(number)
+    assert ("<span>" in html) == (len(words.plain(number).lstrip("-").partition(".")[0]) >= 5)
+
+
+def test_numbers_are_grouped_in_what_is_said() -> None:
+    assert words.grouped(Decimal("293747.13")) == "293,747.13"
+    assert words.rounded(Decimal("7283.034567")) == "7,283.03"
+    assert words.rounded(Decimal("0.000123456")) == "0.000123"
+    assert words.format_count(1, "cell") == "1 cell"
+
+
+def test_what_hides_in_a_text_is_named_and_nothing_becomes_html() -> None:
+    assert words.reveal("<b>") == "&lt;b&gt;"
+    assert "U+202E" in words.reveal("a\u202eb")
+    assert "U+000A" in words.reveal("a\nb")
+    assert words.reveal("a\nb", lines=True) == "a\nb"
+    assert words.reveal("<\u200b>").count("<") == 2
+    assert words.reveal("مرحبا 日本") == "مرحبا 日本"

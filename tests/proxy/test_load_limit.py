@@ -1,0 +1,137 @@
+"""In a crowd, what would be answered too late is refused at once, of those who ask most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import Overloaded
+from encrypted_records.proxy.http.load_limit import Crowd
+from encrypted_records.proxy.overrides import Overrides
+from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 100}},
+}
+FEW = 4
+REQUESTS = 40
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def admitted(crowd: Crowd, sender: bytes, count: int) -> int:
+    """How many of so many requests are taken."""
+    taken = 0
+    for _ in range(count):
+        try:
+            crowd.enter(sender)
+        except Overloaded:
+            continue
+        taken += 1
+    return taken
+
+
+def answered(crowd: Crowd, clock: Clock, sender: bytes, count: int, seconds: float) -> None:
+    for _ in range(count):
+        clock.now += seconds
+        crowd.leave(sender)
+
+
+def test_few_requests_are_taken_however_long_they_last() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    for _ in range(5):
+        assert admitted(crowd, b"one", 10) == 10
+        answered(crowd, clock, b"one", 10, seconds=60.0)
+
+
+def test_as_many_are_taken_as_are_answered_in_time() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    # A hundredth of a second each, so a hundred in a second.
+    for _ in range(10):
+        taken = admitted(crowd, b"one", 300)
+        answered(crowd, clock, b"one", taken, seconds=0.01)
+    assert 80 <= taken <= 120
+
+
+def test_who_asks_little_is_taken_beside_who_asks_much() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    for _ in range(5):
+        answered(crowd, clock, b"much", admitted(crowd, b"much", 300), seconds=0.01)
+    assert admitted(crowd, b"much", 300) < 300
+    assert admitted(crowd, b"little", 5) == 5
+    assert admitted(crowd, b"much", 1) == 0
+
+
+def test_after_a_crowd_everything_is_taken_again() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    # Slow ones.
+    for _ in range(5):
+        answered(crowd, clock, b"one", admitted(crowd, b"one", 50), seconds=0.4)
+    assert admitted(crowd, b"one", 50) == 10
+    answered(crowd, clock, b"one", 10, seconds=0.0)
+    clock.now += 10
+    assert admitted(crowd, b"one", 50) == 50
+
+
+@pytest.fixture
+def front(service: Service) -> Iterator[Front]:
+    with running_front(service.base_url) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
+    overrides = Overrides(few_requests=FEW, answer_seconds=0.05)
+    with running_proxy(front.url, tmp_path / "own", overrides=overrides) as running:
+        yield running
+
+
+@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+def test_a_crowd_of_one_is_refused_in_part_and_another_is_answered(
+    service: Service, proxy: Proxy, front: Front
+) -> None:
+    at_proxy = replace(service, proxy_url=proxy.url)
+    busy, quiet = (replace(new_store(service, DEFINITION), service=at_proxy) for _ in range(2))
+    for one in (busy, quiet):
+        one.ingest([{"n": 7}])
+
+    def slow(asked: Asked, reply: Reply) -> Reply:
+        if "/manifest/" in asked.path:
+            time.sleep(0.3)
+        return reply
+
+    def ask(store: Store) -> Any:
+        return store.ask(count=True)
+
+    with front.telling(slow), ThreadPoolExecutor(REQUESTS + 1) as pool:
+        crowd = [pool.submit(ask, busy) for _ in range(REQUESTS)]
+        time.sleep(0.15)
+        beside = pool.submit(ask, quiet)
+        answers = [one.result() for one in crowd]
+        assert beside.result().status == 200
+
+    refused = [answer for answer in answers if answer.status == 503]
+    assert {answer.status for answer in answers} == {200, 503}
+    assert {answer.json()["code"] for answer in refused} == {"overloaded"}
+    assert all(1 <= int(answer.headers["Retry-After"]) <= 10 for answer in refused)
+    assert busy.search(count=True)["count"] == 1  # and everything is as before

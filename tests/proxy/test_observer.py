@@ -1,0 +1,82 @@
+"""An API that watches, and attacks with what it sees (``bench/watching``), does no better than one
+that guesses. ``python -m bench.observer`` does the same at the size of docs/decisions/0020."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.observer import judged
+from bench.watching import census, imagined, session
+from bench.watching.imagined import EXACTLY, Manner
+from bench.watching.knowledge import Knowledge
+from bench.watching.score import Truth
+from tests.support.front import running_front
+from tests.support.proxies import running_proxy
+from tests.support.service import Service
+from tests.support.store import new_store
+
+RECORDS, OTHERS, SEARCHES = 3000, 3000, 200
+
+
+@pytest.fixture(scope="module")
+def found() -> census.Census:
+    return census.read(None, RECORDS, OTHERS, random.Random(3))
+
+
+@pytest.fixture(scope="module")
+def draws(found: census.Census) -> list[int]:
+    return census.drawn(found.questions, SEARCHES, random.Random(3))
+
+
+@pytest.fixture(scope="module")
+def truth(found: census.Census, draws: list[int]) -> Truth:
+    knowledge = Knowledge(census.length_classes(found.stored), found.others)
+    return Truth(found, knowledge, draws)
+
+
+def test_the_attack_works_on_a_proxy_that_asks_for_exactly_its_rows(truth: Truth) -> None:
+    events = imagined.events(truth.census, truth.draws, EXACTLY)
+    seen = judged(truth, EXACTLY, events)
+    assert seen.recognised == seen.searches - seen.different > 0
+    assert seen.exact > seen.sets / 3
+    assert seen.claimed.right > 2 * max(seen.claimed.mode, seen.claimed.lengths)
+
+
+def test_whoever_watches_this_proxy_does_no_better_than_one_who_guesses(
+    services: Callable[[str], Service],
+    found: census.Census,
+    draws: list[int],
+    truth: Truth,
+    tmp_path: Path,
+) -> None:
+    service = services("sqlite")
+    with (
+        running_front(service.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        there = Service(
+            service.process, service.base_url, proxy.url, service.data_dir, service.log_file
+        )
+        watched = session.watched(new_store(there, census.DEFINITION), front, found)
+        assert (session.length_classes(watched) == census.length_classes(found.stored)).all()
+        events = session.searched(watched, found, draws)
+    repeated = [at in draws[:time] for time, at in enumerate(draws)]
+    for seen, again in zip(events, repeated, strict=True):
+        assert not again or not (len(seen.rows) or seen.pages)
+    score = judged(truth, Manner(), events)
+    assert sum(len(seen.rows) for seen in events) <= RECORDS
+    assert score.silent > SEARCHES * 0.7
+    assert score.exact < score.sets / 5
+    assert score.claimed.right <= 1.5 * max(score.claimed.mode, score.claimed.lengths)
+
+
+def test_a_single_search_of_a_proxy_that_holds_nothing_tells_no_cells_either(truth: Truth) -> None:
+    """Its weakest moment: what it asks for first, nothing of which it had."""
+    manner = Manner(apart=True)
+    seen = judged(truth, manner, imagined.events(truth.census, truth.draws, manner))
+    assert seen.exact < seen.sets / 3
+    assert seen.claimed.right <= 1.5 * max(seen.claimed.mode, seen.claimed.lengths)

@@ -1,0 +1,103 @@
+"""Pages know dates, and the unique fields of a schema, also without scripts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import unescape
+from typing import Any
+
+import pytest
+
+from tests.support.page_visits import Browser, logged_in
+from tests.support.service import Answer, Service
+from tests.support.store import Store, new_store
+
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "born": {"type": "string", "format": "date"},
+        "seen": {"type": "string", "format": "date-time"},
+        "email": {"type": "string"},
+    },
+    "unique": [["email"]],
+}
+
+
+@dataclass
+class World:
+    store: Store
+    browser: Browser
+
+    def visit(self, path: str, **form: str) -> Answer:
+        answer = self.browser.visit(f"/schemas/{self.store.schema_id}/{path}", **form)
+        assert answer.status == 200, answer.body
+        return answer
+
+
+@pytest.fixture(scope="module")
+def world(service: Service) -> World:
+    store = new_store(service, DEFINITION)
+    # Sixty days of two months, and instants of three years.
+    store.ingest(
+        [
+            {
+                "born": f"2026-{1 + n // 30:02}-{1 + n % 28:02}",
+                "seen": f"{2020 + 30 * (n % 3)}-06-15T12:00:00Z",
+                "email": f"{n}@x",
+            }
+            for n in range(60)
+        ]
+        + [{"email": "none"}]
+    )
+    return World(store, logged_in(service, store.account))
+
+
+def bars(answer: Answer) -> list[tuple[str, int]]:
+    """What each bar of a picture is of, and how many records it has."""
+    text = answer.body.decode()
+    found = re.findall(r'aria-label="\w+ is ([^:]*): ([0-9,]+) records?"', text)
+    return [(unescape(label), int(count)) for label, count in found]
+
+
+def test_dates_are_counted_by_the_shortest_period_that_gives_few_bars(world: World) -> None:
+    assert bars(world.visit("facet/0/", large="yes")) == [("2026-01", 30), ("2026-02", 30)]
+    assert bars(world.visit("facet/1/", large="yes")) == [
+        ("2020-06-15", 20),
+        ("2050-06-15", 20),
+        ("2080-06-15", 20),
+    ]
+
+
+def test_a_bar_of_a_month_becomes_a_filter_that_finds_it(world: World) -> None:
+    page = world.visit("facet/0/", large="yes").body.decode()
+    pick = re.findall(r'value="(pick:[^"]*2026-02[^"]*)"', page)[0]
+    found = world.visit("search/", do=unescape(pick))
+    assert b"<strong>30 records</strong>" in found.body
+    # The same of what a filter finds, before that of all.
+    asked = {"field-0": "born", "op-0": "eq", "value-0": "2026-02"}
+    picture = world.visit("facet/0/", large="yes", **asked)
+    assert bars(picture) == [("2026-02", 30)]
+    assert b'class="behind"' in picture.body
+
+
+def test_the_editor_changes_formats_and_unique_fields_without_scripts(world: World) -> None:
+    store = world.store.another_schema(DEFINITION)
+    page = World(store, world.browser)
+    shown = page.visit("edit/").body.decode()
+    assert re.search(r'name="unique-2"[^>]* checked', shown)
+    assert not re.search(r'name="unique-0"[^>]* checked', shown)
+    form = {
+        **{"do": "save", "name": "Dated", "field-0": "born", "type-0": "date"},
+        **{"field-1": "seen", "type-1": "date-time", "field-2": "email", "type-2": "string"},
+        **{"field-3": "since", "type-3": "time", "unique-0": "yes"},
+    }
+    page.visit("edit/", **form)
+    changed = store.proxy("GET", store.schema).json()["schema"]
+    assert changed["formats"] == "enforced"
+    assert changed["properties"]["since"] == {"type": "string", "format": "time"}
+    assert changed["unique"] == [["born"]]
+    assert b">yes<" in page.visit("").body

@@ -1,0 +1,246 @@
+"""The pages of an organization's people, without a script: what no browser is needed for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.front import Asked, Reply, running_front
+from tests.support.page_visits import Browser, logged_in
+from tests.support.proxies import running_proxy
+from tests.support.service import ERS, Account, Answer, Service, call, clean_environment
+
+STRING = re.compile(r'value="(ers1_[A-Za-z0-9_-]+)"')
+
+
+@dataclass
+class Visitor:
+    browser: Browser
+    account: Account
+
+    def page(self, rest: str = "", organization: str = "", **form: str) -> Answer:
+        path = (organization or self.account.organization).removeprefix("/api")
+        # Names of fields have hyphens.
+        sent = {name.replace("_", "-"): value for name, value in form.items()}
+        return self.browser.visit(path + rest, **sent)
+
+    def text(self, rest: str = "", organization: str = "", **form: str) -> str:
+        answer = self.page(rest, organization, **form)
+        assert answer.status == 200, answer.body
+        return said(answer)
+
+
+def said(answer: Answer) -> str:
+    return unescape(re.sub(r"\s+", " ", answer.body.decode()))
+
+
+@pytest.fixture(scope="module")
+def service(services: Callable[[str], Service]) -> Service:
+    return services("sqlite")
+
+
+@pytest.fixture
+def ada(service: Service) -> Visitor:
+    account = service.new_account()
+    return Visitor(logged_in(service, account), account)
+
+
+def new_dataset(service: Service, account: Account, name: str = "Medical") -> str:
+    body = {"name": name, "organization": account.organization}
+    made = call("POST", f"{service.proxy_url}/api/datasets/", body, auth=account.auth)
+    assert made.status == 201, made.body
+    return str(made.json()["id"])
+
+
+def invite(ada: Visitor, dataset: str, email: str) -> str:
+    """The twelve words."""
+    shown = ada.text(
+        "invite/",
+        email=email,
+        proof_password=ada.account.password,
+        **{f"right-{dataset}": "reader"},
+    )
+    words = re.findall(r"<li>([a-z]+)</li>", shown.partition('class="phrase')[2])
+    assert len(words) == 12
+    return " ".join(words)
+
+
+def people(service: Service, account: Account, organization: str = "") -> Any:
+    path = f"{service.proxy_url}{organization or account.organization}people/"
+    answer = call("GET", path, auth=account.auth, headers=service.door)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def joined(service: Service, ada: Visitor, dataset: str) -> Visitor:
+    account = service.new_account()
+    words = invite(ada, dataset, account.email)
+    grace = Visitor(logged_in(service, account), account)
+    first = said(grace.browser.visit("/organizations/"))
+    (invitation,) = re.findall(r'value="accept:([A-Za-z0-9]{22})"', first)
+    asked = said(grace.browser.visit("/organizations/", do=f"accept:{invitation}"))
+    assert "The twelve words" in asked
+    answered = said(grace.browser.visit(f"/invitations/{invitation}/", words=words))
+    assert "Your words were right" in answered
+    assert f"{account.email}</bdi> was let in." in ada.text()
+    return grace
+
+
+def test_a_services_string_is_shown_once_and_it_is_ended(service: Service, ada: Visitor) -> None:
+    dataset = new_dataset(service, ada.account)
+    form = {"name": "nightly", "days": "30", "proof_password": ada.account.password}
+    refused = ada.page("new-service/", **form)
+    assert (refused.status, "Nothing is shared." in said(refused)) == (400, True)
+    assert 'value="nightly"' in said(refused)
+    assert ada.account.password not in said(refused)
+    for days in ("soon", "-1", "9" * 5000):
+        wrong = ada.page("new-service/", **{**form, "days": days, f"right-{dataset}": "writer"})
+        assert (wrong.status, STRING.findall(said(wrong))) == (400, []), days
+    made = ada.text("new-service/", **form, **{f"right-{dataset}": "writer"})
+    (string,) = STRING.findall(made)
+    listed = ada.text()
+    assert string not in listed
+    assert "Medical</bdi>: reads and stores" in listed
+    (member,) = [
+        one["id"] for one in people(service, ada.account)["people"] if one["type"] == "service"
+    ]
+    asked = ada.text(f"remove/{member}/")
+    assert "What it cannot do" in asked
+    assert "Medical</bdi> has a new key for what comes." in ada.text(f"remove/{member}/", do="end")
+    assert "nightly" not in ada.text()
+    assert string not in service.log
+
+
+def test_an_invitation_is_withdrawn_and_one_that_is_used_opens_nothing(
+    service: Service, ada: Visitor
+) -> None:
+    dataset = new_dataset(service, ada.account)
+    guest = service.new_account()
+    words = invite(ada, dataset, guest.email)
+    visitor = logged_in(service, guest)
+    (invitation,) = re.findall(r"accept:([A-Za-z0-9]{22})", said(visitor.visit("/")))
+    wrong = visitor.visit(f"/invitations/{invitation}/", words=words + " more")
+    assert wrong.status == 400
+    assert words not in said(wrong)
+    assert "waits for the words" in ada.text()
+    assert guest.email in ada.text()
+    assert guest.email not in ada.text(do=f"withdraw:{invitation}")
+    late = visitor.visit(f"/invitations/{invitation}/", words=words)
+    assert (late.status, "no such invitation waits" in said(late).lower()) == (404, True)
+
+
+def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visitor) -> None:
+    dataset = new_dataset(service, ada.account)
+    grace = joined(service, ada, dataset)
+    organization = ada.account.organization
+    seen = grace.text(organization=organization)
+    assert ada.account.email in seen
+    assert "Medical</bdi>: reads" in seen
+    for offered in ("Invite somebody", "Change</a>", "Make a service", "Rename"):
+        assert offered not in seen
+    own = next(one["id"] for one in people(service, ada.account)["people"] if one["you"])
+    for rest, form in (
+        (f"people/{own}/", {"do": "member"}),
+        (f"remove/{own}/", {"do": "remove"}),
+        ("invite/", {"email": "eve@example.org", f"right-{dataset}": "reader"}),
+    ):
+        form |= {"proof-password": grace.account.password}
+        refused = grace.page(rest, organization, **form)
+        assert refused.status == 403, (rest, refused.body)
+        assert "Only owners" in said(refused)
+    assert [one["role"] for one in people(service, ada.account)["people"]] == ["owner", "member"]
+    # They may leave, and are asked first.
+    mine = next(one["id"] for one in people(service, ada.account)["people"] if not one["you"])
+    assert "What it cannot do" in grace.text(f"remove/{mine}/", organization)
+    assert grace.page(f"remove/{mine}/", organization, do="leave").status == 200
+    # Which dataset the colleague was in needs a new key, and the owner's next look gives it.
+    assert "Medical</bdi> has a new key for what comes." in ada.text()
+
+
+def test_the_words_of_a_lost_owner_bring_the_organization_back(
+    service: Service, ada: Visitor
+) -> None:
+    grace = joined(service, ada, new_dataset(service, ada.account))
+    organization = ada.account.organization
+    shown = said(
+        ada.browser.visit("/keyring/", **{"do": "show", "proof-password": ada.account.password})
+    )
+    words = re.findall(r"<li>([a-z]+)</li>", shown.partition('class="phrase')[2])
+    phrase = " ".join(words[:24])
+    form = {"phrase": phrase, "proof-password": grace.account.password}
+    refused = grace.page("recover/", organization, **form)
+    assert refused.status == 403, refused.body
+    assert phrase not in said(refused)
+    slug = call("GET", service.proxy_url + organization, auth=ada.account.auth).json()["slug"]
+    subprocess.run(
+        [
+            *(*ERS, "api", "owner", grace.account.email, "--organization", slug),
+            *("--data-dir", str(service.data_dir)),
+        ],
+        env=clean_environment(),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    wrong = grace.page("recover/", organization, **form | {"phrase": " ".join(words[1:24])})
+    assert wrong.status == 400
+    done = grace.text("recover/", organization, **form)
+    assert f"by the keys of {ada.account.email}" in done
+    roles = {one["name"]: one["role"] for one in people(service, ada.account)["people"]}
+    assert roles == {ada.account.email: "owner", grace.account.email: "owner"}
+
+
+def test_a_browser_that_was_not_let_in_is_told_so_and_makes_nothing(
+    service: Service, tmp_path: Path
+) -> None:
+    with running_proxy(service.base_url, tmp_path, access="device") as proxy:
+        here = replace(service, proxy_url=proxy.url)
+        account = service.new_account()
+        dataset = new_dataset(service, account)
+        ada = Visitor(logged_in(here, account), account)
+        invite(ada, dataset, "grace@example.org")
+        other = Visitor(logged_in(here, account), account)
+        assert "Let this browser in" in other.text()
+        form = {"email": "eve@example.org", "proof-password": account.password}
+        refused = other.page("invite/", **form, **{f"right-{dataset}": "reader"})
+        assert (refused.status, 'class="phrase' in said(refused)) == (200, False)
+        assert "<h1>Let this browser in" in said(refused)
+        listed = ada.text()
+        assert ("grace@example.org" in listed, "eve@example.org" in listed) == (True, False)
+
+
+def test_an_api_that_swaps_names_has_nobody_share_another_dataset(
+    service: Service, tmp_path: Path
+) -> None:
+    with (
+        running_front(service.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        here = replace(service, proxy_url=proxy.url)
+        account = service.new_account()
+        medical, payroll = (new_dataset(service, account, one) for one in ("Medical", "Payroll"))
+        ada = Visitor(logged_in(here, account), account)
+        assert ada.text("invite/").count("Nobody has signed yet") == 2
+        for dataset in (medical, payroll):
+            invite(ada, dataset, f"{dataset.lower()}@example.org")
+
+        def swap(asked: Asked, reply: Reply) -> Reply:
+            if not asked.path.startswith("/api/datasets/"):
+                return reply
+            swapped = reply.body.replace(b"Medical", b"Other").replace(b"Payroll", b"Medical")
+            return reply.with_body(swapped.replace(b"Other", b"Payroll"))
+
+        def labels() -> dict[str, str]:
+            shown = ada.text("invite/")
+            return dict(re.findall(r'<label for="right-(\w+)"><bdi>(\w+)</bdi>', shown))
+
+        with front.telling(swap):
+            assert labels() == {medical: "Medical", payroll: "Payroll"}
+            assert "Nobody has signed yet" not in ada.text("invite/")

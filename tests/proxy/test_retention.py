@@ -1,0 +1,341 @@
+"""Records go when they are older than the signed definition lets them be; no API hastens it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from encrypted_records.ingest.seal import seal
+from encrypted_records.model import ids
+from encrypted_records.model.records import BlockNames, PlainRecord
+from encrypted_records.model.retention import DAY_MILLISECONDS
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.services import Services
+from tests.proxy.lies import on
+from tests.support import jobs
+from tests.support.front import Asked, Front, Lie, Reply, running_front
+from tests.support.page_visits import logged_in
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.service import Answer, Service
+from tests.support.store import Store, new_store
+
+DAYS = 30
+BY_DATE = {"days": DAYS, "field": "seen"}
+BY_AGE = {"days": DAYS}
+
+
+def definition_of(rule: dict[str, Any] | None, kind: str = "date") -> dict[str, Any]:
+    kept = {} if rule is None else {"retention": rule}
+    return {
+        "type": "object",
+        "formats": "enforced",
+        "properties": {
+            "name": {"type": "string"},
+            "seen": {"type": "string", "format": kind},
+        },
+        **kept,
+    }
+
+
+def rows_by_date(kind: str = "date") -> list[dict[str, Any]]:
+    """Three that go, and three that stay: days are far from the edge, whatever midnight does."""
+    now = datetime.now(UTC)
+
+    def row(days: int) -> dict[str, Any]:
+        moment = (now - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"name": f"{days} days", "seen": moment if kind == "date-time" else moment[:10]}
+
+    return [row(days) for days in (32, 400, 9000, 28, -5)] + [{"name": "no date"}]
+
+
+def look(store: Store) -> dict[str, Any]:
+    answer = store.proxy("GET", f"{store.schema}retention/")
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def run(store: Store) -> Answer:
+    return store.proxy("POST", f"{store.schema}retention/")
+
+
+def actions(store: Store) -> list[str]:
+    entries = store.api("GET", f"{store.account.organization}audit-log/").json()["results"]
+    return [one["action"] for one in entries if one["subject"] == store.schema]
+
+
+@pytest.mark.parametrize("kind", ["date", "date-time"])
+def test_records_go_by_a_date_of_theirs_and_those_without_one_stay(
+    service: Service, kind: str
+) -> None:
+    store = new_store(service, definition_of(BY_DATE, kind))
+    named = store.ingest(rows_by_date(kind))
+    gone, left = named[:3], named[3:]
+    due = look(store)
+    assert (due["retention"], due["records"]) == (BY_DATE, 3)
+    assert look(store) == due  # to look lets nothing go
+    done = run(store)
+    assert (done.status, done.json()["deleted"]) == (200, 3), done.body
+    assert done.json()["before"] == due["before"]
+    assert store.found() == left
+    assert all(store.proxy("GET", f"/api/records/{one}/").status == 404 for one in gone)
+    assert actions(store).count("records.expired") == 1
+    assert run(store).json()["deleted"] == 0
+    assert actions(store).count("records.expired") == 1
+    assert "records.deleted" not in actions(store)
+    asked = {"schema": definition_of({"days": 20, "field": "seen"}, kind), "dry_run": True}
+    assert store.proxy("POST", f"{store.schema}change/", asked).json()["old_enough"] == 1
+    assert store.found() == left
+
+
+def test_the_page_of_a_schema_says_what_goes_and_lets_it_go(service: Service) -> None:
+    store = new_store(service, definition_of(BY_DATE))
+    left = store.ingest(rows_by_date())[3:]
+    browser = logged_in(service, store.account)
+    page = f"/schemas/{store.schema_id}/retention/"
+    shown = browser.visit(page).body.decode()
+    assert "Records go 30 days after" in shown
+    assert "<b>3 records</b>" in shown
+    after = browser.visit(page, do="yes").body.decode()
+    assert "<b>0 records</b>" in after
+    assert store.found() == left
+    plain = store.another_schema(definition_of(None))
+    shown = browser.visit(f"/schemas/{plain.schema_id}/retention/").body.decode()
+    assert "Records stay until somebody deletes them" in shown
+
+
+def store_old(store: Store, folder: Path, names: Sequence[str], *, days: int) -> list[str]:
+    """Records that a proxy stored so many days ago, as their ids say."""
+    moment = int(time.time() * 1000) - days * DAY_MILLISECONDS
+    plain = [
+        PlainRecord(moment.to_bytes(6, "big") + ids.new_id()[6:], 1, {"name": name})
+        for name in names
+    ]
+
+    async def whole() -> None:
+        async with second_proxy(store, folder) as proxy:
+            upload = seal(proxy.state.ledger, proxy.state.definition, plain)
+            (receipt,) = await proxy.services.api.commit([upload], proxy.caller.auth)
+            await proxy.services.schemas.settle(proxy.caller, proxy.state, upload, receipt)
+
+    asyncio.run(whole())
+    return [ids.to_text(one.record_id) for one in plain]
+
+
+def test_a_record_is_as_old_as_its_first_version_whatever_became_of_it_since(
+    service: Service, tmp_path: Path
+) -> None:
+    store = new_store(service, definition_of(None))
+    young = store.ingest([{"name": "young"}, {"name": "other"}])
+    folder = with_keyrings(service, tmp_path)
+    old = store_old(store, folder, ["a", "b", "c"], days=DAYS + 2)
+    young += store_old(store, folder, ["d"], days=DAYS - 2)
+    changed = store.proxy("PATCH", f"/api/records/{old[1]}/", {"data": {"name": "changed"}})
+    assert changed.status == 200, changed.body
+    due = look(store)
+    assert (due["retention"], due["before"], due["records"]) == (None, None, 0)
+    assert (run(store).status, run(store).json()["code"]) == (409, "no_retention")
+    # Sealed again, all of them are of one group and one moment.
+    begun = store.proxy("POST", f"{store.schema}reseal/")
+    jobs.completed(store, begun.headers["X-Job-Status-URL"])
+    asked = {"schema": definition_of(BY_AGE), "dry_run": True}
+    planned = store.proxy("POST", f"{store.schema}change/", asked).json()
+    assert (planned["takes"], planned["old_enough"]) == ("commit", 3)
+    answer = store.proxy("PATCH", store.schema, {"schema": definition_of(BY_AGE)})
+    assert answer.status == 200, answer.body
+    assert look(store)["records"] == 3
+    assert run(store).json()["deleted"] == 3
+    assert sorted(store.found()) == sorted(young)
+
+
+def test_the_first_question_of_a_day_carries_the_rule_out(service: Service) -> None:
+    store = new_store(service, definition_of(BY_DATE))
+    left = store.ingest(rows_by_date())[3:]
+    deadline = time.monotonic() + 60
+    while store.found() != left:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "records.expired" in actions(store)
+    # Once a day: what is old now goes tomorrow, or when somebody asks.
+    again = store.ingest(rows_by_date()[:1])
+    assert again[0] in store.found()
+    assert run(store).json()["deleted"] == 1
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.days = 0
+
+    def __call__(self) -> float:
+        return time.time() + self.days * DAY_MILLISECONDS / 1000
+
+
+@dataclass
+class Place:
+    """A store behind a front, with a proxy of its own whose clock can be set."""
+
+    store: Store
+    front: Front
+    clock: Clock
+    services: Services
+
+
+@pytest.fixture(scope="module")
+def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Two records of today, under a rule by age."""
+    store, clock = new_store(service, definition_of(BY_AGE)), Clock()
+    overrides = Overrides(clock=clock)
+    folder = tmp_path_factory.mktemp("retention")
+    with (
+        running_front(service.base_url) as front,
+        running_proxy(front.url, folder, overrides=overrides) as proxy,
+    ):
+        behind = dataclasses.replace(
+            store, service=dataclasses.replace(service, proxy_url=proxy.url)
+        )
+        behind.ingest([{"name": "one"}, {"name": "two"}])
+        yield Place(behind, front, clock, proxy.services)
+
+
+@pytest.fixture
+def unmoved(place: Place) -> Iterator[Place]:
+    """What it has afterwards is what it had."""
+    before = place.store.found()
+    yield place
+    place.front.lie, place.clock.days = lambda _asked, reply: reply, 0
+    assert len(before) == 2
+    assert place.store.found() == before
+
+
+def stating(days: float | str | None) -> Lie:
+    """The API's time is so many days off, or this text; None states none."""
+
+    def lie(_asked: Asked, reply: Reply) -> Reply:
+        headers = {name: one for name, one in reply.headers.items() if name.lower() != "date"}
+        if isinstance(days, str):
+            headers["Date"] = days
+        elif days is not None:
+            headers["Date"] = formatdate(time.time() + days * 86_400, usegmt=True)
+        return dataclasses.replace(reply, headers=headers)
+
+    return lie
+
+
+@pytest.mark.parametrize(
+    ("own", "stated"),
+    [(0, 400), (0, -2), (400, 0), (-2, 0), (0, None), (0, "soon"), (-2, -2)],
+)
+def test_a_clock_that_cannot_be_right_deletes_nothing_and_says_why(
+    unmoved: Place, own: int, stated: float | str | None
+) -> None:
+    unmoved.clock.days = own
+    with unmoved.front.telling(stating(stated)):
+        answer = run(unmoved.store)
+    assert (answer.status, answer.json()["code"]) == (409, "clock_wrong"), answer.body
+
+
+@pytest.mark.parametrize("stated", [2, None])
+def test_a_clock_that_is_behind_stores_nothing_that_others_would_delete_for_its_age(
+    place: Place, stated: float | None
+) -> None:
+    place.services.changer._committer._right_until = 0.0
+    aged = place.store.another_schema(definition_of(BY_AGE))
+    dated = place.store.another_schema(definition_of(BY_DATE))
+    with place.front.telling(stating(stated)):
+        answer = aged.send([{"name": "new"}])
+        assert (answer.status, answer.json()["code"]) == (409, "clock_wrong"), answer.body
+        assert len(dated.ingest([{"name": "new"}])) == 1
+    assert aged.found() == []
+    assert len(aged.ingest([{"name": "new"}])) == 1
+
+
+def older(items: list[msgspec.Struct]) -> list[msgspec.Struct]:
+    """The names of rows, of ten years ago."""
+    first = (int(time.time() * 1000) - 3650 * DAY_MILLISECONDS).to_bytes(6, "big")
+    told: list[msgspec.Struct] = []
+    for one in items:
+        assert isinstance(one, BlockNames)
+        rows = [
+            row and msgspec.structs.replace(row, record_id=first + row.record_id[6:])
+            for row in one.rows
+        ]
+        told.append(msgspec.structs.replace(one, rows=rows))
+    return told
+
+
+def test_an_api_that_says_that_records_are_older_has_none_deleted(place: Place) -> None:
+    store = place.store.another_schema(definition_of(BY_AGE))
+    named = store.ingest([{"name": "one"}, {"name": "two"}])
+    with place.front.telling(on(["names"], older)):
+        answer = run(store)
+    assert answer.json()["code"] == "does_not_open", answer.body
+    assert run(store).json()["deleted"] == 0
+    assert store.found() == named
+
+
+def shorter(_asked: Asked, reply: Reply) -> Reply:
+    """The API shows a rule by which all is too old tomorrow."""
+    if not reply.headers.get("Content-Type", "").startswith("application/json"):
+        return reply
+    return reply.with_body(re.sub(rb'("days": ?)30', rb"\g<1>1", reply.body))
+
+
+def test_the_rule_is_that_of_the_log_whatever_the_api_shows(place: Place) -> None:
+    store = place.store.another_schema(definition_of(BY_AGE))
+    named = store.ingest([{"name": "one"}])
+    with place.front.telling(shorter):
+        shown = store.proxy("GET", store.schema).json()["schema"]["retention"]
+        assert (shown, look(store)["retention"]) == ({"days": 1}, BY_AGE)
+        assert run(store).json()["retention"] == BY_AGE
+    assert store.found() == named
+
+
+def test_at_another_time_the_same_records_are_old_enough(place: Place) -> None:
+    """What the tests above refuse for its clock alone goes where both clocks say the same."""
+    store = place.store.another_schema(definition_of(BY_AGE))
+    store.ingest([{"name": "one"}, {"name": "two"}])
+    place.clock.days = 400
+    try:
+        with place.front.telling(stating(400)):
+            assert run(store).json()["deleted"] == 2
+    finally:
+        place.clock.days = 0
+    assert store.found() == []
+
+
+def test_a_rule_that_is_taken_away_meanwhile_deletes_nothing(place: Place) -> None:
+    store = place.store.another_schema(definition_of(BY_DATE))
+    named = store.ingest(rows_by_date())
+    retainer = place.services.retainer
+    original: Callable[..., Any] = retainer._find
+    taken: list[int] = []
+
+    async def find(now: float, context: QueryContext) -> list[int]:
+        found: list[int] = await original(now, context)
+        if not taken:
+            change = {"schema": definition_of(None)}
+            answer = await asyncio.to_thread(store.proxy, "PATCH", store.schema, change)
+            taken.append(answer.status)
+        return found
+
+    retainer._find = find  # type: ignore[method-assign]
+    try:
+        answer = run(store)
+    finally:
+        del retainer._find
+    assert taken == [200]
+    assert (answer.status, answer.json()["code"]) == (409, "no_retention"), answer.body
+    assert store.found() == named

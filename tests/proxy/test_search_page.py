@@ -1,0 +1,106 @@
+"""What a page of records asks the API, and that it is of the schema as it is by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+import pytest
+
+from encrypted_records.proxy.pages import search, search_form
+from tests.support.front import Front, running_front
+from tests.support.page_visits import Browser, logged_in
+from tests.support.proxies import running_proxy
+from tests.support.service import Answer, Service, call
+from tests.support.store import Store, new_store
+
+DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@dataclass
+class World:
+    front: Front
+    store: Store
+    browser: Browser
+
+    @property
+    def path(self) -> str:
+        return f"/schemas/{self.store.schema_id}/search/"
+
+    def search(self, **form: str) -> Answer:
+        """As a script sends the form, for the part of the page that it shows."""
+        url = f"{self.browser.service.proxy_url}{self.browser.at}{self.path}"
+        headers = {
+            "Cookie": self.browser.cookie,
+            "Origin": self.browser.service.proxy_url,
+            "HX-Request": "true",
+            "HX-Target": "search",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        fields = {"csrf": self.browser.cookie.rpartition(".")[2], "do": "search", **form}
+        return call("POST", url, urlencode(fields).encode(), headers=headers)
+
+
+@pytest.fixture
+def world(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("search")
+    with running_front(service.base_url) as front, running_proxy(front.url, folder) as proxy:
+        own = replace(service, proxy_url=proxy.url)
+        store = new_store(own, DEFINITION)
+        store.ingest([{"name": "Ada"}, {"name": "Grace"}])
+        world = World(front, store, logged_in(own, store.account))
+        assert world.browser.visit(world.path).status == 200
+        assert world.search().status == 200
+        yield world
+
+
+def test_a_search_asks_the_api_for_no_more_than_the_records(world: World) -> None:
+    world.front.forget()
+    answer = world.search(**{"field-0": "name", "op-0": "eq", "value-0": "Ada"})
+    assert b"1 record<" in answer.body
+    asked = [one.path.partition("?")[0] for one in world.front.asked]
+    assert f"/api/schemas/{world.store.schema_id}/" not in asked
+    of_the_frame = ("/api/datasets/", "/api/organizations/", "/api/invitations/", "/api/schemas/")
+    assert not set(asked) & set(of_the_frame)
+    assert len(asked) <= 2, asked
+    # What surrounds a page is not sent again.
+    assert b"<nav" not in answer.body.partition(b'id="search"')[0]
+
+
+def test_a_row_that_no_number_leads_to_is_said(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (search, search_form):
+        monkeypatch.setattr(module, "MAX_OFFSET", 0)
+    answer = world.search(do="row", row="2")
+    assert b"1 to 2 shown" in answer.body
+    assert b"A number leads to row 1 at most." in answer.body
+    assert b"brings row 2 nearer" in answer.body
+    assert b"A number leads to" not in world.search(do="row", row="1").body
+
+
+def test_a_change_made_here_shows_with_the_next_search(world: World) -> None:
+    schema = world.store.schema_id
+    changed = world.browser.visit(
+        f"/schemas/{schema}/edit/",
+        **{"do": "save", "name": "Other rows", "field-0": "name", "type-0": "string"},
+        **{"more-0": "{}", "rest": "{}"},
+    )
+    assert changed.status == 200, changed.body
+    shown = world.browser.visit(world.path)
+    assert b"Search <bdi>Other rows</bdi>" in shown.body
+
+
+def test_a_field_that_somebody_else_has_added_shows_with_its_first_value(world: World) -> None:
+    more = {"name": {"type": "string"}, "city": {"type": "string"}}
+    definition = {"type": "object", "properties": more}
+    changed = world.store.proxy("PATCH", world.store.schema, {"schema": definition})
+    assert changed.status == 200, changed.body
+    world.store.ingest([{"name": "Alan", "city": "London"}])
+    shown = world.search()
+    assert b"<bdi>city</bdi>" in shown.body
+    assert b"London" in shown.body
+    # And a filter by it is no filter by a field that there is not.
+    found = world.search(**{"field-0": "city", "op-0": "eq", "value-0": "London"})
+    assert b"1 record<" in found.body

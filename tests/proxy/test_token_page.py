@@ -1,0 +1,82 @@
+"""The page of API tokens, without a script: made, shown once, listed, revoked."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.page_visits import Browser, logged_in
+from tests.support.service import Answer, Service, call
+from tests.support.store import new_store
+
+DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
+PATH = "/account/tokens/"
+
+
+def text_of(answer: Answer) -> str:
+    return answer.body.decode()
+
+
+def token_in(answer: Answer) -> str:
+    found = re.findall(r'value="(ers[rw]1_[A-Za-z0-9_-]{43})"', text_of(answer))
+    (token,) = found
+    return str(token)
+
+
+def make(browser: Browser, password: str, **form: str) -> Answer:
+    asked = {"do": "make", "name": "report", "scope": "read", "days": "30", "reach": "all"}
+    return browser.visit(PATH, **asked | {"password": password} | form)
+
+
+def test_a_token_is_shown_once_listed_and_revoked(service: Service) -> None:
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": "Ada"}])
+    browser = logged_in(service, store.account)
+    assert PATH in text_of(browser.visit("/account/"))
+
+    made = make(browser, store.account.password)
+    assert made.status == 200
+    token = token_in(made)
+    assert token.startswith("ersr1_")
+    url = f"{service.proxy_url}/api/records/search/"
+    found = call("POST", url, {"schema": store.schema}, auth=f"Bearer {token}")
+    assert [one["data"] for one in found.json()["results"]] == [{"name": "Ada"}]
+
+    listed = text_of(browser.visit(PATH))
+    assert token not in listed
+    assert "all that you do" in listed
+    assert "never" not in listed
+    (name,) = re.findall(r'value="revoke:([A-Za-z0-9]{22})"', listed)
+    assert "revoke:" not in text_of(browser.visit(PATH, do=f"revoke:{name}"))
+    refused = call("POST", url, {"schema": store.schema}, auth=f"Bearer {token}")
+    assert refused.status == 401
+
+
+def test_a_form_that_ticks_no_dataset_makes_no_token_of_all(service: Service) -> None:
+    store = new_store(service, DEFINITION)
+    browser = logged_in(service, store.account)
+    refused = make(browser, store.account.password, reach="some")
+    assert refused.status == 400
+    assert "ersr1_" not in text_of(refused)
+    schema = call("GET", service.proxy_url + store.schema, auth=store.account.auth)
+    dataset = schema.json()["dataset"].split("/")[-2]
+    limited = make(browser, store.account.password, reach="some", **{f"dataset-{dataset}": "yes"})
+    answer = call("GET", f"{service.proxy_url}/api/tokens/", auth=store.account.auth)
+    assert limited.status == 200
+    (one,) = answer.json()["results"]
+    assert one["datasets"] == [f"/api/datasets/{dataset}/"]
+
+
+def test_without_the_password_there_is_no_token_and_what_was_typed_stays(
+    service: Service,
+) -> None:
+    store = new_store(service, DEFINITION)
+    browser = logged_in(service, store.account)
+    refused = make(browser, "another password", name="for <b>tests</b>", scope="write")
+    assert refused.status == 400
+    page = text_of(refused)
+    assert "Is not the present password" in page
+    assert 'value="for &lt;b&gt;tests&lt;/b&gt;"' in page
+    assert "another password" not in page
+    assert "ersw1_" not in page
+    answer = call("GET", f"{service.proxy_url}/api/tokens/", auth=store.account.auth)
+    assert answer.json()["results"] == []

@@ -1,0 +1,85 @@
+"""Signed commits: the package takes and refuses what the vectors say, and the reference its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.keys import RootKey
+from encrypted_records.errors import ErsError
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.roster.grants import OpenedGrant
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import wire
+from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
+from encrypted_records.model.roster import RosterEntry
+from encrypted_records.proxy.schemas.shared_keys import SharedKeys
+from tests.reference.loading import vectors
+from tests.reference.signed_log import follow
+
+LOG = vectors("commits.json")
+ORGANIZATION, SCHEMA, DATASET, ADA = (
+    bytes.fromhex(LOG[name]) for name in ("organization", "schema", "dataset", "member")
+)
+
+Case = dict[str, Any]
+
+
+def commit_of(case: Case) -> Commit:
+    return Commit(*(bytes.fromhex(case[name]) for name in ("body", "mac", "signature")))
+
+
+def entries() -> list[tuple[bytes, bytes]]:
+    listed = LOG["entries"]
+    return [(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"])) for one in listed]
+
+
+def new_ledger() -> Ledger:
+    roster = Roster(ORGANIZATION, (RosterEntry(*one) for one in entries()))
+    assert not roster.voids
+    keys = {
+        epoch: DatasetKey(key, organization=ORGANIZATION, dataset=DATASET, epoch=epoch)
+        for epoch, key in enumerate(map(bytes.fromhex, LOG["keys"]), 1)
+    }
+    opened = OpenedGrant(DATASET, 2, roster.number, ADA, keys, {})
+    identity = RootKey(bytes.fromhex(LOG["root"])).identity(ORGANIZATION, ADA, LOG["kv"])
+    shared = SharedKeys(ORGANIZATION, SCHEMA, roster, opened)
+    return Ledger(shared, bytes(16), Membership(roster, ADA, identity))
+
+
+def extend(ledger: Ledger, commits: list[Commit]) -> None:
+    log = [LogEntry(at, one) for at, one in enumerate(commits, 1)]
+    ledger.extend(ManifestDelta(SCHEMA, len(log), None, bytes(32), log, []))
+
+
+def good(count: int) -> list[Commit]:
+    return [commit_of(one) for one in LOG["good"][:count]]
+
+
+def test_signed_commits_count_as_specified() -> None:
+    ledger = new_ledger()
+    extend(ledger, good(3))
+    assert [one.digest.hex() for one in ledger.heads()] == [one["digest"] for one in LOG["good"]]
+
+
+@pytest.mark.parametrize("case", LOG["bad"], ids=lambda case: str(case["why"]))
+def test_a_commit_that_does_not_count_is_refused(case: Case) -> None:
+    ledger = new_ledger()
+    with pytest.raises(ErsError) as refused:
+        extend(ledger, [*good(case["after"]), commit_of(case)])
+    assert refused.value.reason == case["error"]
+    assert ledger.version == case["after"]
+
+
+def test_the_reference_takes_what_the_package_signs() -> None:
+    ledger = new_ledger()
+    extend(ledger, good(3))
+    assert ledger.definition is not None
+    made = ledger.draft(ledger.definition).commit
+    keys = [bytes.fromhex(key) for key in LOG["keys"]]
+    commits = [(one.body, one.mac, one.signature) for one in (*good(3), made)]
+    digests = follow(entries(), ORGANIZATION, SCHEMA, keys, commits)
+    assert digests[-1] == wire.next_log_digest(ledger.head.digest, made)

@@ -1,0 +1,389 @@
+"""Erasures that meet sweeps, moves, deletions and readers, as a program of its own.
+
+Who comes in between, and where, is said exactly, so that no meeting is left to luck.
+
+Arguments: data folder, URL of the database or nothing, path of a file with the members of an
+account. The names of the meetings go to stdout, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.server.erasure_steps import (
+    HANGS,
+    MANY,
+    Scenes,
+    ask,
+    due,
+    flaws,
+    left,
+    long_dead,
+    names,
+    no_room,
+    object_of,
+    place,
+    prepare,
+    rewrite,
+    states,
+    until_one_waits,
+    until_quiet,
+    wait_of,
+)
+from tests.server.writer import body_of, person
+
+#: Seconds that are long for a writer, and short beside what SQLite waits for.
+_LONG = 10.0
+
+
+class Meetings(Scenes):
+    """Each method is one; it returns what has to be done with Django."""
+
+    def asked_for_while_a_sweep_looks_at_the_group(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+
+        def meet() -> None:
+            from encrypted_records.server.records import erasing
+
+            due(group)
+            original = erasing._rewrite_one
+
+            def with_asking(*arguments: Any) -> bool:
+                place(erasing, "_rewrite_one", original)
+                ask(schema)
+                return original(*arguments)
+
+            place(erasing, "_rewrite_one", with_asking)
+            until_quiet()
+            assert wait_of(group) < 60
+            due(group)
+            until_quiet()
+            assert left(schema).nothing
+
+        return meet
+
+    def asked_for_while_an_object_is_written_again(self) -> Callable[[], None]:
+        schema, group = self._dead(*range(MANY // 2))
+
+        def meet() -> None:
+            from encrypted_records.server.records import erasing, sweeping
+            from encrypted_records.server.records.models import AskedErasure, BulkObject
+
+            own = object_of(group)
+            long_dead(schema)
+            due(group)
+            original = erasing._limits
+
+            def with_asking(of: str) -> Any:
+                found = original(of)
+                place(erasing, "_limits", original)
+                ask(schema)
+                return found
+
+            place(erasing, "_limits", with_asking)
+            done = False
+            for _ in range(5):
+                sweeping.look()
+                asked = AskedErasure.objects.get(schema=schema)
+                done = asked.done == asked.up_to
+                there = BulkObject.objects.filter(name=own).exists()
+                assert not (done and there), "the bytes are there, and it says that they are gone"
+            assert done
+            assert own not in names(self._forks.objects)
+
+        return meet
+
+    def a_store_without_room(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+        other, gone = self._dead(*range(MANY))
+
+        def meet() -> None:
+            from encrypted_records.server.records import sweeping
+
+            ask(other)
+            own = object_of(gone)
+            ask(schema)
+            due(group)  # before the other one
+            original = os.write
+            os.write = no_room  # as a full disk has it
+            try:
+                sweeping.look()
+                assert left(schema).rows == 1
+                sweeping.look()
+            finally:
+                os.write = original
+            assert own not in names(self._forks.objects)
+            due(group)
+            sweeping.look()
+            assert left(schema).nothing
+
+        return meet
+
+    def a_sweep_between_the_steps_of_a_move(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+        objects_folder = self._forks.objects
+
+        def meet() -> None:
+            from django.conf import settings
+
+            from encrypted_records.server.records import moving
+            from encrypted_records.server.records.bulk import choice, objects
+            from encrypted_records.server.records.models import BulkObject
+
+            settings.BULK_BEFORE = settings.BULK_URL
+            settings.BULK_URL = f"file://{objects_folder.with_name('new')}?least=0"
+            choice.chosen.cache_clear()
+            own = object_of(group)
+            original = os.open
+
+            def with_sweep(path: Any, flags: int, *more: Any, **options: Any) -> int:
+                if flags & os.O_CREAT and Path(path).stem == own:
+                    os.open = original
+                    ask(schema)
+                    until_quiet()
+                    held = choice.chosen().store
+                    assert held is not None
+                    held.delete([own])  # which the sweep does before it forgets the object
+                return original(path, flags, *more, **options)
+
+            os.open = with_sweep
+            move = moving.Move()
+            move.run()
+            assert os.open is original
+            assert move.damaged == []
+            assert BulkObject.objects.get(name=own).state == objects.DOOMED
+            BulkObject.objects.filter(name=own).delete()  # the rest of that sweep
+            assert own not in names(objects_folder.with_name("new"))
+            assert objects.strangers() == []
+            # Back again, for whoever comes next.
+            settings.BULK_URL, settings.BULK_BEFORE = settings.BULK_BEFORE, settings.BULK_URL
+            choice.chosen.cache_clear()
+            again = moving.Move()
+            again.run()
+            assert again.objects > 0
+            settings.BULK_BEFORE = ""
+            choice.chosen.cache_clear()
+            assert flaws() == []
+
+        return meet
+
+    def a_schema_that_is_deleted_while_its_rows_go(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+
+        def meet() -> None:
+            from django.db import connection, connections, transaction
+
+            from encrypted_records.server.datasets.models import Schema
+            from encrypted_records.server.datasets.views import erase
+            from encrypted_records.server.records import erasing, store
+            from encrypted_records.server.records.bulk import objects
+
+            own = object_of(group)
+            ask(schema)
+            due(group)
+            failed: list[BaseException] = []
+
+            def delete() -> None:
+                try:
+                    with transaction.atomic():
+                        erase(Schema.objects.select_for_update().get(pk=schema))
+                except BaseException as error:
+                    failed.append(error)
+                finally:
+                    connections.close_all()
+
+            deleting = threading.Thread(target=delete)
+            original = objects.replace
+
+            def with_deletion(*arguments: Any, **options: Any) -> None:
+                deleting.start()
+                if connection.vendor == "postgresql":
+                    until_one_waits()
+                original(*arguments, **options)
+
+            objects.replace = with_deletion
+            erasing.sweep()
+            deleting.join(HANGS)
+            objects.replace = original
+            assert not deleting.is_alive()
+            assert failed == []
+            until_quiet()
+            while objects.sweep(store.kept_for()):
+                pass
+            assert own not in names(self._forks.objects)
+            assert not Schema.objects.filter(pk=schema).exists()
+
+        return meet
+
+    def somebody_who_deletes_from_many_groups_and_another_from_one(self) -> Callable[[], None]:
+        much, little = self._writer(), self._writer()
+        for _ in range(4):
+            group, _ = self._staged(much)
+            self._killed(much, group, *range(20))
+        group, _ = self._staged(little)
+        self._killed(little, group, 3)
+        busy, schema = str(much.schema["id"]), str(little.schema["id"])
+
+        def meet() -> None:
+            from encrypted_records.server.records import erasing
+
+            until_quiet()
+            ask(busy)
+            ask(schema)
+            for _ in range(4):
+                assert erasing.sweep()
+            assert left(schema).nothing
+            assert left(busy).rows >= 20
+
+        return meet
+
+    def somebody_who_reads_while_the_log_of_sqlite_is_emptied(self) -> Callable[[], None]:
+        self._writer()
+
+        def meet() -> None:
+            from django.db import connection, connections
+
+            from encrypted_records.server.db import files
+
+            if connection.vendor != "sqlite":
+                assert files.empty_log()
+                return
+            reading, stop = threading.Event(), threading.Event()
+
+            def read() -> None:
+                with connection.cursor() as cursor:
+                    cursor.execute("BEGIN")
+                    cursor.execute("SELECT count(*) FROM record_group")
+                    cursor.fetchall()
+                    reading.set()
+                    stop.wait(HANGS)
+                    cursor.execute("ROLLBACK")
+                connections.close_all()
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            assert reading.wait(HANGS)
+            with connection.cursor() as cursor:
+                cursor.execute("UPDATE record_group SET erased = erased")
+                cursor.execute("PRAGMA busy_timeout")
+                usual = cursor.fetchone()
+            begun = time.monotonic()
+            assert not files.empty_log()
+            assert time.monotonic() - begun < _LONG
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA busy_timeout")
+                assert cursor.fetchone() == usual
+            stop.set()
+            reader.join()
+            assert files.empty_log()
+
+        return meet
+
+    def a_walk_through_what_was_erased(self) -> Callable[[], None]:
+        writer = self._writer()
+        group, _ = self._staged(writer)
+        upload = writer.adding([person() for _ in range(MANY)])
+        writer.send(upload)
+        [small] = body_of(upload).groups
+        for one in (group, small.uid):
+            self._killed(writer, one, 0, 5, 64)
+        schema = str(writer.schema["id"])
+
+        def meet() -> None:
+            from django.db import connection
+
+            from encrypted_records.server.records import moving, sweeping, verifying
+
+            ask(schema)
+            until_quiet()
+            assert left(schema).nothing
+            assert flaws() == []
+            # Rows move without those that are gone.
+            move = moving.Move()
+            move.run()
+            assert move.rows >= MANY - 3
+            assert move.damaged == []
+            assert flaws() == []
+            # Written again twice while it is looked at.
+            original = verifying.row_runs_of
+            times = iter(range(3))
+
+            def with_erasure(*arguments: Any) -> Any:
+                if arguments[3] == group and next(times, None) is not None:
+                    rewrite(group)
+                    sweeping.look()
+                return original(*arguments)
+
+            place(verifying, "row_runs_of", with_erasure)
+            assert flaws() == []
+            assert next(times, None) is None
+            place(verifying, "row_runs_of", original)
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "UPDATE erased_row SET digest = %s WHERE ordinal = 5 AND group_id ="
+                    " (SELECT id FROM record_group WHERE uid = %s)",
+                    [bytes(32), group],
+                )
+            assert [one.state for one in flaws()] == ["altered"]
+
+        return meet
+
+    def an_operator_who_looks(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+
+        def meet() -> None:
+            from django.db import connection
+
+            from encrypted_records.server.records import examining
+
+            while until_quiet():
+                pass
+            assert states() == {"database": "ok", "bulk store": "ok", "sweeps": "ok"}
+            assert states(little=1 << 60)["bulk store"] == "warning"
+            before = names(self._forks.objects)
+            due(group)
+            assert states()["sweeps"] == "warning"
+            ask(schema)
+            until_quiet()
+            assert names(self._forks.objects) >= before  # what it stores itself goes again
+            # Few enough that the sample has all of them.
+            path = next(self._forks.objects.rglob(object_of(group)))
+            whole = path.read_bytes()
+            examining.SAMPLE = 10_000
+            path.write_bytes(whole[:-1])
+            assert states()["bulk store"] == "failed"
+            path.write_bytes(whole)
+            original = os.write
+            os.write = no_room
+            assert states()["bulk store"] == "failed"
+            os.write = original
+            sqlite = connection.vendor == "sqlite"
+            only_reads = (
+                "PRAGMA query_only = %d" if sqlite else "SET default_transaction_read_only = %d"
+            )
+            with connection.cursor() as cursor:
+                cursor.execute(only_reads % 1)
+                assert states() == {"database": "failed"}
+                cursor.execute(only_reads % 0)
+
+        return meet
+
+
+def main(data_dir: str, database_url: str, credentials: str) -> None:
+    meetings = Meetings(*prepare(data_dir, database_url, credentials))
+    every = [name for name in vars(Meetings) if not name.startswith("_")]
+    for name in every:
+        sys.stderr.write(f"{name}\n")
+        getattr(meetings, name)()()
+    sys.stdout.write(json.dumps(every))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

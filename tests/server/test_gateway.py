@@ -1,0 +1,346 @@
+"""Between network and threads: threads meet whole requests, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import Overloaded
+from encrypted_records.listening.pace import Limits
+from encrypted_records.server.gateway.admission import Places
+from encrypted_records.server.gateway.gateway import Gateway
+from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, Held, Room
+from encrypted_records.server.gateway.passing import Passing, Untaken
+from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running, until
+
+THREADS = 2
+PATIENT = replace(SHORT, head_seconds=60.0, grace_seconds=60.0, unread_seconds=60.0)
+FRAMES = "/api/commits/"
+
+
+@dataclass
+class App:
+    """A WSGI application that says what it was given, and waits where it is told to."""
+
+    calls: list[str] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    made: int = 0
+    streamed: int = 0
+    counting: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    environ: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        self.environ = environ
+        path = environ["PATH_INFO"]
+        self.calls.append(path)
+        if path == "/wait":
+            assert self.gate.wait(PATIENCE)
+        if path == "/bug":
+            raise ValueError
+        if environ.get("HTTP_AUTHORIZATION") == "wrong":
+            start("401 Unauthorized", [])
+            return [b""]
+        body = environ["wsgi.input"].read()
+        if path == "/stream":
+            start("200 OK", [])
+            return self._stream(int(environ["QUERY_STRING"]))
+        start("200 OK", [("X-Length", str(len(body)))])
+        return [body[:10]]
+
+    def _stream(self, pieces: int) -> Iterator[bytes]:
+        try:
+            for number in range(pieces):
+                if number == 40:
+                    assert self.gate.wait(PATIENCE)
+                self.made = number + 1
+                yield number.to_bytes(4, "big") * (1 << 14)
+            self.ended.set()
+            with self.counting:
+                self.streamed += 1
+        finally:
+            self.stopped.set()
+
+
+@dataclass
+class Api:
+    app: App
+    room: Room
+    server: Running
+    seen: list[tuple[str, int]]
+
+    def ask(self, path: str, body: bytes = b"", *, sent: int | None = None, **head: str) -> bytes:
+        with self.server.connect(request(path, len(body), **head) + body[:sent]) as connection:
+            return rest_of(connection)
+
+
+def request(path: str, length: int, **head: str) -> bytes:
+    given = {"Host": "x", "Connection": "close"} | (
+        {"Content-Length": str(length)} if length else {}
+    )
+    lines = [f"{name}: {value}" for name, value in (given | head).items()]
+    method = "POST" if length else "GET"
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split()[1])
+
+
+def code(answer: bytes) -> str:
+    return str(json.loads(answer.partition(b"\r\n\r\n")[2])["code"])
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Api]]:
+    with ExitStack() as stack:
+
+        def begin(
+            limits: Limits = PATIENT, *, waiting: int = 4, wait_seconds: float = 60.0, **room: int
+        ) -> Api:
+            app, seen = App(), []
+            space = Room(tmp_path, **room)
+            places = Places(THREADS, waiting=waiting, wait_seconds=wait_seconds)
+            gateway = Gateway(app, space, places, lambda *told: seen.append(told[:2]))
+            api = Api(app, space, stack.enter_context(running(gateway, limits)), seen)
+            stack.callback(app.gate.set)
+            return api
+
+        yield begin
+
+
+Start = Callable[..., Api]
+
+
+def test_bodies_that_do_not_come_hold_no_thread(start: Start) -> None:
+    api = start()
+    slow = [api.server.connect(request("/x", 100) + b"x") for _ in range(50)]
+    try:
+        assert [status(api.ask("/y")) for _ in range(10)] == [200] * 10
+        assert set(api.app.calls) == {"/y"}
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_readers_that_do_not_read_hold_no_thread_and_little_memory(start: Start) -> None:
+    api = start(memory=1 << 20, waiting=5)
+    api.app.gate.set()
+    slow = [api.server.connect(request("/stream?200", 0), room=4096) for _ in range(5)]
+    try:
+        until(lambda: api.app.streamed == 5)
+        assert [status(api.ask("/y")) for _ in range(10)] == [200] * 10
+        assert api.room.disk.left < 4 << 30
+    finally:
+        for one in slow:
+            one.close()
+    until(lambda: (api.room.memory.left, api.room.disk.left) == (1 << 20, 4 << 30))
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20, 64 << 20])
+def test_a_long_answer_comes_whole_and_in_its_order(start: Start, memory: int) -> None:
+    api = start(memory=memory)
+    api.app.gate.set()
+    with api.server.connect(request("/stream?300", 0, Connection="close")) as connection:
+        time.sleep(0.3)  # so that the thread is ahead of its reader
+        answer = rest_of(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b"chunked" in head:
+        body = dechunked(body)
+    assert body == b"".join(n.to_bytes(4, "big") * (1 << 14) for n in range(300))
+    assert (api.room.memory.left, api.room.disk.left) == (memory, 4 << 30)
+
+
+def dechunked(body: bytes) -> bytes:
+    found = b""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        found += body[: int(size, 16)]
+        body = body[int(size, 16) + 2 :]
+    return found
+
+
+def test_a_long_answer_begins_before_all_of_it_is_made(start: Start) -> None:
+    api = start()
+    with api.server.connect(request("/stream?60", 0)) as connection:
+        assert len(connection.recv(1 << 16)) > 0
+        assert api.app.made <= 40
+        api.app.gate.set()
+        rest_of(connection)
+    assert api.app.made == 60
+
+
+def test_nobody_goes_on_making_an_answer_that_nobody_takes(start: Start) -> None:
+    api = start()
+    with api.server.connect(request("/stream?5000", 0)) as connection:
+        assert connection.recv(1 << 10)
+    until(lambda: api.server.connections == 0)
+    api.app.gate.set()
+    assert api.app.stopped.wait(PATIENCE)
+    assert not api.app.ended.is_set()
+    assert status(api.ask("/y")) == 200
+    until(lambda: (api.room.memory.left, api.room.disk.left) == (MEMORY_BYTES, DISK_BYTES))
+
+
+def test_an_answer_that_somebody_takes_slowly_is_made_to_its_end(start: Start) -> None:
+    api = start()
+    with api.server.connect(request("/stream?100", 0), room=4096) as connection:
+        until(lambda: api.app.made == 40)
+        api.app.gate.set()
+        assert api.app.stopped.wait(PATIENCE)
+        assert api.app.ended.is_set()
+        assert len(rest_of(connection)) > 100 << 16
+
+
+def test_what_is_to_be_refused_is_refused_before_its_body_is_there(start: Start) -> None:
+    api = start()
+    large = b"x" * 1_000_000
+    refused = api.ask(FRAMES, large, sent=100_000, Authorization="wrong")
+    assert status(refused) == 401
+    assert api.app.calls == [FRAMES]
+
+
+def test_a_large_body_is_read_once_its_view_has_asked_for_it(start: Start) -> None:
+    api = start()
+    large = b"x" * 1_000_000
+    answer = api.ask(FRAMES, large, Authorization="right")
+    assert status(answer) == 200
+    assert b"x-length: 1000000" in answer.lower()
+    assert api.app.calls == [FRAMES] * 2
+    # Remembered, so that the next is not looked at twice.
+    assert status(api.ask(FRAMES, large, Authorization="right")) == 200
+    assert api.app.calls == [FRAMES] * 3
+
+
+def test_without_credentials_little_is_read(start: Start) -> None:
+    api = start()
+    refused = api.ask("/x", b"x" * 1_000_000, sent=100_000)
+    assert (status(refused), code(refused)) == (413, "too_large")
+    assert status(api.ask("/x", b"x" * 60_000)) == 200
+
+
+def test_more_than_can_be_answered_is_told_to_come_back(start: Start) -> None:
+    api = start(waiting=4, wait_seconds=1.0)
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(api.ask, "/wait") for _ in range(THREADS)]
+        until(lambda: len(api.app.calls) == THREADS)
+        asked += [pool.submit(api.ask, "/wait") for _ in range(10)]
+        # Six of the ten do not wait at all, and the four in line for a second.
+        answers = [one.result() for one in asked[THREADS:]]
+        api.app.gate.set()
+        assert [status(one.result()) for one in asked[:THREADS]] == [200] * THREADS
+    assert [(status(one), code(one)) for one in answers] == [(503, "overloaded")] * 10
+    assert all(b"\r\nretry-after: 2\r\n" in one.lower() for one in answers)
+    assert len(api.app.calls) == THREADS
+    assert api.seen == [("GET", 503)] * 10
+    assert status(api.ask("/y")) == 200
+
+
+def test_a_mistake_of_ours_is_a_problem_document_and_says_no_more(start: Start) -> None:
+    api = start()
+    answer = api.ask("/bug")
+    assert (status(answer), code(answer)) == (500, "internal_error")
+
+
+def test_sealed_bodies_go_into_a_file_where_memory_is_full_and_others_are_refused(
+    start: Start,
+) -> None:
+    api = start(memory=100_000, disk=3_000_000)
+    body = os.urandom(1_000_000)
+    assert b"x-length: 1000000" in api.ask(FRAMES, body, Authorization="right").lower()
+    refused = api.ask("/x", body, Authorization="right")
+    assert (status(refused), code(refused)) == (503, "overloaded")
+    assert status(api.ask(FRAMES, body * 4, Authorization="right")) == 503
+    assert (api.room.memory.left, api.room.disk.left) == (100_000, 3_000_000)
+
+
+def test_files_have_no_name(tmp_path: Path) -> None:
+    held = Held(Room(tmp_path, memory=0), on_disk=True)
+    held.write(b"x" * 1_000_000)
+    assert held.is_in_file
+    assert held.rewind().read() == b"x" * 1_000_000
+    assert list(tmp_path.iterdir()) == []
+    held.close()
+
+
+def test_what_may_hold_a_password_never_touches_a_disk(tmp_path: Path) -> None:
+    room = Room(tmp_path / "nothing can be written here", memory=100_000)
+    held = Held(room, on_disk=False)
+    held.write(b"x" * 60_000)
+    with pytest.raises(Overloaded):
+        held.write(b"x" * 200_000)
+    held.close()
+    assert room.memory.left == 100_000
+
+
+def test_an_answer_that_breaks_off_is_not_taken_for_whole(tmp_path: Path) -> None:
+    async def take() -> None:
+        passing = Passing(Room(tmp_path), asyncio.get_running_loop())
+        passing.put(b"x")
+        passing.end(broken=True)
+        assert await passing.take() == b"x"
+        with pytest.raises(Untaken):
+            await passing.take()
+
+    asyncio.run(take())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Content-Length: 1\r\nTransfer-Encoding: chunked",
+        "Content-Length: 1\r\nContent-Length: 2",
+        "Content-Length: 1, 2",
+        "Content-Length: +1",
+        "Content-Length: -1",
+        "Content-Length: 0x1",
+        "Content-Length: 1 1",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding : chunked",
+    ],
+)
+def test_two_ways_to_read_a_length_are_none(start: Start, head: str) -> None:
+    api = start()
+    sent = f"POST /x HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n1GET /y HTTP/1.1\r\nHost: x\r\n\r\n"
+    with api.server.connect(sent.encode()) as connection:
+        connection.settimeout(1.0)
+        try:
+            answer = connection.recv(1 << 16)
+        except TimeoutError:
+            answer = b"HTTP/1.1 408 "
+    assert 400 <= status(answer) < 500
+    # What was called before the parser came to that place was called without a body.
+    assert "/y" not in api.app.calls
+    assert not api.app.environ or api.app.environ["wsgi.input"].getvalue() == b""
+
+
+def test_of_headers_that_mean_the_same_only_the_plain_one_counts(start: Start) -> None:
+    api = start()
+    alike = {"X_Forwarded_For": "9.9.9.9", "X-Forwarded-For": "1.1.1.1"}
+    with api.server.connect(request("/x?a=b%20c", 0, **alike)) as connection:
+        rest_of(connection)
+    environ = api.app.environ
+    assert environ["HTTP_X_FORWARDED_FOR"] == "1.1.1.1"
+    assert (environ["PATH_INFO"], environ["QUERY_STRING"]) == ("/x", "a=b%20c")
+    assert environ["REMOTE_ADDR"] == "127.0.0.1"
+
+
+def test_a_header_that_comes_twice_counts_twice(start: Start) -> None:
+    api = start()
+    twice = request("/x", 0, **{"X-Forwarded-For": "1.1.1.1\r\nX-Forwarded-For: 2.2.2.2"})
+    with api.server.connect(twice) as connection:
+        rest_of(connection)
+    assert api.app.environ["HTTP_X_FORWARDED_FOR"] == "1.1.1.1,2.2.2.2"

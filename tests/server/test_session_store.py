@@ -1,0 +1,213 @@
+"""Sessions are stored under a digest of their cookie, and do whatever Django's own sessions do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.api import Account, Api, running_api
+from tests.server.sessions import session_of
+from tests.server.test_logins import self_status
+from tests.support.postgres import NewDatabase
+
+#: Runs in the API's own code, on the database of a running API.
+_ENGINE = """
+import asyncio, json, sys
+import django
+django.setup()
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from encrypted_records.server.accounts.sessions import SessionStore, login_secret
+
+keys = sync_to_async(lambda: set(Session.objects.values_list("session_key", flat=True)))
+
+async def life():
+    said = {}
+    first = SessionStore()
+    await first.aset("who", "ada")
+    await first.asave()
+    cookie = first.session_key
+    said["by its cookie"] = await SessionStore(cookie).aget("who")
+    said["cookie in the table"] = cookie in await keys()
+    said["by what the table has"] = [
+        await SessionStore(key).aget("who") for key in await keys()
+    ].count("ada")
+    said["exists"] = [await first.aexists(one) for one in (cookie, "x" * 32)]
+    before = len(await keys())
+    await first.acycle_key()
+    await first.asave()
+    said["after a new key"] = [
+        await SessionStore(one).aget("who") for one in (cookie, first.session_key)
+    ]
+    said["secrets differ"] = login_secret(first) != login_secret(SessionStore(cookie))
+    said["rows more"] = len(await keys()) - before
+    last = first.session_key
+    await first.aflush()
+    said["after its end"] = await SessionStore(last).aget("who")
+    said["rows less"] = before - len(await keys())
+    said["without a cookie"] = login_secret(SessionStore())
+    return said
+
+print(json.dumps(asyncio.run(life())))
+"""
+
+
+def environment(data_dir: Path, database_url: str | None) -> dict[str, str]:
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "encrypted_records.server.settings",
+        "ERS_DATA_DIR": str(data_dir),
+        "ERS_DATABASE_URL": database_url or "",
+    }
+
+
+def python(data_dir: Path, database_url: str | None, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment(data_dir, database_url),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows(api: Api, statement: str) -> list[Any]:
+    if api.database_url is None:
+        with closing(sqlite3.connect(api.data_dir / "api" / "db.sqlite3")) as database:
+            return database.execute(statement).fetchall()
+    with psycopg.connect(api.database_url) as server:
+        return server.execute(statement.encode()).fetchall()
+
+
+def cookie_of(session: dict[str, str]) -> str:
+    [found] = [
+        pair.partition("=")[2]
+        for pair in session["Cookie"].split("; ")
+        if pair.startswith("sessionid=")
+    ]
+    return found
+
+
+def test_a_session_is_found_by_its_cookie_and_not_by_what_the_table_has(
+    api: Api, ada: Account
+) -> None:
+    session = session_of(api, ada.email)
+    cookie = cookie_of(session)
+    keys = [key for (key,) in rows(api, "SELECT session_key FROM django_session")]
+    assert keys
+    assert cookie not in keys
+    assert self_status(api, {"Cookie": f"sessionid={cookie}"}) == 200
+    for key in keys:
+        assert self_status(api, {"Cookie": f'sessionid="{key}"'}) == 401
+
+
+def test_a_session_s_whole_life_without_and_with_await(api: Api) -> None:
+    said = json.loads(python(api.data_dir, api.database_url, "-c", _ENGINE))
+    assert said == {
+        "by its cookie": "ada",
+        "cookie in the table": False,
+        "by what the table has": 0,
+        "exists": [True, False],
+        "after a new key": [None, "ada"],
+        "secrets differ": True,
+        "rows more": 0,
+        "after its end": None,
+        "rows less": 1,
+        "without a cookie": "",
+    }
+
+
+def test_logging_out_and_a_new_password_leave_no_row_behind(api: Api) -> None:
+    account = api.new_account()
+    count = "SELECT count(*) FROM django_session"
+    [(before,)] = rows(api, count)
+    session = session_of(api, account.email)
+    body = {"old_password": account.password}
+    body |= dict.fromkeys(("password", "password_confirm"), "staple battery horse")
+    changed = api.call("POST", "/api/accounts/change-password/", body, headers=session)
+    assert changed.status == 200
+    [(between,)] = rows(api, count)
+    assert between == before + 1, "the row went over to the new cookie"
+    new = [line for line in changed.headers.get_all("Set-Cookie") or [] if "sessionid" in line]
+    session["Cookie"] = session["Cookie"].replace(
+        cookie_of(session), new[0].partition(";")[0].partition("=")[2]
+    )
+    assert self_status(api, session) == 200
+    assert api.call("POST", "/api/accounts/logout/", headers=session).status == 200
+    assert rows(api, count) == [(before,)]
+
+
+def test_a_token_of_a_session_ends_when_its_cookie_is_replaced(api: Api) -> None:
+    account = api.new_account()
+    session = session_of(api, account.email)
+    traded = api.call("POST", "/api/token/session/", headers=session).json()["access"]
+    bearer = {"Authorization": f"Bearer {traded}"}
+    assert self_status(api, bearer) == 200
+    body = {"old_password": account.password}
+    body |= dict.fromkeys(("password", "password_confirm"), "staple battery horse")
+    assert api.call("POST", "/api/accounts/change-password/", body, headers=session).status == 200
+    assert self_status(api, bearer) == 401
+
+
+def test_expired_sessions_are_cleared_and_others_stay(api: Api, ada: Account) -> None:
+    stays = session_of(api, ada.email)
+    goes = session_of(api, ada.email)
+    [(before,)] = rows(api, "SELECT count(*) FROM django_session")
+    # Which of the rows is whose, the table does not tell: the newest is the last that was made.
+    api.execute(
+        "UPDATE django_session SET expire_date = '2020-01-01' WHERE session_key ="
+        " (SELECT session_key FROM django_session ORDER BY expire_date DESC LIMIT 1)"
+    )
+    assert self_status(api, goes) == 401
+    python(api.data_dir, api.database_url, "-m", "django", "clearsessions")
+    assert rows(api, "SELECT count(*) FROM django_session") == [(before - 1,)]
+    assert self_status(api, stays) == 200
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_sessions_and_tokens_of_before_end_once_with_the_upgrade(
+    kind: str, tmp_path: Path, postgresql: NewDatabase
+) -> None:
+    """They stood in the table as they were; nothing of them is left there."""
+    url = postgresql() if kind == "postgresql" else None
+    data = tmp_path / "data"
+    (data / "api").mkdir(parents=True, mode=0o700)
+    python(
+        data,
+        url,
+        "-c",
+        "import django\n"
+        "django.setup()\n"
+        "from django.core.management import call_command\n"
+        "call_command('migrate', 'accounts', '0004', verbosity=0)\n"
+        "call_command('migrate', 'sessions', verbosity=0)\n",
+    )
+    api = Api(None, 0, data, tmp_path / "log", url)  # type: ignore[arg-type]  # does not run yet
+    user = "X'" + "01" * 16 + "'" if url is None else "'\\x" + "01" * 16 + "'"
+    api.execute(
+        "INSERT INTO accounts_user (id, password, email, first_name, last_name, is_active,"
+        " date_joined, verified)"
+        f" VALUES ({user}, 'x', 'a@example.org', '', '', TRUE, '2026-01-01', '2026-01-01')"
+    )
+    api.execute(
+        "INSERT INTO accounts_login (id, user_id, created, expires, refresh)"
+        f" VALUES ({user}, {user}, '2026-01-01', '2099-01-01', '{'ab' * 16}')"
+    )
+    api.execute("INSERT INTO django_session VALUES ('anoldcookie0123456789', 'data', '2099-01-01')")
+    with running_api(tmp_path, database_url=url) as started:
+        assert rows(started, "SELECT count(*) FROM accounts_user") == [(1,)]
+        for table in ("accounts_login", "django_session"):
+            assert rows(started, f"SELECT count(*) FROM {table}") == [(0,)]
+        account = started.new_account()
+        assert self_status(started, session_of(started, account.email)) == 200

@@ -1,0 +1,139 @@
+// No answer makes a page blank. One that lacks the part it was asked for (an error page does) puts
+// its problem box on top of the part that is there, with all that was typed. Where no answer comes,
+// a bar says so and looks again every few seconds. Who is not logged in any more logs in, in place.
+
+import { at } from "./paths.js";
+import { logInHere } from "./session.js";
+
+const AGAIN_SECONDS = 4;
+const SAID = "said-here";
+
+/** The box of what went wrong in an answer, or one that says that it was no page of ours. */
+function boxOf(answer) {
+  const found = answer.querySelector("main .problem");
+  if (found) return document.adoptNode(found);
+  const box = document.createElement("div");
+  box.className = "problem";
+  box.setAttribute("role", "alert");
+  const text = document.createElement("p");
+  text.textContent = "That did not work: the answer was not the page that was asked for.";
+  box.append(text);
+  return box;
+}
+
+function say(target, box) {
+  for (const earlier of target.querySelectorAll(`.${SAID}`)) earlier.remove();
+  box.classList.add(SAID);
+  target.prepend(box);
+  box.scrollIntoView({ block: "nearest" });
+}
+
+/** What a request takes out of its answer. */
+function selectorOf(detail) {
+  const asked = detail.requestConfig?.elt ?? detail.elt;
+  return detail.selectOverride || asked.closest("[hx-select]")?.getAttribute("hx-select");
+}
+
+function keepThePart(event) {
+  const selector = selectorOf(event.detail);
+  if (!selector) return;
+  const answer = new DOMParser().parseFromString(event.detail.serverResponse, "text/html");
+  if (answer.querySelector(selector)) return;
+  event.detail.shouldSwap = false;
+  say(event.detail.target, boxOf(answer));
+}
+
+let bar = null;
+
+function barOf() {
+  if (bar) return bar;
+  bar = document.createElement("div");
+  bar.className = "away";
+  bar.setAttribute("role", "alert");
+  document.body.prepend(bar);
+  return bar;
+}
+
+async function answers() {
+  try {
+    const answer = await fetch(`${at}/state/`, { credentials: "omit", cache: "no-store" });
+    return answer.status !== 0;
+  } catch {
+    return false;
+  }
+}
+
+/** Say that nobody answers, until somebody does; then ask again for what only shows something. */
+function wait(asked) {
+  if (bar && !bar.classList.contains("back")) return;
+  barOf().classList.remove("back");
+  let left = AGAIN_SECONDS;
+  const tick = async () => {
+    if (left > 0) {
+      bar.textContent = `The proxy does not answer. Trying again in ${left} s.`;
+      left -= 1;
+      setTimeout(tick, 1000);
+    } else if (await answers()) {
+      bar.classList.add("back");
+      if (isRepeatable(asked)) {
+        bar.remove();
+        bar = null;
+        repeat(asked);
+      } else bar.textContent = "The proxy answers again. Nothing was lost here: press the button again.";
+    } else {
+      left = AGAIN_SECONDS;
+      tick();
+    }
+  };
+  tick();
+}
+
+/** Whether asking twice does no more than asking once: GET, and forms that say so of themselves,
+ * but for buttons that say otherwise. */
+function isRepeatable({ requestConfig, elt }) {
+  if (requestConfig.triggeringEvent?.submitter?.matches("[data-once]")) return false;
+  return requestConfig.verb === "get" || elt.closest("[data-repeatable]") !== null;
+}
+
+function repeat({ requestConfig, elt }) {
+  if (!elt.isConnected) return;
+  const { triggeringEvent } = requestConfig;
+  if (elt.matches("form") && triggeringEvent?.type === "submit")
+    elt.requestSubmit(triggeringEvent.submitter);
+  else elt.dispatchEvent(new Event(triggeringEvent?.type ?? "refresh", { bubbles: true }));
+}
+
+/** What may be sent once is alone on its way: a choice that is made meanwhile would take its place,
+ * and nobody would hear what became of it. */
+function guardWhatIsSentOnce() {
+  const isOnce = ({ requestConfig }) =>
+    requestConfig.triggeringEvent?.submitter?.matches("[data-once]");
+  document.addEventListener("htmx:beforeSend", ({ detail }) => {
+    if (isOnce(detail)) detail.elt.inert = true;
+  });
+  document.addEventListener("htmx:afterRequest", ({ detail }) => {
+    if (!isOnce(detail)) return;
+    detail.elt.inert = false;
+    const { submitter } = detail.requestConfig.triggeringEvent;
+    if (document.activeElement === document.body && submitter.isConnected) submitter.focus();
+  });
+}
+
+export function keepPages() {
+  guardWhatIsSentOnce();
+  document.addEventListener("htmx:beforeSwap", keepThePart);
+  document.addEventListener("htmx:sendError", (event) => wait(event.detail));
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (!bar?.classList.contains("back") || !event.detail.successful) return;
+    bar.remove();
+    bar = null;
+  });
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    const { xhr } = event.detail;
+    const target = xhr.getResponseHeader("HX-Redirect") ?? "";
+    if (!target.startsWith(`${at}/login/`)) return;
+    // The request was refused before it did anything, so it can be sent again.
+    event.preventDefault();
+    logInHere(target, () => repeat(event.detail));
+  });
+}

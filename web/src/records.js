@@ -1,0 +1,219 @@
+// The page of records: a row opens beside the table, columns of pictures are chosen with the mouse,
+// and focus and scrolling survive an answer. Forms and links do all of it without this file.
+
+import htmx from "htmx.org";
+
+const panel = () => document.getElementById("panel");
+const rows = () => [...document.querySelectorAll("table.records tbody tr")];
+
+/** The link of the record that the panel shows, by its address without what follows. */
+function currentRow() {
+  const shown = panel()?.querySelector("[data-copy]")?.dataset.copy;
+  return rows().find((row) => row.querySelector("a").pathname.endsWith(`/records/${shown}/`));
+}
+
+function markRow() {
+  for (const row of rows()) row.classList.remove("current");
+  currentRow()?.classList.add("current");
+}
+
+function closePanel() {
+  const link = currentRow()?.querySelector("a");
+  panel().replaceChildren();
+  markRow();
+  link?.focus();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !panel()) return;
+  if (event.target.closest("input, select, textarea, [popover]")) return;
+  const inPanel = panel().contains(event.target);
+  if (event.key === "Escape" && panel().firstChild) closePanel();
+  else if (inPanel && event.key === "ArrowLeft") document.getElementById("previous-record")?.click();
+  else if (inPanel && event.key === "ArrowRight") document.getElementById("next-record")?.click();
+}
+
+function onClick(event) {
+  if (event.target.closest("[data-close-panel]")) return closePanel();
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    navigator.clipboard.writeText(copy.dataset.copy).then(() => (copy.textContent = "Copied"));
+    return;
+  }
+  const row = event.target.closest("table.records tbody tr");
+  const choosing = event.target.closest("a, button") || String(getSelection());
+  if (row && !choosing) row.querySelector("a").click();
+}
+
+// --- a stretch of columns ---------------------------------------------------------------------
+
+/** From where the mouse went down to where it is: the chosen columns of one picture. */
+let brush = null;
+
+function columnAt(chart, x) {
+  const hits = [...chart.querySelectorAll(".hit")];
+  const past = hits.findIndex((hit) => x < hit.getBoundingClientRect().right);
+  return past < 0 ? hits.length - 1 : past;
+}
+
+function drawBrush() {
+  const [first, last] = [brush.start, brush.end].sort((a, b) => a - b);
+  const hits = [...brush.chart.querySelectorAll(".hit")];
+  hits.forEach((hit, at) => hit.classList.toggle("chosen", at >= first && at <= last));
+  return [hits[first], hits[last]];
+}
+
+function onDown(event) {
+  const chart = event.target.closest("svg[data-brush]");
+  if (!chart || event.button !== 0) return;
+  const at = columnAt(chart, event.clientX);
+  brush = { chart, start: at, end: at };
+  drawBrush();
+}
+
+function onMove(event) {
+  if (!brush) return;
+  brush.end = columnAt(brush.chart, event.clientX);
+  drawBrush();
+}
+
+function onUp() {
+  if (!brush) return;
+  const [first, last] = drawBrush();
+  const [from, to] = brush.chart.dataset.brush.split(" ").map((id) => document.getElementById(id));
+  brush = null;
+  if (from) from.value = first.dataset.low;
+  if (to) to.value = last.dataset.high;
+  // The form's own first button, as Enter in the field would press it.
+  from?.form.requestSubmit(from.form.querySelector("button[value=search]"));
+}
+
+// --- pictures, one after another ---------------------------------------------------------------
+
+/** Two at a time: the index answers each on its own, and what somebody asks for meanwhile goes first. */
+const AT_ONCE = 2;
+const waiting = [];
+const leaving = new AbortController();
+let loading = 0;
+
+async function loadPicture(place) {
+  const form = place.closest("form");
+  const answer = await fetch(place.dataset.facet, {
+    method: "POST",
+    body: new URLSearchParams(new FormData(form)),
+    signal: leaving.signal,
+  });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const part = page.querySelector(".part");
+  // Otherwise the link to the page with all pictures stays.
+  if (part && place.isConnected) place.replaceChildren(document.adoptNode(part));
+}
+
+function loadNext() {
+  while (loading < AT_ONCE && waiting.length) {
+    const place = waiting.shift();
+    if (!place.isConnected) continue;
+    loading += 1;
+    loadPicture(place)
+      .catch(() => {})
+      .finally(() => {
+        loading -= 1;
+        loadNext();
+      });
+  }
+}
+
+const observer = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    observer.unobserve(target);
+    waiting.push(target);
+  }
+  loadNext();
+}, { rootMargin: "200px" });
+
+function loadPictures(root) {
+  const places = [...root.querySelectorAll("[data-facet]")];
+  // Beside records, those that are in view; on their own page, all.
+  for (const place of places)
+    if (place.closest(".facets")) observer.observe(place);
+    else waiting.push(place);
+  loadNext();
+}
+
+// --- what survives an answer ------------------------------------------------------------------
+
+let left = null;
+
+function beforeSwap({ detail }) {
+  if (!["search", "look", "filters"].includes(detail.target?.id)) return;
+  const grid = document.getElementById("grid");
+  const pressed = detail.requestConfig?.triggeringEvent?.submitter;
+  left = {
+    id: document.activeElement?.id,
+    x: grid?.scrollLeft ?? 0,
+    y: /^(next|previous)$/.test(pressed?.value ?? "") ? 0 : (grid?.scrollTop ?? 0),
+    filters: document.querySelectorAll(".pill").length,
+  };
+}
+
+/** Focus goes where it was, or to what took that place, and never to the top of the page. */
+function afterSettle() {
+  if (!left) return;
+  const { id, x, y, filters } = left;
+  left = null;
+  document.getElementById("grid")?.scrollTo(x, y);
+  markRow();
+  const pills = document.querySelectorAll(".pill");
+  if (pills.length > filters) {
+    const pill = pills[pills.length - 1];
+    const field = pill.querySelector(".values :is(input, textarea)") ?? pill.querySelector("select");
+    (pill.open ? field : pill.querySelector("summary"))?.focus();
+    return;
+  }
+  const active = document.activeElement;
+  if (active && active !== document.body && active.checkVisibility()) return;
+  const number = /^(?:value|second|field|op|apply|common|remove)-(\d+)/.exec(id ?? "")?.[1];
+  const candidates = [
+    id && document.getElementById(id),
+    number && document.getElementById(`pill-${number}`),
+    id === "next" && document.getElementById("previous"),
+    id === "previous" && document.getElementById("next"),
+    document.getElementById("add"),
+  ];
+  candidates.find((one) => one && !one.disabled && one.checkVisibility())?.focus();
+}
+
+/** The other pages of the schema follow the question that this window asks now. */
+function followQuestion({ detail }) {
+  const query = detail.path.includes("?") ? detail.path.slice(detail.path.indexOf("?")) : "";
+  for (const link of document.querySelectorAll("nav a[href*='/schemas/']"))
+    if (/\/schemas\/[^/]+\/(search|look)\/$/.test(link.pathname)) link.search = query;
+  // Who unlocks the keyring comes back to what is asked now.
+  const next = document.querySelector("#unlock input[name=next]");
+  if (next) next.value = next.value.split("?")[0] + query;
+}
+
+function onLoad(root) {
+  loadPictures(root);
+  for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+}
+
+/** Listen once for all pages: what is not there is not found. */
+export function tendRecords() {
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("click", onClick);
+  document.addEventListener("pointerdown", onDown);
+  document.addEventListener("pointermove", onMove);
+  document.addEventListener("pointerup", onUp);
+  addEventListener("pagehide", () => leaving.abort());
+  document.addEventListener("htmx:beforeSwap", beforeSwap);
+  document.addEventListener("htmx:afterSettle", ({ target }) => {
+    if (target.id === "panel" || target.id === "record") {
+      panel()?.focus();
+      markRow();
+    } else afterSettle();
+  });
+  document.addEventListener("htmx:replacedInHistory", followQuestion);
+  htmx.onLoad(onLoad);
+}

@@ -1,0 +1,79 @@
+// Logging in where one is, when the session has ended: the login page's form in a box over the page,
+// which is covered meanwhile. What was typed into the page stays.
+
+import { at } from "./paths.js";
+
+async function partOf(path, selector, options) {
+  const answer = await fetch(path, options);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return page.querySelector(selector);
+}
+
+/** Every form of this page carries the token of the session that there is now. */
+async function takeToken() {
+  const meta = await partOf(`${at}/account/`, "meta[name=csrf]");
+  const csrf = meta?.content ?? "";
+  document.querySelector("meta[name=csrf]").content = csrf;
+  for (const field of document.querySelectorAll("input[name=csrf]")) field.value = csrf;
+}
+
+let open = false;
+
+/**
+ * Ask for the password in a box.
+ * @param {string} page the login page that would be gone to otherwise
+ * @param {() => void} goOn what to do when somebody is logged in again
+ */
+export async function logInHere(page, goOn) {
+  if (open) return;
+  const form = await partOf(page, "main form").catch(() => null);
+  if (!form) {
+    location.assign(page);
+    return;
+  }
+  open = true;
+  const box = document.createElement("dialog");
+  box.className = "session";
+  box.setAttribute("aria-labelledby", "session-ended");
+  const heading = document.createElement("h2");
+  heading.id = "session-ended";
+  heading.textContent = "Your session has ended";
+  const text = document.createElement("p");
+  text.textContent = "Log in again to go on where you are. What you have typed is still here.";
+  // The page behind has fields of these names.
+  for (const one of form.querySelectorAll("[id]")) one.id = `again-${one.id}`;
+  for (const one of form.querySelectorAll("[for]")) one.htmlFor = `again-${one.htmlFor}`;
+  box.append(heading, text, document.adoptNode(form));
+  document.body.append(box);
+  box.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    location.assign(page);
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const answer = await fetch(`${at}/login/`, {
+      method: "POST",
+      body: new URLSearchParams(new FormData(form)),
+      headers: { "HX-Request": "true" },
+    }).catch(() => null);
+    const target = answer?.headers.get("HX-Redirect");
+    if (!target) {
+      const said = answer ? await answer.text() : "";
+      const found = new DOMParser().parseFromString(said, "text/html").querySelector(".problem");
+      box.querySelector(".problem")?.remove();
+      if (found) form.before(document.adoptNode(found));
+      else text.textContent = "The proxy does not answer. Try again in a moment.";
+      return;
+    }
+    if (!target.startsWith(`${at}/`)) {
+      location.assign(target); // it is somebody else now, whose pages lie elsewhere
+      return;
+    }
+    await takeToken();
+    box.close();
+    box.remove();
+    open = false;
+    goOn();
+  });
+  box.showModal();
+}

@@ -1,0 +1,38 @@
+// The band's word on proxy and API, looked at again from time to time while the page is seen. It
+// asks for nothing of the session's, so that an open page does not keep one alive.
+
+import { at } from "./paths.js";
+
+const AGAIN_MS = 20_000;
+
+function show(part, kind, text) {
+  const element = document.querySelector(`.status [data-part=${part}]`);
+  if (!element) return;
+  element.querySelector(".dot").className = `dot ${kind}`;
+  element.querySelector(".status-text").textContent = text;
+}
+
+async function look() {
+  if (document.hidden) return;
+  const started = performance.now();
+  try {
+    const answer = await fetch(`${at}/state/`, { credentials: "omit", cache: "no-store" });
+    const took = Math.round(performance.now() - started);
+    show("proxy", "good", "Proxy");
+    if (answer.ok) show("api", "good", `API ${took} ms`);
+    else show("api", "bad", "API does not answer");
+  } catch {
+    show("proxy", "bad", "Proxy does not answer");
+    show("api", "idle", "API not known");
+  }
+}
+
+export function watchStatus() {
+  if (!document.querySelector(".status")) return;
+  setInterval(look, AGAIN_MS);
+  document.addEventListener("visibilitychange", look);
+  document.addEventListener("htmx:sendError", look);
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.xhr.status >= 500) look();
+  });
+}
