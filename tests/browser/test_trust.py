@@ -116,16 +116,17 @@ def test_the_requests_that_are_shown_are_those_that_left(
         own = stored_census(replace(site, proxy_url=proxy.url), 2)
         visitor.log_in(own.account)
         visitor.go(own.page("search"))
+        visitor.go(own.page("trust"))
         left = [
             (f"{one.method} {one.path.partition('?')[0]}", len(one.body)) for one in front.asked
         ]
-        visitor.go(own.page("trust"))
         table = visitor.page.get_by_role("region", name="Requests that have left")
         shown = [
             (row.locator("th").inner_text(), row.locator("td").nth(1).inner_text())
             for row in table.locator("tbody tr").all()
         ]
-        assert shown[0][0].endswith("/rows/")
+        # Of a slow browser, the proxy asks again who it is, and shows that too.
+        assert any(request.endswith("/rows/") for request, _ in shown)
         for request, size in shown:
             assert any(request == one and size.startswith(f"{sent} ") for one, sent in left), (
                 request

@@ -232,7 +232,9 @@ class Datasets(_Collection[Dataset]):
 
     def require_deleter(self, row: Dataset) -> None:
         permissions.require_owner_where_signed(self.user, row.organization)
-        schemas = row.schemas.only("creator")
+        # Without its dataset, Django would ask for each schema once more: many statements, and an
+        # error where one is deleted between them.
+        schemas = row.schemas.only("creator", "dataset")
         permissions.require_deleter(self.user, row.organization_id, row, *schemas)
 
     def perform_destroy(self, instance: Dataset) -> None:
