@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.support.processes import Meter
@@ -28,7 +29,7 @@ from tests.support import jobs
 from tests.support.sides import running_sides
 from tests.support.store import Store, new_store
 
-DEFINITION = {
+DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {
         "number": {"type": "integer", "minimum": 0, "maximum": 10**9},

@@ -1,9 +1,11 @@
 """Sealing all records again, against the CSV job that stored them, in one run.
 
-Starts API and proxy as two services, stores ``--records`` records from a CSV file, seals them all
+Starts API and proxy as two services, stores ``--records`` records from a CSV file, widens the
+bounds of a field, and says how long that took and the first question after it, which finds a value
+of before and one beyond the former bounds (goal: a second for the first). Then it seals all records
 again, and prints seconds, records a second and the highest memory of the proxy of both, and what
-the second is of the first (goal: half). While all are sealed again, records are stored one after
-another, as a writer would: how many, and the longest that one of them waited.
+the second is of the first (goal: half). With ``--writer`` records are stored one after another
+meanwhile: how many, and the longest that one of them waited.
 
     .venv/bin/python -m bench.reseal --records 200000
 """
@@ -16,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 from bench.jobs import DEFINITION, send
@@ -48,6 +51,27 @@ def follow(store: Store, path: str, meter: Meter, name: str, began: float) -> fl
     )
     sys.stdout.flush()
     return float(rate)
+
+
+def widen(store: Store, records: int) -> None:
+    """Let a field take greater values, and find one of before and one of after in one range."""
+    greatest = DEFINITION["properties"]["number"]["maximum"]
+    wider = deepcopy(DEFINITION)
+    wider["properties"]["number"]["maximum"] = 100 * greatest
+    began = time.monotonic()
+    answer = store.proxy("PATCH", store.schema, {"schema": wider})
+    widened = time.monotonic() - began
+    assert answer.status == 200, answer.body
+    store.ingest([{"number": 2 * greatest}])
+    began = time.monotonic()
+    where = {"field": "number", "op": "ge", "value": records - 1}
+    found = store.search(where=where, order_by=["-number"])
+    asked = time.monotonic() - began
+    assert [one["data"]["number"] for one in found["results"]] == [2 * greatest, records - 1]
+    sys.stdout.write(
+        f"bounds widened in {widened * 1000:.0f} ms, the first question after it {asked * 1000:.0f}"
+        " ms\n"
+    )
 
 
 class Writer:
@@ -92,6 +116,7 @@ def main() -> None:
         began = time.monotonic()
         path = send(store, pieces(store, chosen.records), "text/csv", 1000)
         stored = follow(store, path, meter, "stored", began)
+        widen(store, chosen.records)
         meter.forget_peak()
 
         def reseal() -> float:

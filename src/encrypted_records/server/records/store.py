@@ -7,6 +7,7 @@ Those numbers are asked for in SQL too: to write such a query takes the ORM long
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,7 @@ from django.db import connection
 from django.utils import timezone
 
 from encrypted_records.model.ciphertext_lengths import LeastClass
+from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
 from encrypted_records.server.db import keyed
 from encrypted_records.server.db.compiled_queries import as_driver_has_it, execute
@@ -229,8 +231,25 @@ def _look_up(
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
+    keys = _without_large_groups(keys)
     rows = keyed.rows_at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
     return {(row[0], row[1]): _row(row) for row in rows}
+
+
+def _without_large_groups(keys: Sequence[Key]) -> Sequence[Key]:
+    """The keys without those of groups of which the table has no row, since all are in objects.
+
+    Only groups of which many keys are wanted are asked about: for few, to look them up is quicker.
+    """
+    wanted = Counter(group for group, _ in keys)
+    empty = {group for group, count in wanted.items() if count >= RUN and not _has_rows(group)}
+    return [key for key in keys if key[0] not in empty] if empty else keys
+
+
+def _has_rows(group: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM record_row WHERE group_id = %s LIMIT 1", [group])
+        return cursor.fetchone() is not None
 
 
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:

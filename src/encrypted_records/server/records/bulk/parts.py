@@ -25,7 +25,7 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 _ENTRY_BYTES = layout.ENTRY_BYTES
-#: What is asked of rows: of each the entry of its block.
+#: What is asked of runs: of each the entry of its block.
 _ROWS = f"""
 SELECT one, two, p.first, p.count, name, salt,
     substr(blocks, CAST((two - p.first) / {RUN} * {_ENTRY_BYTES} + 1 AS integer), {_ENTRY_BYTES})
@@ -100,21 +100,23 @@ def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
 
 
 def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
-    """The block of each key that lies in an object."""
+    """The block of each key that lies in an object.
+
+    Parts begin with a run, so the database is asked once for all keys of a run: of each statement's
+    row it reads all entries of a part.
+    """
+    by_run: dict[Key, list[Key]] = {}
+    for key in keys:
+        by_run.setdefault((key[0], key[1] - key[1] % RUN), []).append(key)
     blocks: dict[_Block, list[Key]] = {}
-    for group, ordinal, first, count, name, salt, entry in store.select(
-        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_ROWS}", keys
+    for group, begins, first, count, name, salt, entry in store.select(
+        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_ROWS}", list(by_run)
     ):
-        begins = (ordinal - first) // RUN * RUN
-        block = _Block(
-            name,
-            group,
-            first + begins,
-            min(RUN, count - begins),
-            bytes(salt),
-            layout.entry_of(bytes(entry)),
-        )
-        blocks.setdefault(block, []).append((group, ordinal))
+        rows = min(RUN, first + count - begins)
+        block = _Block(name, group, begins, rows, bytes(salt), layout.entry_of(bytes(entry)))
+        held = [key for key in by_run[group, begins] if key[1] < begins + rows]
+        if held:
+            blocks[block] = held
     return blocks
 
 
