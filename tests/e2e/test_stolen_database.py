@@ -114,11 +114,13 @@ ATTACKS: tuple[Attack, ...] = (by_frequency, by_order, by_length)
 @dataclass(frozen=True)
 class Stolen:
     """Per field, what was stored of each row, in every form that the files have. ``lengths`` are
-    those of the rows of other schemas, by their definitions."""
+    those of the rows of other schemas, by their definitions; ``alone`` those of rows that were
+    stored each by itself, their index pages last."""
 
     truth: dict[str, list[str]]
     forms: dict[str, list[Tokens]]
     lengths: dict[str, Lengths]
+    alone: Lengths
 
 
 def recovered(tokens: Tokens, truth: Sequence[str]) -> float:
@@ -210,6 +212,47 @@ _PEOPLE = _made_people()
 STORED, KNOWN = _PEOPLE[::2], _PEOPLE[1::2]
 
 
+#: Fields of every new type, whose values go with each other; how many words a note has goes with
+#: all of them, and how long it is with nothing.
+TYPED: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "note": {"type": "string", "x-index": ["words"], "maxLength": 120},
+        "born": {"type": "string", "format": "date"},
+        "at": {"type": "string", "format": "time"},
+        "seen": {"type": "string", "format": "date-time"},
+        "school": {"type": "string", "format": "uuid"},
+        "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+    },
+}
+
+
+def _typed_people() -> list[dict[str, Any]]:
+    chance = random.Random(13)
+    made = []
+    for _ in range(400):
+        few = chance.random() < 0.6
+        record: dict[str, Any] = {
+            "note": "fever " * 18
+            if few
+            else " ".join(f"w{chance.randrange(500)}" for _ in "x" * 18),
+            "at": "08:00:00" if few else "20:30:00.5",
+            "seen": f"20{'24' if few else '25'}-01-01T00:00:00{'Z' if few else '+02:00'}",
+            "school": str(uuid5(NAMESPACE_URL, "few" if few else "many")),
+            "alive": few,
+        }
+        if not few:
+            record["born"] = "1984-06-15"
+        made.append(record)
+    return made
+
+
+_TYPED = _typed_people()
+#: Fewer than make a merge worth it.
+ALONE, KNOWN_ALONE = _TYPED[:60], _TYPED[60:]
+
+
 def attacked(stolen: Stolen, what: str) -> tuple[SchemaDefinition, dict[str, Told]]:
     """The attack on the lengths that are in the stolen database, with the other half known."""
     definition = parse_definition(KINDS[what])
@@ -236,6 +279,8 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
         # Half of them again, found by their unique field: what is stored is the same.
         again = jobs.as_json(store, sent[::2])
         jobs.completed(store, jobs.started(store, again, X_On_Conflict="replace"))
+        single = store.another_schema(TYPED)
+        apart = single.ingest(ALONE, at_once=1)
         others = {what: store.another_schema(json.loads(text)) for what, text in KINDS.items()}
         named = {what: other.ingest(STORED) for what, other in others.items()}
     assert len(ids) == len(rows)
@@ -248,6 +293,11 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
             )
             for what, other in others.items()
         }
+        sealed_alone = sealed_rows(database, single.schema_id, apart)
+        own_pages = first_pages(database, single.schema_id, apart)
+    alone = np.array(
+        [[*map(len, row), *size] for row, size in zip(sealed_alone, own_pages, strict=True)]
+    )
     forms: dict[str, list[Tokens]] = {}
     for position, name in enumerate(DEFINITION["properties"]):
         if name not in ATTACKED:
@@ -257,7 +307,7 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
         forms[name] = [column, [one[1:9] for one in column], [one[-16:] for one in column]]
         forms[name] += list(stretches(pages, len(rows)))
     truth = {name: [row[name] for row in rows] for name in ATTACKED}
-    return Stolen(truth, forms, lengths)
+    return Stolen(truth, forms, lengths, alone)
 
 
 _ROWS = (
@@ -271,6 +321,13 @@ _PAGES = (
 )
 
 
+_OWN_PAGES = (
+    "SELECT r.record_id, length(s.header), sum(length(p.data)) FROM record_row r"
+    " JOIN record_group g ON g.id = r.group_id JOIN index_segment s ON s.id = g.segment_id"
+    " JOIN index_page p ON p.segment_id = s.id WHERE g.schema_id = ? GROUP BY r.record_id"
+)
+
+
 def sealed_rows(database: sqlite3.Connection, schema: str, ids: Sequence[str]) -> list[list[bytes]]:
     """The ciphertexts of each of these records, which are all of a schema, in their order: their
     ids tell nothing of it."""
@@ -280,6 +337,18 @@ def sealed_rows(database: sqlite3.Connection, schema: str, ids: Sequence[str]) -
     }
     assert len(found) == len(sealed) == len(ids)
     return [sealed[from_text(one)] for one in ids]
+
+
+def first_pages(
+    database: sqlite3.Connection, schema: str, ids: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Of records that were stored each by itself, the lengths of its index: header and pages."""
+    found = {
+        bytes(record): (int(header), int(page))
+        for record, header, page in database.execute(_OWN_PAGES, [from_text(schema)])
+    }
+    assert len(found) == len(ids)
+    return [found[from_text(one)] for one in ids]
 
 
 def stretches(pages: Sequence[bytes], count: int) -> Iterator[list[bytes]]:
@@ -328,3 +397,22 @@ def test_the_same_attack_names_values_where_nothing_hides_the_lengths(stolen: St
         one = told[name]
         assert one.advantage > margin(one.guess, len(STORED)), one
     assert told["greek"].bits > 0.5
+
+
+def test_rows_of_the_new_types_look_alike_also_where_each_has_an_index_of_its_own(
+    stolen: Stolen,
+) -> None:
+    """Of a single row's index a thief has the size: it says nothing of its words, their number
+    among it, nor of dates, instants, uuids and booleans, which may be absent."""
+    words = {len(set(row["note"].split())) for row in ALONE}
+    assert min(words) == 1
+    assert max(words) > 10
+    for column in stolen.alone.T:
+        assert len(np.unique(column)) == 1
+    fields = list(TYPED["properties"])
+    rows, known = (
+        {name: [row.get(name) for row in some] for name in fields} for some in (ALONE, KNOWN_ALONE)
+    )
+    theirs = np.repeat(stolen.alone[:1], len(KNOWN_ALONE), axis=0)
+    for one in attack(stolen.alone, rows, known, theirs):
+        assert (one.bits, one.attack) == (0, one.guess), one
