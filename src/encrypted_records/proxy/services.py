@@ -354,7 +354,9 @@ def _build_reading(
     pager = PageFetcher(segments, stores.pages)
     rows = RowFetcher(sealed_rows)
     fetcher = Fetcher(segments, pager, rows)
-    runner = QueryRunner(api, schemas, fetcher, names.origins, overrides.question_pages)
+    runner = QueryRunner(
+        api, schemas, fetcher, names.origins, overrides.question_pages, overrides.question_texts
+    )
     return Reading(schemas, segments, rows, pager, fetcher, runner)
 
 
