@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,12 +24,13 @@ from encrypted_records.model.records import Commit, CommitBody, LogEntry, Manife
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, refused
+from tests.proxy.sharing.test_attending import wait_until
 from tests.support.front import Asked, Reply
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store
 
 #: Small enough that merges, and groups made of many, happen all the time.
-OFTEN = {
+OFTEN: dict[str, Any] = {
     "tiers": (Tier(16, 3), Tier(64, 2)),
     "crowds": Sizes(few=3, small=(64,), rows=64, groups=64),
 }
@@ -39,12 +41,24 @@ OVERTAKEN = {
     *("record_changed", "stale_definition"),
 }
 #: What somebody meets who was put out.
-OUT = {"not_found", "not_admitted", "not_shared", "not_writer", "schema_deleted"}
+OUT = {
+    *("not_found", "not_admitted", "not_shared", "not_writer", "schema_deleted"),
+    "unknown_reference",
+}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def api(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
     return services(request.param)
+
+
+def reason(answer: Answer) -> str:
+    """The code of a refusal; where each record of an ingest has one, that one."""
+    problem = answer.json()
+    if problem["code"] != "invalid_records":
+        return str(problem["code"])
+    (code,) = {str(one["code"]) for one in problem["errors"]}
+    return code
 
 
 @dataclass
@@ -57,7 +71,7 @@ class Told:
 
     def note(self, answer: Answer, *, put_out: bool) -> bool:
         """Whether it was acknowledged; a refusal has to have a name that says what to do."""
-        code = "" if answer.status < 300 else answer.json()["code"]
+        code = "" if answer.status < 300 else reason(answer)
         with self._lock:
             self.said[put_out, answer.status, code] += 1
         assert not code or code in OVERTAKEN | (OUT if put_out else set()), answer.body
@@ -76,14 +90,17 @@ class Scene:
     eve: Store
     eves: Person
     told: Told = field(default_factory=Told)
+    #: that eve is being put out, and that it is done
     begun: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
 
     def write(self, at: int) -> None:
         """Store three records, change one of them and delete another."""
         store, put_out = (self.ada, self.grace, self.eve)[at % 3], at % 3 == 2
         rows = [{"n": 10 * at + 1}, {"n": 10 * at + 2}, {"n": 10 * at + 3}]
-        if at >= WRITERS // 2:
-            self.begun.wait(60)  # half of all begin when the removal does
+        # A third of all begin when the removal does, and a third when it is done.
+        if at >= WRITERS // 3:
+            (self.begun if at < 2 * WRITERS // 3 else self.done).wait(60)
         answer = store.send(rows)
         if not self.told.note(answer, put_out=put_out):
             return
@@ -97,11 +114,13 @@ class Scene:
 
     def change(self) -> None:
         """Put eve out once something of hers was stored in this, and begin one more epoch."""
-        while not self.told.acknowledged(put_out=True):
-            threading.Event().wait(0.01)
+        wait_until(lambda: self.told.acknowledged(put_out=True) > 0)
         self.begun.set()
         removed = self.shared.put_out(self.ada, self.eves)
         assert (removed.status, removed.json()["rotated"]) == (200, ["People"]), removed.body
+        before = self.told.acknowledged(put_out=False)
+        self.done.set()
+        wait_until(lambda: self.told.acknowledged(put_out=False) > before)
         rotated = self.ada.proxy("POST", f"{self.shared.team.made['url']}rotate/")
         assert rotated.status == 200, rotated.body
 
@@ -163,6 +182,8 @@ def test_whoever_writes_meanwhile_loses_nothing_and_who_was_put_out_adds_nothing
         for writing in [pool.submit(scene.write, at) for at in range(WRITERS)]:
             writing.result()
         changing.result()
+    (last,) = scene.ada.ingest([{"n": 8}])
+    told.values[last] = 8
 
     # What was acknowledged is there once, for those who stayed and for who comes later.
     fresh = shared.proxy(shared.person(form.READER))
