@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -119,7 +120,9 @@ def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Tw
     assert "let in" not in two.as_ada().done("share", "settle").out
 
 
-def test_a_name_that_the_api_gives_to_another_dataset_is_refused(two: Two, tmp_path: Path) -> None:
+def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
+    two: Two, tmp_path: Path
+) -> None:
     two.ers.done("dataset", "create", "--name", "Payroll", "--slug", "payroll")
     listed = {one["slug"]: one["url"] for one in two.ers.done("dataset", "list").lines}
 
@@ -142,10 +145,27 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_refused(two: Two, tmp_p
         assert signed.status == 201, signed.body
         two.as_ada().set(ERS_PROXY_URL=proxy.url)
         with front.telling(swap):
-            refused = two.ers("share", "invite", "eve@example.org", "--dataset", "medical")
-        assert refused.code != 0
-        assert "what the API shows as medical was signed as Payroll" in refused.err, refused.err
-        assert "eve@example.org" not in two.ers.done("share", "list").err
+            two.ers.done("share", "invite", "eve@example.org", "--dataset", "medical")
+            two.ers.done("share", "rotate", "medical")
+        assert "eve@example.org, Medical (reader)" in two.ers.done("share", "list").err
+
+        def alone(asked: Asked, reply: Reply) -> Reply:
+            if not asked.path.startswith("/api/datasets/?"):
+                return reply
+            told = json.loads(swap(asked, reply).body)
+            left = [one for one in told["results"] if payroll.decode() in one["url"]]
+            return reply.with_body(json.dumps({**told, "results": left}).encode())
+
+        with front.telling(alone):
+            for act in (
+                ("invite", "kay@example.org", "--dataset", "medical"),
+                ("rotate", "medical"),
+                ("remove", two.ada.email, "--dataset", "medical", "--yes"),
+            ):
+                refused = two.ers("share", *act)
+                assert refused.code != 0
+                assert "what the API shows as medical was signed as Payroll" in refused.err
+        assert "kay@example.org" not in two.ers.done("share", "list").err
 
 
 def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(

@@ -15,7 +15,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.client.proxy.sharing import People, Settled, Shared
-from encrypted_records.errors import Closed, InvalidSetting, NotFound
+from encrypted_records.errors import InvalidSetting, NotFound
 
 ROLES = ("reader", "writer")
 _COLUMNS = ("name", "role", "shares", "known_by", "admitted_by", "last_used", "account", "id")
@@ -297,16 +297,7 @@ async def wanted_share(
     Raises:
         Closed: ``schema_unsigned``; the API shows another dataset by this name than was signed.
     """
-    found_dataset = await session.names.dataset(dataset)
-    url = found_dataset["url"]
-    if dataset not in (url, found_dataset["id"]):
-        signed = [one for one in (await _people(session)).datasets if one.dataset == url]
-        if any(dataset not in (one.slug, one.name) for one in signed):
-            raise Closed(
-                f"what the API shows as {dataset} was signed as {signed[0].name}",
-                code="schema_unsigned",
-                hint="nothing was shared; name it as ers share list does",
-            )
+    url = (await session.names.dataset(dataset))["url"]
     wanted: dict[str, Any] = {"dataset": url, "role": role}
     if schemas:
         found: list[Mapping[str, Any]] = [
