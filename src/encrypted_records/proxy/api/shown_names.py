@@ -40,20 +40,25 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
 
     Raises:
         ApiFailed: it is not of the form.
-        Unavailable: the roster cannot be asked for.
+        Refused, Unavailable: as :meth:`ShownNames.find`.
     """
+    whole, listed = _read(body)
+    if not listed:
+        return body
     services = services_of(request)
     try:
         # Only looks: it does not make the proxy act for an owner.
         holder = await services.admission.holder(request)
     except (NotAuthenticated, NotAllowed):
         return body  # nor will they store anything here
-    whole, listed = _read(body)
-    if not listed:
-        return body
     shown = [_shown(kind, one) for one in listed]
-    within = request.query_params.get("dataset")
-    found = await services.sharing.shown_names.find(holder, shown, everywhere=within is None)
+    asked = request.query_params
+    found = await services.sharing.shown_names.find(
+        holder,
+        shown,
+        everywhere="dataset" not in asked,
+        by_name="name" in asked or "slug" in asked,
+    )
     for one, named in zip(listed, found, strict=True):
         if named is not None:
             _name(one, named)

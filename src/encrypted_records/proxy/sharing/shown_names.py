@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from encrypted_records.errors import (
@@ -52,28 +53,33 @@ class ShownNames:
         self._reader = reader
 
     async def find(
-        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool
+        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_name: bool
     ) -> list[ShownAs | None]:
         """How each is to be shown; None where its organization has no roster, or the user is not in
         it: then there are no other names than the API's.
 
         Args:
             everywhere: a schema must not have the name of one in another dataset either.
+            by_name: they are looked for by a name, and not only looked at.
 
         Raises:
+            Refused: by a name: the roster is not believed, so that nothing is found by it.
             Unavailable: the API cannot be asked.
         """
         organizations = {one.organization for one in shown}
         # What it is of, is the API's word too.
         rosters = self._reader.rosters
         organizations |= set(await asyncio.to_thread(rosters.organizations, holder.user))
-        found = await self._find(holder, shown, organizations, everywhere, within=_FRESH)
+        ask = partial(
+            self._find, holder, shown, organizations, everywhere=everywhere, by_name=by_name
+        )
+        found = await ask(within=_FRESH)
         if any(
             named is not None and (named.signed is False or named.shown != one)
             for one, named in zip(shown, found, strict=True)
         ):
             # It may have been named anew since the roster was read.
-            found = await self._find(holder, shown, organizations, everywhere, within=0.0)
+            found = await ask(within=0.0)
         return found
 
     async def _find(
@@ -81,27 +87,32 @@ class ShownNames:
         holder: Holder,
         shown: Sequence[Shown],
         organizations: Iterable[bytes],
-        everywhere: bool,
         *,
+        everywhere: bool,
+        by_name: bool,
         within: float,
     ) -> list[ShownAs | None]:
         rosters: dict[bytes, Roster] = {}
-        doubtful: set[bytes] = set()
+        doubtful: dict[bytes, Refused] = {}
         for one in organizations:
             try:
                 view = await self._reader.read(holder, one, within=within)
             except (NotFound, NotAllowed, KeyMissing, IdentityReplaced):
                 continue  # they open and store nothing there
-            except Refused:
-                doubtful.add(one)
+            except Refused as error:
+                doubtful[one] = error
             else:
                 if view is not None:
                     rosters[one] = view.roster
+        if by_name:
+            for named in shown:
+                if named.organization in doubtful:
+                    raise doubtful[named.organization]
         return [_name(rosters, doubtful, one, everywhere=everywhere) for one in shown]
 
 
 def _name(
-    rosters: Mapping[bytes, Roster], doubtful: set[bytes], one: Shown, *, everywhere: bool
+    rosters: Mapping[bytes, Roster], doubtful: Container[bytes], one: Shown, *, everywhere: bool
 ) -> ShownAs | None:
     for organization, roster in rosters.items():
         placed = _placed(roster, organization, one)
