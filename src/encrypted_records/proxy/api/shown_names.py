@@ -1,6 +1,6 @@
 """Names of datasets and schemas in what the API shows: those that the roster has, and no others.
 
-Whoever finds something by a name takes its id, and stores into it. An API that swapped names would
+A client that finds something by a name takes its id, and stores into it. An API that swapped names would
 have them store into what others read. So each dataset and schema that was placed is shown under its
 signed slug, name, dataset and organization, whatever the API calls it (docs/http-api.md, Proxy
 endpoints). What nobody has signed is the API's word, and is marked.

@@ -78,7 +78,7 @@ class ShownNames:
             named is not None and (named.signed is False or named.shown != one)
             for one, named in zip(shown, found, strict=True)
         ):
-            # It may have been named anew since the roster was read.
+            # It may have been given another name since the roster was read.
             found = await ask(within=0.0)
         return found
 
