@@ -283,6 +283,10 @@ class Roster:
         """Those of a dataset that were ever placed, as they are now."""
         return [one[-1] for one in self._state.schemas.values() if one[-1].dataset == dataset]
 
+    def every_schema(self) -> list[Schema]:
+        """Those that were ever placed, as they are now."""
+        return [one[-1] for one in self._state.schemas.values()]
+
     def ends(self, schema: bytes) -> list[Epoch]:
         """The epochs that say where this schema's log stood when they began, oldest first."""
         placed = self.schema(schema)

@@ -21,6 +21,7 @@ from encrypted_records.proxy.sharing.recovering import Recovering
 from encrypted_records.proxy.sharing.rollback import Rollbacks
 from encrypted_records.proxy.sharing.services import ServiceMaking
 from encrypted_records.proxy.sharing.settling import Settling
+from encrypted_records.proxy.sharing.shown_names import ShownNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Sharing:
     services: ServiceMaking
     attending: Attending
     rollbacks: Rollbacks
+    shown_names: ShownNames
 
     @classmethod
     def of(
@@ -73,6 +75,7 @@ class Sharing:
             services=ServiceMaking(api, changes, grants),
             attending=Attending(api, reader, settling, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
+            shown_names=ShownNames(reader),
         )
 
     def forget_user(self, user: bytes) -> None:
