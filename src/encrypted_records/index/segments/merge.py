@@ -23,6 +23,7 @@ from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import (
+    MAX_PLAIN_RECORDS,
     STANDARD,
     Builder,
     Limits,
@@ -50,6 +51,11 @@ class Tier:
 
 #: The first is for the small segments that direct ingests leave, and is merged at once.
 TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
+#: Segments of so many rows, as chunks of jobs leave them, are not packed: they take ten times the
+#: bytes that the rows of a packed one do. So few of them may be live; one more, and they are merged
+#: into one of at most so many rows.
+LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
+FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
 
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long
 #: a single one may be, in milliseconds.
@@ -69,8 +75,8 @@ def worth_merging(
 
     A segment that fills more than half of its tier counts as one of the next, so that no row is
     rewritten more often than it takes to fill half a segment. Such segments of the last tier are
-    not merged. Dead rows are dropped when one segment has many, or some that died long ago: deleted
-    records must not stay.
+    not merged. Those that are large and not packed are, before their tier has many. Dead rows are
+    dropped when one segment has many, or some that died long ago: deleted records must not stay.
 
     Args:
         now: milliseconds since 1970.
@@ -87,6 +93,9 @@ def worth_merging(
         chosen = _oldest(own, tier.capacity)
         if len(chosen) > 1:
             return chosen
+    loose = [one for one in segments if one.count in LOOSE]
+    if len(loose) > FEW_LOOSE:
+        return _oldest(loose, LOOSE_CAPACITY)
     decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
     return _oldest(decayed, tiers[-1].capacity)
 
