@@ -162,10 +162,19 @@ class Placement(_Listed, frozen=True):
     definition: Digest
 
 
+class Forget(_Listed, frozen=True):
+    """Nothing of a dataset is sealed under an epoch before ``first`` any more, and grants do not
+    have its key from here on."""
+
+    dataset: Uid
+    first: Epoch
+
+
 Places: TypeAlias = Annotated[list[Placement], Meta(min_length=1, max_length=MAX_PLACES)]
-Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement]
+Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement] | Forget
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
+FORGET: Final = 8
 #: Kind 7 is kept for a signed head with a time, which this version does not know.
 _KIND_OF: dict[type, int] = {
     Found: FOUND,
@@ -174,6 +183,7 @@ _KIND_OF: dict[type, int] = {
     Remove: REMOVE,
     Dataset: DATASET,
     list: PLACE,
+    Forget: FORGET,
 }
 
 
@@ -259,6 +269,7 @@ _content_decoders: dict[int, msgspec.msgpack.Decoder[Content]] = {
     REMOVE: msgspec.msgpack.Decoder(Remove),
     DATASET: msgspec.msgpack.Decoder(Dataset),
     PLACE: msgspec.msgpack.Decoder(Places),
+    FORGET: msgspec.msgpack.Decoder(Forget),
 }
 _list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(Number)
