@@ -102,8 +102,10 @@ def _forgotten() -> dict[str, Any]:
         "entry": maker.listed[-1],
         "kv": 2,
         "root": root("grace", 2).hex(),
-        "good": [_shown(maker, why, seal(*made, kv=2), kv=2) for why, *made in good],
-        "bad": [_bad(maker, why, seal(*made, kv=2), kv=2) for why, *made in bad],
+        "good": [
+            _shown(maker, why, seal(parts, secrets, kv=2), kv=2) for why, parts, secrets in good
+        ],
+        "bad": [_bad(maker, why, seal(parts, secrets, kv=2), kv=2) for why, parts, secrets in bad],
     }
 
 

@@ -163,8 +163,7 @@ class Placement(_Listed, frozen=True):
 
 
 class Forget(_Listed, frozen=True):
-    """Nothing of a dataset is sealed under an epoch before ``first`` any more, and grants do not
-    have its key from here on."""
+    """Grants have no key of a dataset before epoch ``first`` any more: nothing is left of it."""
 
     dataset: Uid
     first: Epoch

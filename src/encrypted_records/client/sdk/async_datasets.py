@@ -60,14 +60,14 @@ class AsyncDataset(AsyncNamed):
                 before stays done, and it can be repeated.
             NotAllowed: ``owners_only``.
         """
-        proxy = self._link.proxy
-        for one in (await proxy.look_at_keys(self.url))["schemas"]:
+        keys = await self._link.proxy.look_at_keys(self.url)
+        for one in keys["schemas"]:
             if not one["present"]:
-                job = AsyncJob(self._link, await proxy.reseal_schema(one["schema"]))
+                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(one["schema"]))
                 await job.wait(progress=progress)
         if forget:
-            return await proxy.forget_keys(self.url)
-        return await proxy.look_at_keys(self.url)
+            return await self._link.proxy.forget_keys(self.url)
+        return await self._link.proxy.look_at_keys(self.url)
 
     async def erase(
         self, field: str, value: object, *, confirm: int | None = None

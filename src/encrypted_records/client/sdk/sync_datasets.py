@@ -67,14 +67,14 @@ class Dataset(Named):
                 before stays done, and it can be repeated.
             NotAllowed: ``owners_only``.
         """
-        proxy = self._link.proxy
-        for one in proxy.look_at_keys(self.url)["schemas"]:
+        keys = self._link.run(self._link.proxy.look_at_keys(self.url))
+        for one in keys["schemas"]:
             if not one["present"]:
-                job = Job(self._link, proxy.reseal_schema(one["schema"]))
+                job = Job(self._link, self._link.run(self._link.proxy.reseal_schema(one["schema"])))
                 job.wait(progress=progress)
         if forget:
-            return proxy.forget_keys(self.url)
-        return proxy.look_at_keys(self.url)
+            return self._link.run(self._link.proxy.forget_keys(self.url))
+        return self._link.run(self._link.proxy.look_at_keys(self.url))
 
     def erase(self, field: str, value: object, *, confirm: int | None = None) -> dict[str, Any]:
         """Delete every record of its schemas with this value, have the bytes go, and wait; the
