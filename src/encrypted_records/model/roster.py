@@ -21,7 +21,6 @@ from encrypted_records.model.records import U63, Digest, Uid
 from encrypted_records.model.signed import message
 
 FORMAT: Final = 1
-#: Of the fields below.
 MAX_NAME = 254
 MAX_SLUG = 120
 MAX_ENTRY_BYTES = 256 << 10
@@ -39,7 +38,6 @@ MAX_PLACES = 256
 NO_DIGEST: Final = bytes(32)
 WHOLE_DATASET: Final = bytes(16)
 
-#: Types, roles and rights.
 PERSON: Final = 1
 SERVICE: Final = 2
 OWNER: Final = 1
