@@ -68,6 +68,7 @@ from encrypted_records.proxy.write.erasure import Eraser
 from encrypted_records.proxy.write.ingest import DirectIngest
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.older_keys import OlderKeys
 from encrypted_records.proxy.write.unique import UniqueKeys
 from encrypted_records.proxy.write.update import Updater
 from encrypted_records.proxy.write.upsert import Upserter
@@ -124,6 +125,7 @@ class Services:
     aggregates: Aggregates
     changer: Updater
     eraser: Eraser
+    older_keys: OlderKeys
     retainer: Retainer
     daily: DailyRetention
     definitions: DefinitionChanger
@@ -277,6 +279,10 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
     )
     jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
+    eraser = Eraser(
+        *(api, reading.schemas, writing.merger, writing.changer, stores.pages, stores.ledgers),
+        overrides.erasing_seconds,
+    )
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, names.origins)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, overrides.clock)
@@ -300,15 +306,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         query_runner=reading.query_runner,
         aggregates=Aggregates(reading.query_runner),
         changer=writing.changer,
-        eraser=Eraser(
-            api,
-            reading.schemas,
-            writing.merger,
-            writing.changer,
-            stores.pages,
-            stores.ledgers,
-            overrides.erasing_seconds,
-        ),
+        eraser=eraser,
+        older_keys=OlderKeys(api, reading.schemas, sharing, eraser),
         retainer=retainer,
         daily=daily,
         definitions=writing.definitions,

@@ -10,6 +10,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS, Attending
 from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.forgetting import Forgetting
 from encrypted_records.proxy.sharing.founding import Founding
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads, no_heads
@@ -35,6 +36,7 @@ class Sharing:
     members: Members
     naming: Naming
     settling: Settling
+    forgetting: Forgetting
     recovering: Recovering
     services: ServiceMaking
     attending: Attending
@@ -71,6 +73,7 @@ class Sharing:
             members=Members(changes, grants),
             naming=Naming(changes),
             settling=settling,
+            forgetting=Forgetting(reader, changes, grants),
             recovering=Recovering(api, keyrings, reader),
             services=ServiceMaking(api, changes, grants),
             attending=Attending(api, reader, settling, attend_seconds),
