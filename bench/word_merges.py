@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from pyroaring import BitMap
 
 from bench.support.processes import memory_mib
 from bench.support.table import Row, show
@@ -28,7 +27,6 @@ from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
-from encrypted_records.index.segments.word_merge import Wanted
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.word_columns import words_column
@@ -76,20 +74,17 @@ class _Peak:
 def measured(inputs: list[Built]) -> Iterator[Row]:
     opened = [PagedSegment(KEY, DEFINITION, one.segment, one.header) for one in inputs]
     sealed = [{page.number: page.data for page in one.pages} for one in inputs]
-    groups = [one.segment.groups for one in opened]
-    merging = SegmentMerger(KEY, DEFINITION, opened, groups, [BitMap() for _ in opened])
-
-    def bring(wanted: Wanted) -> None:
-        for one, pages in zip(opened, sealed, strict=True):
-            one.blocks.clear()
-            while numbers := wanted(one):
-                for number in numbers:
-                    one.put(number, pages[number])
-
+    merging = SegmentMerger(
+        KEY, DEFINITION, opened, [one.segment.groups for one in opened], _none(opened)
+    )
     for name in merging.fields:
         peak, began = _Peak(), time.process_time()
-        merging.take(name, bring)
+        for one, pages in zip(opened, sealed, strict=True):
+            while numbers := one.missing_columns([name]):
+                for number in numbers:
+                    one.put(number, pages[number])
         entries = sum(one.directories[name].present for one in opened)
+        merging.take(name)
         for one in opened:
             one.blocks.clear()
         seconds = time.process_time() - began
@@ -101,6 +96,12 @@ def measured(inputs: list[Built]) -> Iterator[Row]:
     peak = _Peak()
     made = merging.finish()
     yield Row("sealing", f"{peak.taken():,.0f} MiB", f"{made.segment.pages:,} pages")
+
+
+def _none(opened: list[PagedSegment]) -> list:  # type: ignore[type-arg]
+    from pyroaring import BitMap  # noqa: PLC0415
+
+    return [BitMap() for _ in opened]
 
 
 def main() -> None:

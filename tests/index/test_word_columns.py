@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen, InvalidDefinition
@@ -18,7 +16,6 @@ from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_changes import Cost, list_changes
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.word_columns import words_column
 from tests.index.world import Row, World
 
 NOTE: dict[str, Any] = {"note": {"type": "string", "x-index": ["words"]}}
@@ -29,9 +26,6 @@ FORMS = [
     Limits(mini=0, entries=3),
     Limits(mini=0, plain=0, entries=4),
     Limits(words=40),
-    Limits(mini=0, stretch=1),
-    Limits(mini=0, plain=0, entries=3, stretch=2),
-    Limits(words=40, stretch=2),
 ]
 
 
@@ -125,74 +119,15 @@ def test_rows_from_before_the_index_are_possible_also_after_a_merge(limits: Limi
         world.merge()
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        Limits(listed=4),
-        Limits(listed=4, stretch=1),
-        Limits(mini=0, listed=4, stretch=2),
-        Limits(mini=0, plain=0, entries=2, listed=4, stretch=1),
-    ],
-)
-def test_beyond_a_limit_a_merge_leaves_the_rows_with_the_most_words_undecided(
-    limits: Limits,
-) -> None:
-    world = World(text_of(NOTE), limits=limits)
-    world.ingest([{"note": "a b c"}, {"note": "a"}, {"note": "b c"}])
-    world.ingest([{"note": None}, {"note": "d e f g"}, {"note": "a " + "h" * 90}])
-    before = room_of(world)
-    world.merge()
-    undecided = {(0, 0), (1, 1), (1, 2)}
-    assert rows_with(world, "has_words", "a") == ({(0, 1)}, {(0, 1), *undecided})
-    assert rows_with(world, "has_words", "c b") == ({(0, 2)}, {(0, 2), *undecided})
-    assert room_of(world) == before
-
-
-def room_of(world: World) -> int:
-    """For how many entries the columns of words of all segments have room."""
-    columns = (one.column(words_column("note")) for one in world.opened())
-    return sum(words.count_entries(one) for one in columns)
-
-
-def entries_of(world: World) -> list[set[int]]:
-    """The keys of each living row in the columns of words of all segments."""
-    snapshot = world.ledger.snapshot()
-    found: dict[Row, set[int]] = {}
-    for segment in world.opened():
-        column = segment.column(words_column("note"))
-        places = snapshot.places(segment.segment).positions(column.ordinals)
-        dead = snapshot.dead_rows(segment.segment)
-        for place, row, key in zip(places, column.ordinals, column.keys, strict=True):
-            if int(row) not in dead:
-                found.setdefault(world.row_at(int(place)), set()).add(int(key))
-    return [keys for _, keys in sorted(found.items())]
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.text("abcdefgh ", max_size=30) | st.none(), min_size=1, max_size=12),
-        min_size=1,
-        max_size=4,
-    ),
-    st.integers(1, 40),
-    st.booleans(),
-    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 11)), max_size=6),
-)
-def test_a_merge_keeps_every_entry_however_many_it_has_in_memory_at_once(
-    batches: list[list[str | None]], stretch: int, packed: bool, killed: set[Row]
-) -> None:
-    plain = 0 if packed else STANDARD.plain
-    world = World(text_of(NOTE), limits=Limits(mini=0, plain=plain, entries=5, stretch=stretch))
-    for batch in batches:
-        world.ingest([{"note": text} for text in batch])
-    dead = {row for row in killed if row[0] < len(batches) and row[1] < len(batches[row[0]])}
-    if dead:
-        world.kill(sorted(dead))
-    before = entries_of(world)
-    assert len(before) == sum(map(len, batches)) - len(dead)
-    world.merge()
-    assert entries_of(world) == before
+def test_beyond_a_limit_the_rows_with_the_most_words_are_undecided() -> None:
+    column = built("a b c", "a", "b c", None, "d e f g")
+    limited = words.limit(column, 4)
+    words.check(limited, words.count_entries(column))
+    rows = limited.ordinals[np.searchsorted(limited.keys, words.UNDECIDED.first.key) :]
+    undecided = limited.at_all(list(words.UNDECIDED))
+    assert limited.rows(*undecided).tolist() == [0, 4]
+    assert sorted(rows.tolist()) == [0, 1, 2, 2, 4]
+    assert words.rows_of(limited).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_column_that_no_writer_makes_does_not_open() -> None:

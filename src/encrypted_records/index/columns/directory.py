@@ -163,45 +163,6 @@ def build(column: Column, ends: list[int], count: int) -> Directory:
     )
 
 
-class DirectoryBuilder:
-    """The directory of a column over ``count`` rows, none of them absent, page by page; page
-    numbers are zero."""
-
-    def __init__(self, count: int) -> None:
-        self._most = most_runs(count)
-        self._ends: list[int] = []
-        self._edges: list[tuple[int, int]] = []
-        #: the distinct keys so far, and where they begin; None once they are too many
-        self._runs: dict[int, int] | None = {}
-
-    def add(self, page: Column) -> None:
-        """The entries of the next page, at least one."""
-        before = self._ends[-1] if self._ends else 0
-        self._ends.append(before + page.present)
-        self._edges.append((int(page.keys[0]), int(page.keys[-1])))
-        if self._runs is None:
-            return
-        starts = run_starts(page.keys)
-        for key, start in zip(page.keys[starts].tolist(), starts.tolist(), strict=True):
-            self._runs.setdefault(key, before + start)
-        if len(self._runs) > self._most:
-            self._runs = None
-
-    def finish(self) -> Directory:
-        edges = np.array(self._edges, np.uint64).reshape(-1, 2)
-        runs = self._runs or {}
-        return Directory(
-            absent=0,
-            numbers=np.zeros(len(self._ends), np.uint32),
-            ends=np.array(self._ends, np.uint32),
-            firsts=edges[:, 0],
-            lasts=edges[:, 1],
-            listed=self._runs is not None,
-            runs=np.array(list(runs), np.uint64),
-            starts=np.array(list(runs.values()), np.uint32),
-        )
-
-
 def encode(directory: Directory, kind: KeyKind, *, packed: bool) -> bytes:
     """The number of pages and their numbers, then the rest, compressed where pages are.
 

@@ -7,7 +7,7 @@ present ones, never both, and as many of them as its bytes take.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,42 +95,6 @@ def cut(column: Column, kind: KeyKind, *, packed: bool, most: int) -> Iterator[C
         keys = column.keys[first:last].astype(stored_key_type(kind))
         rows = column.rows(first, last).astype(_ORDINAL)
         yield Cut(column.absent + last, rows.tobytes() + keys.tobytes())
-
-
-def cut_pieces(
-    pieces: Iterable[Column], kind: KeyKind, *, packed: bool, most: int
-) -> Iterator[tuple[Column, bytes]]:
-    """The pages of a column without absent rows that comes in pieces, one behind the other: of
-    each its entries and its content. Arguments as for :func:`cut`."""
-    left: Column | None = None
-    for piece in pieces:
-        whole = piece
-        if left is not None:
-            ordinals = np.concatenate((left.ordinals, piece.ordinals))
-            whole = Column(ordinals, np.concatenate((left.keys, piece.keys)))
-        begin = 0
-        cuts = list(cut(whole, kind, packed=packed, most=most))
-        # The last page waits for what comes behind it.
-        for one in cuts[:-1]:
-            yield _part(whole, begin, one.end), one.content
-            begin = one.end
-        left = _part(whole, begin, whole.present)
-    if left is not None:
-        begin = 0
-        for one in cut(left, kind, packed=packed, most=most):
-            yield _part(left, begin, one.end), one.content
-            begin = one.end
-
-
-def join(pieces: Iterable[Column]) -> Column:
-    """A column without absent rows of its pieces, one behind the other, of which there are some."""
-    every = list(pieces)
-    ordinals = np.concatenate([one.ordinals for one in every])
-    return Column(ordinals, np.concatenate([one.keys for one in every]))
-
-
-def _part(column: Column, first: int, last: int) -> Column:
-    return Column(column.ordinals[first:last], column.keys[first:last])
 
 
 def _cut_packed(column: Column, most: int) -> Iterator[Cut]:

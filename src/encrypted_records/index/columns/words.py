@@ -17,7 +17,7 @@ from encrypted_records.crypto import values
 from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Column, Keys, Lookup, in_order
+from encrypted_records.index.columns.column import Column, Keys, in_order
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
@@ -25,6 +25,8 @@ from encrypted_records.model.definition import Value, comparable
 from encrypted_records.model.folding import folded
 from encrypted_records.model.words import is_known, words_of
 
+#: Words that one segment lists; rows with the most of them are undecided beyond that.
+MOST_LISTED = 1 << 25
 #: The undecided rows.
 UNDECIDED = KeyRange(Edge(UNDECIDED_FROM, "left"), Edge(WORDS_FROM, "left"))
 
@@ -88,19 +90,20 @@ def rows_of(column: Column) -> Ordinals:
     return rows
 
 
-def choose_undecided(counts: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-    """Of rows with so many words each, those with the most, without which they are ``most``."""
+def limit(column: Column, most: int = MOST_LISTED) -> Column:
+    """The same with at most so many words: the rows with the most are undecided beyond that."""
+    heads = _count_rows(column)
+    if len(column.keys) - heads <= most:
+        return column
+    counts = np.bincount(column.ordinals[heads:])
     order = np.argsort(counts, kind="stable")
-    dropped = np.zeros(len(counts), np.bool_)
+    dropped = np.zeros(max(len(counts), int(column.ordinals.max()) + 1), np.bool_)
     dropped[order[np.cumsum(counts[order]) > most]] = True
-    return dropped
-
-
-def leave_undecided(heads: Column, dropped: NDArray[np.bool_]) -> Column:
-    """The entries of rows, of which those that are dropped have no words listed."""
-    keys = heads.keys.copy()
-    keys[dropped[heads.ordinals]] |= _STATED
-    return _sort(heads.ordinals, keys)
+    kept = ~dropped[column.ordinals]
+    kept[:heads] = True
+    keys = column.keys.copy()
+    keys[:heads][dropped[column.ordinals[:heads]]] |= _STATED
+    return _sort(column.ordinals[kept], keys[kept])
 
 
 def _sort(ordinals: Ordinals, keys: Keys) -> Column:
@@ -153,10 +156,5 @@ def check(column: Column, room: int) -> None:
     Raises:
         DoesNotOpen: the rows state other room than the segment's header, or have more words.
     """
-    check_heads(column, room, column)
-
-
-def check_heads(heads: Column, room: int, whole: Lookup) -> None:
-    """:func:`check` of a column of which the entries of rows are here."""
-    if whole.absent or count_entries(heads) != room or whole.present > room:
+    if column.absent or count_entries(column) != room or len(column.keys) > room:
         raise DoesNotOpen("a column of words has another room than its segment says")

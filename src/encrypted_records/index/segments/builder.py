@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import NamedTuple
@@ -57,8 +57,7 @@ MAX_PLAIN_RECORDS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Up to how many rows a segment is a mini, and is not packed; entries in one page; for how many
-    entries the columns of words of a mini have room; how many words a merge lists, beyond which the
-    rows with the most are undecided, and about how many of them it has in memory at once.
+    entries the columns of words of a mini have room.
 
     Readers take segments built with any limits up to these.
     """
@@ -67,8 +66,6 @@ class Limits:
     plain: int = MAX_PLAIN_RECORDS
     entries: int = MAX_ENTRIES
     words: int = MAX_MINI_WORDS
-    listed: int = 1 << 25
-    stretch: int = 1 << 21
 
 
 STANDARD = Limits()
@@ -123,38 +120,23 @@ class _Plain(NamedTuple):
 
 
 def _cut(name: str, column: Column, kind: KeyKind, *, packed: bool, most: int) -> _Cut:
+    made: ColumnKind = PLAIN
     rows = len(column.ordinals)
+    if kind == "words":
+        # What follows from lengths alone, not how many words there are.
+        rows = words.count_entries(column)
+        made = (WORDS, rows)
     cuts = list(pages.cut(column, kind, packed=packed, most=most))
     built = directory.build(column, [one.end for one in cuts], rows)
-    own, slots = _count_pages(built, kind, rows, packed=packed, most=most)
-    zone = encode_zone(column.keys, column.keys, kind)
-    return _Cut(name, [one.content for one in cuts], built, own, slots, zone, PLAIN)
-
-
-def _cut_words(name: str, room: int, pieces: Iterable[Column], *, packed: bool, most: int) -> _Cut:
-    """Of a column of words sizes follow from its room, and so from lengths alone, not from how many
-    words there are."""
-    building = directory.DirectoryBuilder(room)
-    contents: list[bytes] = []
-    for entries, content in pages.cut_pieces(pieces, "words", packed=packed, most=most):
-        building.add(entries)
-        contents.append(content)
-    built = building.finish()
-    own, slots = _count_pages(built, "words", room, packed=packed, most=most)
-    zone = encode_zone(built.firsts, built.lasts, "words")
-    return _Cut(name, contents, built, own, slots, zone, (WORDS, room))
-
-
-def _count_pages(
-    built: Directory, kind: KeyKind, rows: int, *, packed: bool, most: int
-) -> tuple[int, int]:
-    """The pages of a directory, and those that its column accounts for."""
-    if not packed:
+    if packed:
+        size = len(directory.encode(built, kind, packed=True))
+        own = -(-size // pages.CAPACITY)
+        slots = own + len(cuts)
+    else:
         planned = directory.count_pages(kind, rows, most)
-        return planned.directory, planned.directory + planned.data
-    size = len(directory.encode(built, kind, packed=True))
-    own = -(-size // pages.CAPACITY)
-    return own, own + len(built.ends)
+        own, slots = planned.directory, planned.directory + planned.data
+    zone = encode_zone(column.keys, column.keys, kind)
+    return _Cut(name, [one.content for one in cuts], built, own, slots, zone, made)
 
 
 class Builder:
@@ -176,7 +158,7 @@ class Builder:
         self._shell = shell
         self._limits = limits
         self._packed = len(shell.rows) > limits.plain
-        self._small: dict[str, Column | _Cut] = {}
+        self._small: dict[str, Column] = {}
         #: for how many entries the columns of words in ``_small`` have room
         self._room = 0
         self._cuts: list[_Cut] = []
@@ -184,34 +166,15 @@ class Builder:
     def add(self, name: str, column: Column) -> None:
         """A column, over exactly the shell's rows."""
         kind = column_spec(self._definition, name).kind
-        if kind == "words":
-            self.add_words(name, words.count_entries(column), [column])
-        elif len(self._shell.rows) <= self._limits.mini:
+        if len(self._shell.rows) <= self._limits.mini:
             self._small[name] = column
+            self._room += words.count_entries(column) if kind == "words" else 0
         else:
-            self._cuts.append(self._cut(name, column))
+            self._cut(name, column, kind)
 
-    def add_words(self, name: str, room: int, pieces: Iterable[Column]) -> None:
-        """A column of words with room for so many entries, one piece behind the other."""
-        if len(self._shell.rows) > self._limits.mini:
-            self._cuts.append(self._cut_words(name, room, pieces))
-            return
-        self._room += room
-        if self._room > self._limits.words:
-            # The segment will have pages; all of such a column may be too much for memory.
-            self._small[name] = self._cut_words(name, room, pieces)
-        else:
-            self._small[name] = pages.join(pieces)
-
-    def _cut(self, name: str, column: Column) -> _Cut:
-        spec = column_spec(self._definition, name)
-        packed, most = self._packed, self._limits.entries
-        if spec.kind == "words":
-            return self._cut_words(name, words.count_entries(column), [column])
-        return _cut(name, column, spec.kind, packed=packed, most=most)
-
-    def _cut_words(self, name: str, room: int, pieces: Iterable[Column]) -> _Cut:
-        return _cut_words(name, room, pieces, packed=self._packed, most=self._limits.entries)
+    def _cut(self, name: str, column: Column, kind: KeyKind) -> None:
+        cut = _cut(name, column, kind, packed=self._packed, most=self._limits.entries)
+        self._cuts.append(cut)
 
     def finish(self) -> Built:
         """The segment, sealed. The builder is spent."""
@@ -224,15 +187,14 @@ class Builder:
             return self._seal_paged()
         if self._room > self._limits.words:
             # A page of this size could not be sent, and each question would fetch it.
-            for name, small in self._small.items():
-                self._cuts.append(small if isinstance(small, _Cut) else self._cut(name, small))
+            for name, column in self._small.items():
+                self._cut(name, column, column_spec(self._definition, name).kind)
             return self._seal_paged()
-        columns = {name: one for name, one in self._small.items() if isinstance(one, Column)}
         mini = build_mini(
             self._key,
             self._definition,
             groups=self._shell.groups,
-            column_of=columns,
+            column_of=self._small,
             rows=self._shell.rows,
             purged=self._shell.purged,
             inputs=self._shell.inputs,

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import ordinals as bitmaps
 from encrypted_records.index.columns import column as columns
+from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.layout import Laid
@@ -32,8 +34,7 @@ from encrypted_records.index.segments.builder import (
 )
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import OpenedSegment
-from encrypted_records.index.segments.word_merge import Bring, LivingRows, Wanted, WordMerger
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import KeyKind, SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from encrypted_records.model.word_columns import column_spec, columns_of
 
@@ -140,8 +141,13 @@ def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float
     return since is not None and now - since > LONGEST_DEAD
 
 
-def _all_are_here(_: Wanted) -> None:
-    """No page is brought."""
+@dataclass(frozen=True, slots=True)
+class _LivingRows:
+    """An input, where its local ordinals begin in the new segment, and which of them live."""
+
+    segment: OpenedSegment
+    base: int
+    living: NDArray[np.bool_]
 
 
 class SegmentMerger:
@@ -164,14 +170,13 @@ class SegmentMerger:
             compared: whose names and grids the inputs have, if that is another definition.
         """
         self._definition = definition
-        self._limits = limits
         self._compared = compared or definition
-        self._parts: list[LivingRows] = []
+        self._parts: list[_LivingRows] = []
         every: list[tuple[bytes, int]] = []
         base = purged = 0
         for segment, own, gone in zip(inputs, groups, dead, strict=True):
             covered = segment.segment.count + segment.segment.purged
-            self._parts.append(LivingRows(segment, base, _living(covered, gone)))
+            self._parts.append(_LivingRows(segment, base, _living(covered, gone)))
             every += [(uid, base + at) for uid, at in own]
             purged += len(gone)
             base += covered
@@ -189,28 +194,19 @@ class SegmentMerger:
         """The columns of the new segment."""
         return [spec.name for spec in columns_of(self._definition)]
 
-    def take(self, name: str, bring: Bring = _all_are_here) -> None:
-        """Merge a column.
-
-        Args:
-            bring: brings pages into the inputs; without it they must have all pages of the column.
+    def take(self, name: str) -> None:
+        """Merge a column, all pages of which the inputs must have by now.
 
         Raises:
             DoesNotOpen: a column of an input does not open, or lacks a living row, or has one whose
             value the definition does not allow.
         """
         spec = column_spec(self._definition, name)
-        if spec.kind == "words":
-            merging = WordMerger(name, self._parts, bring, self._limits)
-            self._builder.add_words(name, merging.room, merging.pieces())
-            return
-        bring(lambda one: one.missing_columns([name]))
-        parts: list[Column] = []
-        for part in self._parts:
-            column = part.segment.column(name)
-            part.require(column.ordinals)
-            parts.append(part.renumber(column))
+        parts = [_renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
         joined = columns.join(parts, spec.kind)
+        if spec.kind == "words":
+            self._builder.add(name, words.limit(joined))
+            return
         rebase = Rebase.between(self._compared.fields[name], spec)
         self._builder.add(name, rebase.column(joined) if rebase else joined)
 
@@ -252,3 +248,15 @@ def _living(covered: int, dead: BitMap) -> NDArray[np.bool_]:
     living = np.ones(covered, np.bool_)
     living[bitmaps.ordinals(dead)] = False
     return living
+
+
+def _renumber(part: _LivingRows, column: Column, kind: KeyKind) -> Column:
+    """The column without dead rows, its ordinals as they are in the new segment."""
+    alive = part.living[column.ordinals]
+    listed = part.living[words.rows_of(column)] if kind == "words" else alive
+    if np.count_nonzero(listed) != np.count_nonzero(part.living):
+        raise DoesNotOpen("a column lacks rows that are alive")
+    moved = column.ordinals + np.uint32(part.base)
+    if alive.all():
+        return Column(moved, column.keys)
+    return Column(moved[alive], column.keys[alive[column.absent :]])

@@ -208,22 +208,10 @@ class PagedSegment:
         if room is not None:
             words.check(column, room)
             rows = words.rows_of(column)
-        self._check_rows(rows)
-        return column
-
-    def check_words(self, name: str, heads: Column) -> None:
-        """Check a column of words of which only the entries of rows are here.
-
-        Raises:
-            DoesNotOpen: as :meth:`column`.
-        """
-        words.check_heads(heads, self.directories.rooms[name], self._paged(name))
-        self._check_rows(np.sort(heads.ordinals))
-
-    def _check_rows(self, rows: Ordinals) -> None:
         # The directory states as many as the segment has, so equal sets list each row once.
         if len(rows) != self.count or rows_digest(rows, self.covered) != self._stated_rows:
             raise DoesNotOpen("a column lists other rows than its segment has")
+        return column
 
     @property
     def _stated_rows(self) -> bytes:

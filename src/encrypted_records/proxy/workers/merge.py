@@ -1,8 +1,7 @@
 """A worker's part of a merge: open the inputs' pages, build the new segment, seal its pages.
 
 A million rows take hundreds of MiB and seconds of one core, which would block the proxy. Of the
-inputs, only the pages of one column are in memory at a time, and of words only those of a stretch
-of keys; sealed pages are sent in groups.
+inputs, only the pages of one column are in memory at a time; sealed pages are sent in groups.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.word_merge import Wanted
 from encrypted_records.model.definition_history import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_page
@@ -48,16 +46,11 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
         keys[task.version], definition, inputs, task.groups, dead, compared=history.compared
     )
     paged = [opened for opened in inputs if isinstance(opened, PagedSegment)]
-
-    def bring(wanted: Wanted) -> None:
+    for name in merging.fields:
+        _fill(paged, name, task.most, digests)
+        merging.take(name)
         for opened in paged:
             opened.blocks.clear()
-        _fill(paged, wanted, task.most, digests)
-
-    for name in merging.fields:
-        merging.take(name, bring)
-    for opened in paged:
-        opened.blocks.clear()
     sealed = merging.seal()
     while some := list(islice(sealed.pages, task.most)):
         pipe.write(messages.MergedPages(sealed.segment, sealed.header, some))
@@ -83,12 +76,14 @@ def _mini_pages(task: messages.MergeTask, digests: Mapping[bytes, bytes]) -> Ite
 
 
 def _fill(
-    segments: Sequence[PagedSegment], wanted: Wanted, most: int, digests: Mapping[bytes, bytes]
+    segments: Sequence[PagedSegment], name: str, most: int, digests: Mapping[bytes, bytes]
 ) -> None:
-    """Fetch the pages that are wanted of all segments: directories first, which name the others."""
+    """Fetch the pages of one column of all segments: directories first, which name the others."""
     by_uid = {opened.segment.uid: opened for opened in segments}
     while refs := [
-        PageRef(uid, number) for uid, opened in by_uid.items() for number in sorted(wanted(opened))
+        PageRef(uid, number)
+        for uid, opened in by_uid.items()
+        for number in sorted(opened.missing_columns([name]))
     ]:
         for page in _fetch(refs, most, digests):
             by_uid[page.segment].put(page.number, page.data)
