@@ -359,12 +359,7 @@ def _build_reading(
 
 
 def _build_writing(
-    api: Api,
-    reading: Reading,
-    pool: WorkerPool,
-    spool: Spool,
-    names: OwnNames,
-    overrides: Overrides,
+    api: Api, reading: Reading, pool: WorkerPool, spool: Spool, own: OwnNames, overrides: Overrides
 ) -> Writing:
     schemas = reading.schemas
     committer, unique = Committer(api, schemas), UniqueKeys(api, reading.fetcher)
@@ -383,8 +378,8 @@ def _build_writing(
         merger,
         changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
         definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
-        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=names.origins),
-        upserter=Upserter(schemas, committer, merger, unique, own_origins=names.origins),
+        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=own.origins),
+        upserter=Upserter(schemas, committer, merger, unique, own_origins=own.origins),
     )
 
 
