@@ -266,7 +266,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         api.transport, identity.keyrings, stores.rosters, head, overrides.attend_seconds
     )
     reading = _build_reading(api, identity.keyrings, stores, sharing, names, overrides)
-    writing = _build_writing(api, reading, workers, names, overrides)
+    writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
     runner = JobRunner(
@@ -360,12 +360,11 @@ def _build_reading(
 
 
 def _build_writing(
-    api: Api, reading: Reading, workers: WorkerPool, names: OwnNames, overrides: Overrides
+    api: Api, reading: Reading, pool: WorkerPool, spool: Spool, own: OwnNames, overrides: Overrides
 ) -> Writing:
     schemas = reading.schemas
-    committer = Committer(api, schemas)
-    unique = UniqueKeys(api, reading.fetcher)
-    executor = MergeExecutor(api, reading.fetcher, reading.pager, workers)
+    committer, unique = Committer(api, schemas), UniqueKeys(api, reading.fetcher)
+    executor = MergeExecutor(api, reading.fetcher, reading.pager, pool, spool.folder)
     merger = MergeScheduler(
         executor,
         reading.pager,
@@ -373,15 +372,15 @@ def _build_writing(
         overrides.tiers,
         overrides.most_dead,
         overrides.room_seconds,
-        Compactor(api, schemas, committer, workers, overrides.crowds),
+        Compactor(api, schemas, committer, pool, overrides.crowds),
     )
     return Writing(
         committer,
         merger,
         changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
         definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
-        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=names.origins),
-        upserter=Upserter(schemas, committer, merger, unique, own_origins=names.origins),
+        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=own.origins),
+        upserter=Upserter(schemas, committer, merger, unique, own_origins=own.origins),
     )
 
 
