@@ -99,7 +99,7 @@ def measured(inputs: list[Built]) -> Iterator[Row]:
 
 
 def _none(opened: list[PagedSegment]) -> list:  # type: ignore[type-arg]
-    from pyroaring import BitMap  # noqa: PLC0415
+    from pyroaring import BitMap
 
     return [BitMap() for _ in opened]
 
