@@ -1,8 +1,8 @@
 """The memory that a merge takes of a column of words, beside that of a column of texts.
 
 Segments of 65,536 rows are made, each row with ``--words`` different words drawn by Zipf's law from
-``--vocabulary``, and merged as a worker merges them: its pages are fetched, opened and sealed here.
-Memory is the most that this process had beyond the sealed pages of the inputs.
+``--vocabulary``, and merged as a worker merges them: as streams, with files for what waits. Memory
+is the most that this process had beyond the sealed pages of the inputs.
 
     .venv/bin/python -m bench.word_merges --records 1000000 --words 24
 """
@@ -14,8 +14,10 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from pyroaring import BitMap
 
 from bench.support.processes import memory_mib
 from bench.support.table import Row, show
@@ -24,12 +26,13 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.builder import Builder, Shell
-from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.stream_merge import StreamMerger
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.word_columns import words_column
+from encrypted_records.proxy.workers.page_spool import SpooledContents
 
 FIELDS = {"note": {"type": "string", "x-index": ["words"]}}
 DEFINITION = parse_definition(json.dumps({"type": "object", "properties": FIELDS}))
@@ -71,22 +74,20 @@ class _Peak:
         return memory_mib("self", "VmHWM") - self._before
 
 
-def measured(inputs: list[Built]) -> Iterator[Row]:
+def measured(inputs: list[Built], folder: Path) -> Iterator[Row]:
     opened = [PagedSegment(KEY, DEFINITION, one.segment, one.header) for one in inputs]
-    sealed = [{page.number: page.data for page in one.pages} for one in inputs]
-    merging = SegmentMerger(
-        KEY, DEFINITION, opened, [one.segment.groups for one in opened], _none(opened)
-    )
+    sealed = {one.segment.uid: {page.number: page.data for page in one.pages} for one in inputs}
+    groups = [one.segment.groups for one in opened]
+    contents = SpooledContents(folder, keep_free=0)
+    none = [BitMap() for _ in opened]
+    merging = StreamMerger(KEY, DEFINITION, opened, groups, none, contents)
     for name in merging.fields:
         peak, began = _Peak(), time.process_time()
-        for one, pages in zip(opened, sealed, strict=True):
-            while numbers := one.missing_columns([name]):
-                for number in numbers:
-                    one.put(number, pages[number])
-        entries = sum(one.directories[name].present for one in opened)
-        merging.take(name)
         for one in opened:
-            one.blocks.clear()
+            for number in one.missing_directories([name]):
+                one.put(number, sealed[one.segment.uid][number])
+        entries = sum(one.directories[name].present for one in opened)
+        merging.take(name, lambda segment, number: sealed[segment][number])
         seconds = time.process_time() - began
         yield Row(
             name.partition("\0")[2] or name,
@@ -94,14 +95,9 @@ def measured(inputs: list[Built]) -> Iterator[Row]:
             f"{entries:,} entries, {seconds:.1f} s",
         )
     peak = _Peak()
-    made = merging.finish()
-    yield Row("sealing", f"{peak.taken():,.0f} MiB", f"{made.segment.pages:,} pages")
-
-
-def _none(opened: list[PagedSegment]) -> list:  # type: ignore[type-arg]
-    from pyroaring import BitMap
-
-    return [BitMap() for _ in opened]
+    made = merging.seal()
+    pages = sum(1 for _ in made.pages)
+    yield Row("sealing", f"{peak.taken():,.0f} MiB", f"{pages:,} pages")
 
 
 def main() -> None:
@@ -115,7 +111,8 @@ def main() -> None:
         built(chance, first, min(ROWS, chosen.records - first), chosen.words, chosen.vocabulary)
         for first in range(0, chosen.records, ROWS)
     ]
-    show(f"a merge of {chosen.records:,} records", list(measured(inputs)))
+    with TemporaryDirectory() as folder:
+        show(f"a merge of {chosen.records:,} records", list(measured(inputs, Path(folder))))
 
 
 if __name__ == "__main__":
