@@ -27,8 +27,6 @@ Positions = NDArray[np.int64]
 
 #: Up to so many rows are sorted at once; more are sorted group by group, as far as they are used.
 FEW_ROWS = 1 << 14
-#: Of sorted rows, so many are made Python objects at once.
-_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +104,7 @@ class Places:
             every = ordinals(rows)
             positions = self.positions(every)
             order = np.argsort(positions)[np.count_nonzero(positions <= after) :]
-            # Most who ask take the first ten: to make objects of all takes a millisecond.
-            for first in range(0, len(order), _AT_ONCE):
-                some = order[first : first + _AT_ONCE]
-                yield from zip(positions[some].tolist(), every[some].tolist(), strict=True)
+            yield from zip(positions[order].tolist(), every[order].tolist(), strict=True)
             return
         for begin, own in self._by_group(rows, after):
             for row in own:

@@ -79,12 +79,7 @@ def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
 
 def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -> Response:
     """200 where all is gone, else 202. No value is in it."""
-    shown = erased_json(receipts)
-    return answer({**more, **shown}, status=200 if shown["gone"] else 202)
-
-
-def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
-    """Whether all is gone, and of each schema what is left."""
+    gone = all(one.gone for one in receipts)
     schemas = [
         {
             "schema": reference("schemas", one.schema),
@@ -96,7 +91,7 @@ def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
         }
         for one in receipts
     ]
-    return {"gone": all(one.gone for one in receipts), "schemas": schemas}
+    return answer({**more, "gone": gone, "schemas": schemas}, status=200 if gone else 202)
 
 
 def _left_json(left: ErasureProgress) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from encrypted_records.errors import Conflict
+from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
@@ -105,9 +106,10 @@ async def _candidates(context: QueryContext, query: Query) -> _Candidates:
     few = every <= MOST_OPENED
     if not query.order:
         return _Candidates(scan_stored(answers, context.snapshot, None), few)
-    texts = context.texts()
-    rows = await sort(context, query, plan, answers, texts, want=every)
-    return _Candidates(list_candidates(context, rows), few)
+    return _Candidates(
+        list_candidates(context, await sort(context, query, plan, answers, Texts(), want=every)),
+        few,
+    )
 
 
 async def _window(

@@ -94,10 +94,8 @@ class DatasetKey(models.Model):
         Organization, on_delete=models.CASCADE, related_name="dataset_keys"
     )
     epoch = models.IntegerField()
-    #: the oldest epoch that is not forgotten
-    first = models.IntegerField(default=1)
     commitment = models.BinaryField(max_length=32)
-    #: of the entry that began the epoch, or by which older ones were forgotten
+    #: of the entry that began the epoch
     since = models.BigIntegerField()
     #: whether name and slug are the roster's to change
     placed = models.BooleanField()
@@ -145,7 +143,7 @@ class Seat(models.Model):
 
 
 class StoredGrant(models.Model):
-    """The newest grant of a dataset to a member. It holds every epoch that is not forgotten."""
+    """The newest grant of a dataset to a member. It holds every epoch so far."""
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="grants")
     dataset = ShortIdField()
