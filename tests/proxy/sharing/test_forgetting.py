@@ -66,7 +66,9 @@ def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
         assert epochs(team, person) == [2]
     with database_of(team.ada.service) as database:
         assert opened_rows(database, old[1], shared.schema) == set()
-        counted = database.run("SELECT count(*) AS n FROM roster_grant WHERE epoch < 2")
+        counted = database.run(
+            "SELECT count(*) AS n FROM roster_grant WHERE epoch < 2 AND dataset = %s", team.dataset
+        )
         assert counted[0]["n"] == 0
     more = grace.ingest([{"n": 7, "s": f"{LONG}1"}])
     for store in (ada, grace, alan):
