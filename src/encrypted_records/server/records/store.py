@@ -231,15 +231,15 @@ def _look_up(
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
-    keys = _without_large_groups(keys)
+    keys = _in_table(keys)
     rows = keyed.rows_at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
     return {(row[0], row[1]): _row(row) for row in rows}
 
 
-def _without_large_groups(keys: Sequence[Key]) -> Sequence[Key]:
-    """The keys without those of groups of which the table has no row, since all are in objects.
+def _in_table(keys: Sequence[Key]) -> Sequence[Key]:
+    """The keys of rows that may be in the table, and not only in objects.
 
-    Only groups of which many keys are wanted are asked about: for few, to look them up is quicker.
+    Only groups of which a run or more is wanted are asked about: fewer are looked up as quickly.
     """
     wanted = Counter(group for group, _ in keys)
     empty = {group for group, count in wanted.items() if count >= RUN and not _has_rows(group)}
