@@ -14,7 +14,6 @@ Without ``--csv`` the records are made from ``examples/census.csv``.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,6 @@ from bench.watching import census
 from encrypted_records.ingest.lengths import Lengths, Told, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.rules import StringRules
 
 Fields = Mapping[str, FieldSpec]
@@ -45,7 +43,7 @@ def main() -> None:
     chosen = parser.parse_args()
     found = census.read(chosen.csv, chosen.records, chosen.others, random.Random(7))
     print(f"{len(found.stored):,} records, {len(found.others):,} others of their kind", flush=True)
-    defined = parse_definition(json.dumps(census.DEFINITION)).fields
+    defined = census.PLAIN.parsed.fields
     report("as examples/census.schema.json says", defined, found.stored, found.others)
     report("strings without a keyword", bare(defined), found.stored, found.others)
     report("classes from 16 bytes on", bare(defined), found.stored, found.others, finest=True)

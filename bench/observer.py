@@ -9,7 +9,9 @@ and the present one at its weakest, when it holds nothing yet.
 
     .venv/bin/python -m bench.observer --csv adult.csv
 
-Without ``--csv`` the records are made from ``examples/census.csv``.
+Without ``--csv`` the records are made from ``examples/census.csv``. ``--formatted`` stores what the
+census says in fields with enforced formats, and asks for years, months and words of an indexed
+text.
 """
 
 from __future__ import annotations
@@ -46,19 +48,24 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--variants", action="store_true", help="other sizes of stretches, too")
+    parser.add_argument(
+        "--formatted", action="store_true", help="in dates, uuids, booleans and a note of words"
+    )
     parser.add_argument("--imagined", action="store_true", help="work all out, and start nothing")
     chosen = parser.parse_args()
     found = census.read(chosen.csv, chosen.records, chosen.others, random.Random(chosen.seed))
+    if chosen.formatted:
+        found = found.formatted()
     print(f"{len(found.stored):,} records, {len(found.others):,} others of their kind", flush=True)
     draws = census.drawn(found.questions, chosen.searches, random.Random(chosen.seed))
     print(f"{len(draws):,} searches, {len(set(draws))} of {len(found.questions)} different ones")
     if chosen.imagined:
-        classes, real = census.length_classes(found.stored), None
+        classes, real = census.length_classes(found.stored, found.kind), None
     else:
         with tempfile.TemporaryDirectory() as folder, session.running(Path(folder), found) as one:
             real = session.searched(one, found, draws)
             classes = session.length_classes(one)
-    knowledge = Knowledge(classes, found.others)
+    knowledge = Knowledge(classes, found.others, found.kind)
     truth = Truth(found, knowledge, draws)
     manner = Manner()
 
@@ -126,7 +133,7 @@ def _cells(name: str, share: Share) -> Row:
 
 def all_of(found: Census, draws: Sequence[int], manner: Manner) -> Score:
     """The score of a proxy that is worked out."""
-    knowledge = Knowledge(census.length_classes(found.stored), found.others)
+    knowledge = Knowledge(census.length_classes(found.stored, found.kind), found.others, found.kind)
     truth = Truth(found, knowledge, draws)
     return judged(truth, manner, imagined.events(found, draws, manner))
 

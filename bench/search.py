@@ -5,7 +5,8 @@ PostgreSQL, in turn with ours; both must answer alike. Warm is a question that w
 one that was not, though others were;
 cold is the first one put to a proxy that has just started and has no page on disk. Figures are
 milliseconds as the client sees them, p50 / p95; those of the processor, of proxy and API together,
-are the ones that a busy machine disturbs least.
+are the ones that a busy machine disturbs least. ``bench.questions`` has words, dates and reasons,
+``bench.upsert`` upserts.
 
     .venv/bin/python -m bench.search --records 100000 1000000 --folder /var/tmp/bench
 
@@ -38,18 +39,37 @@ LIMIT = 10
 SCHEMA = "rows"
 #: Different questions of each kind.
 KINDS_OF_VALUES = 20
-#: p50 and p95 of a search, p50 of counts and aggregates; milliseconds at a million records, warm.
-SEARCH_GOAL = (10, 30)
-AGGREGATE_GOAL = 50
-#: p50 of a semi-join of all rows with all.
-JOIN_GOAL = 2000
 Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Milliseconds at a million records, warm; no ``p95`` is set where it is None."""
+
+    p50: int
+    p95: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.p50}" if self.p95 is None else f"{self.p50} / {self.p95}"
+
+    def is_met(self, p50: float, p95: float) -> bool:
+        return p50 <= self.p50 and (self.p95 is None or p95 <= self.p95)
+
+
+SEARCH = Goal(10, 30)
+#: Of counts and aggregates.
+MEASURE = Goal(50)
+#: Of a semi-join of all rows with all.
+JOIN = Goal(2000)
+#: Of a part of a text, in a field whose values are all different, and in one of few.
+PART_OF_UNIQUE, PART_OF_COMMON = Goal(60), Goal(10)
 
 
 @dataclass(frozen=True)
 class Question:
     name: str
     make: Callable[[random.Random], Body]
+    goal: Goal
     aggregates: bool = False
 
     @property
@@ -58,14 +78,18 @@ class Question:
 
 
 def questions(total: int, sample: Sequence[Body]) -> list[Question]:
-    def search(name: str, where: Callable[[random.Random], Body], **more: Any) -> Question:
-        return Question(name, lambda chance: {"where": where(chance), "limit": LIMIT, **more})
+    def search(
+        name: str, where: Callable[[random.Random], Body], goal: Goal = SEARCH, **more: Any
+    ) -> Question:
+        return Question(name, lambda chance: {"where": where(chance), "limit": LIMIT, **more}, goal)
 
-    def measured(name: str, where: Callable[[random.Random], Any], **more: Any) -> Question:
-        measures = [{"op": "count"}]
-        return Question(
-            name, lambda chance: {"where": where(chance), "measures": measures, **more}, True
-        )
+    def measured(
+        name: str, where: Callable[[random.Random], Any], goal: Goal = MEASURE, **more: Any
+    ) -> Question:
+        def make(chance: random.Random) -> Body:
+            return {"where": where(chance), "measures": [{"op": "count"}], **more}
+
+        return Question(name, make, goal, aggregates=True)
 
     def one_of(field: str, chance: random.Random) -> Any:
         return chance.choice(sample)[field]
@@ -116,13 +140,13 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
         search("equality, common", equal("status")),
         *(search(f"range of {share:g}", between(share)) for share in (1e-5, 1e-3, 0.1, 0.5)),
         search("prefix", prefix),
-        search("part of a text, unique", contains("email")),
-        search("part of a text, common", contains("status")),
+        search("part of a text, unique", contains("email"), PART_OF_UNIQUE),
+        search("part of a text, common", contains("status"), PART_OF_COMMON),
         search("two ranges", two_ranges),
         search("a tenth, by salary", between(0.1), order_by=["-salary"]),
         search("common, by age and number", equal("status"), order_by=["age", "-number"]),
-        measured("semi-join of all, numbers", among("number")),
-        measured("semi-join of all, texts", among("email")),
+        measured("semi-join of all, numbers", among("number"), JOIN),
+        measured("semi-join of all, texts", among("email"), JOIN),
         measured("count of a half", between(0.5)),
         measured("count of two ranges", two_ranges),
         measured("group by status of a half", between(0.5), group_by=["status"]),
@@ -266,18 +290,12 @@ def sample_of(file: Path) -> list[Body]:
 
 
 def rows_of(
-    found: dict[str, Figures], aggregates: set[str], before: dict[str, Figures]
+    found: dict[str, Figures], goals: dict[str, Goal], before: dict[str, Figures]
 ) -> list[Row]:
     rows = []
     for name, figures in found.items():
         p50, p95 = (percentile(figures.warm, share) for share in (0.5, 0.95))
         plain50, plain95 = (percentile(figures.plain, share) for share in (0.5, 0.95))
-        if name.startswith("semi-join"):
-            goal, met = f"{JOIN_GOAL}", p50 <= JOIN_GOAL
-        elif name in aggregates:
-            goal, met = f"{AGGREGATE_GOAL}", p50 <= AGGREGATE_GOAL
-        else:
-            goal, met = "{} / {}".format(*SEARCH_GOAL), (p50, p95) <= SEARCH_GOAL
         beside = [f"processor {figures.processor:5.1f}"]
         beside.append(f"new {percentile(figures.first, 0.5):6.1f}")
         beside += [f"cold {statistics.median(figures.cold):6.1f}"] if figures.cold else []
@@ -285,7 +303,8 @@ def rows_of(
         if name in before:
             growth = p50 / percentile(before[name].warm, 0.5)
             beside.append(f"growth {growth:4.2f}")
-        beside.append(f"goal {goal:7} {'met' if met else 'missed'}")
+        goal = goals[name]
+        beside.append(f"goal {goal!s:7} {'met' if goal.is_met(p50, p95) else 'missed'}")
         rows.append(Row(name, f"{p50:6.1f} /{p95:6.1f} ms", "  ".join(beside)))
     return rows
 
@@ -315,7 +334,7 @@ def main() -> None:
     parser.add_argument("--cold", type=int, default=3, help="starts of the proxy for each kind")
     parser.add_argument("--keep", action="store_true", help="in bench/results.json")
     chosen = parser.parse_args()
-    aggregates = {one.name for one in questions(1, []) if one.aggregates}
+    goals = {one.name: one.goal for one in questions(1, [])}
     with stack.kept(chosen.folder) as folder:
         (folder / "postgres").mkdir(exist_ok=True)
         with running_server(folder / "postgres", durable=True) as server:
@@ -323,7 +342,7 @@ def main() -> None:
             for total in sorted(chosen.records):
                 found = of_size(folder / f"{total}", server, total, chosen.rounds, chosen.cold)
                 title = "warm p50 / p95, ten rows decrypted; growth over the fewest records"
-                show(title, rows_of(found, aggregates, fewest))
+                show(title, rows_of(found, goals, fewest))
                 if chosen.keep:
                     keep(total, found)
                 fewest = fewest or found

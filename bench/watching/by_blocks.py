@@ -162,8 +162,9 @@ class Weighing:
             self._by_share, _ = self._weigh(_Sums(some, mean, mean * (1 - shares)[:, None]))
         told = self._by_share
         if len(seen.pages) > 1:
-            text = np.full(len(shares), seen.pages[0] > 1)
-            told = told + by_pages.count_fit(seen, shares * rows, text)
+            entries = self._knowledge.entries[self._knowledge.directory == (seen.pages[0] > 1)]
+            most = np.full(len(shares), entries.min(initial=self._knowledge.entries.max()))
+            told = told + by_pages.count_fit(seen, shares * rows, most)
         at = np.searchsorted(shares, np.clip(self._knowledge.shares, shares[0], shares[-1]))
         counted = np.bincount(at, weights=odds, minlength=len(shares))
         # A question's share among others is not quite that among these.

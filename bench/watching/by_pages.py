@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.watching.knowledge import Flags, Floats, Knowledge, Seen
+from bench.watching.knowledge import Floats, Knowledge, Seen
 
-#: Entries of a data page.
-_NUMBERS, _STRINGS = 1363, 240
 #: A search whose pages cannot be those of a question is another one, but for an error of ours.
 _UNLIKELY = math.log(1e-3)
 
@@ -22,14 +21,14 @@ def fit(knowledge: Knowledge, seen: Seen) -> Floats:
     """
     found = np.zeros(len(knowledge.questions))
     if len(seen.pages) > 1:
-        found += np.where(knowledge.has_text == (seen.pages[0] > 1), 0.0, _UNLIKELY)
-    return found + count_fit(seen, knowledge.shares * knowledge.rows, knowledge.has_text)
+        found += np.where(knowledge.directory == (seen.pages[0] > 1), 0.0, _UNLIKELY)
+    return found + count_fit(seen, knowledge.shares * knowledge.rows, knowledge.entries)
 
 
-def count_fit(seen: Seen, counts: Floats, has_text: Flags) -> Floats:
-    """The same for numbers of records that match, in fields of text or of numbers."""
+def count_fit(seen: Seen, counts: Floats, entries: NDArray[np.int64]) -> Floats:
+    """The same for numbers of records that match, in fields of so many entries a page."""
     if not seen.pages:
         return np.zeros(len(counts))
-    most = np.ceil(1.2 * counts / np.where(has_text, _STRINGS, _NUMBERS)) + 2
+    most = np.ceil(1.2 * counts / entries) + 2
     found: Floats = np.where(seen.pages[-1] <= 2 * most, 0.0, _UNLIKELY)
     return found

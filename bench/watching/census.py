@@ -2,6 +2,9 @@
 
 The observer knows the others in plaintext, which is how it knows what goes with what; of the
 stored ones it has what the API has. Without a file, both are made from ``examples/census.csv``.
+
+What a census row says is stored in one of two kinds: in the fields of the example (``PLAIN``), or
+in fields with enforced formats and a note whose words are indexed (``FORMATTED``).
 """
 
 from __future__ import annotations
@@ -9,51 +12,140 @@ from __future__ import annotations
 import csv
 import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.ingest.lengths import lengths_of
+from encrypted_records.model.definition import KeyKind, SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEFINITION: dict[str, Any] = json.loads((EXAMPLES / "census.schema.json").read_text())
-_PARSED = parse_definition(json.dumps(DEFINITION))
-#: All fields, and those that are asked for: the ones in which records have values in common.
-FIELDS = tuple(DEFINITION["properties"])
-ASKED = tuple(name for name in FIELDS if name not in ("fnlwgt", "capital_gain", "capital_loss"))
-STRINGS = tuple(name for name in FIELDS if DEFINITION["properties"][name]["type"] == "string")
 
 Row = dict[str, str]
-#: Field and value, as the CSV file has it.
+#: Field and value, as the CSV file has it; of words a word, of dates a year, of instants a month.
 Question = tuple[str, str]
 Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """How rows are stored. ``asked`` are the fields that are asked for: those in which records have
+    values in common. ``parts`` says of a field by how many characters of a value it is asked."""
+
+    definition: dict[str, Any]
+    asked: tuple[str, ...]
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def parsed(self) -> SchemaDefinition:
+        return parse_definition(json.dumps(self.definition))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.definition["properties"])
+
+    @cached_property
+    def strings(self) -> tuple[str, ...]:
+        """The fields whose ciphertexts have lengths that differ."""
+        return tuple(spec.name for spec in self.parsed.fields.values() if spec.kind == "string")
+
+    def is_words(self, name: str) -> bool:
+        return self.parsed.fields[name].words
+
+    def column(self, name: str) -> KeyKind:
+        """Of the column that a question reads."""
+        return "words" if self.is_words(name) else self.parsed.fields[name].kind
+
+    def values(self, row: Row, name: str) -> tuple[str, ...]:
+        """The values by which a row is found; an absent one has none."""
+        if self.is_words(name):
+            return tuple(sorted(set(row[name].split())))
+        return (row[name][: self.parts.get(name)],) if row[name] else ()
+
+    def all_values(self, rows: Sequence[Row], name: str) -> list[str]:
+        return sorted({value for row in rows for value in self.values(row, name)})
+
+    def condition(self, question: Question) -> dict[str, Any]:
+        """As a search takes it."""
+        name, value = question
+        if self.is_words(name):
+            return {"field": name, "op": "has_words", "value": value}
+        spec = self.parsed.fields[name]
+        if spec.format == "boolean":
+            return {"field": name, "op": "eq", "value": value == "true"}
+        number = spec.format is None and spec.kind != "string"
+        return {"field": name, "op": "eq", "value": int(value) if number else value}
+
+
+def _plain_kind() -> Kind:
+    definition: dict[str, Any] = json.loads((EXAMPLES / "census.schema.json").read_text())
+    unasked = ("fnlwgt", "capital_gain", "capital_loss")
+    return Kind(definition, tuple(one for one in definition["properties"] if one not in unasked))
+
+
+PLAIN = _plain_kind()
+FORMATTED = Kind(
+    {
+        "type": "object",
+        "formats": "enforced",
+        "properties": {
+            "note": {"type": "string", "x-index": ["words"]},
+            "born": {"type": "string", "format": "date"},
+            "seen": {"type": "string", "format": "date-time"},
+            "school": {"type": "string", "format": "uuid"},
+            "married": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+        },
+    },
+    ("note", "born", "seen", "school", "married"),
+    {"born": 4, "seen": 7},
+)
+_SAID = ("workclass", "education", "marital_status", "occupation", "relationship", "race", "sex")
+
+
+def formatted(row: Row) -> Row:
+    """What a census row says, in the other fields."""
+    said = " ".join(row[name] for name in _SAID if row[name]).lower()
+    hours = int(row["hours_per_week"])
+    born = date(2026 - int(row["age"]), 1 + int(row["fnlwgt"]) % 12, 1 + hours % 28)
+    return {
+        "note": " ".join(re.findall("[a-z]+", said)),
+        "born": born.isoformat(),
+        "seen": f"2026-{1 + hours % 12:02}-{1 + int(row['age']) % 28:02}T08:00:00Z",
+        "school": str(uuid5(NAMESPACE_URL, row["education"])),
+        "married": "true" if row["marital_status"].startswith("Married") else "false",
+    }
 
 
 @dataclass(frozen=True)
 class Census:
     stored: list[Row]
     others: list[Row]
+    kind: Kind = PLAIN
 
     @cached_property
     def questions(self) -> list[Question]:
-        """Every equality that selects a stored record."""
-        return [(name, value) for name in ASKED for value in sorted(values(self.stored, name))]
+        """Every question of one value that selects a stored record."""
+        kind = self.kind
+        return [(name, one) for name in kind.asked for one in kind.all_values(self.stored, name)]
 
     def matches(self, question: Question) -> NDArray[np.bool_]:
         """Of each stored record."""
         name, value = question
-        return np.array([row[name] == value for row in self.stored])
+        return np.array([value in self.kind.values(row, name) for row in self.stored])
 
-
-def values(rows: Sequence[Row], name: str) -> set[str]:
-    """Empty is absent, and no value."""
-    return {row[name] for row in rows} - {""}
+    def formatted(self) -> Census:
+        """The same people in fields of the other kind."""
+        stored, others = ([formatted(row) for row in rows] for rows in (self.stored, self.others))
+        return Census(stored, others, FORMATTED)
 
 
 def read(path: Path | None, stored: int, others: int, chance: random.Random) -> Census:
@@ -87,20 +179,15 @@ def drawn(questions: Sequence[Question], count: int, chance: random.Random) -> l
     return chance.choices(order, shares, k=count)
 
 
-def value_of(question: Question) -> str | int:
-    """As a search takes it."""
-    name, value = question
-    return value if name in STRINGS else int(value)
-
-
-def upload(rows: Sequence[Row], schema_id: str) -> Iterator[bytes]:
-    yield ",".join((*FIELDS, f"schema_id:{schema_id}\n")).encode()
+def upload(rows: Sequence[Row], kind: Kind, schema_id: str) -> Iterator[bytes]:
+    yield ",".join((*kind.fields, f"schema_id:{schema_id}\n")).encode()
     for start in range(0, len(rows), 1000):
         some = rows[start : start + 1000]
-        yield "".join(",".join(row[name] for name in FIELDS) + "\n" for row in some).encode()
+        yield "".join(",".join(row[name] for name in kind.fields) + "\n" for row in some).encode()
 
 
-def length_classes(rows: Sequence[Row]) -> NDArray[np.int32]:
-    """Bytes of each string that its ciphertext's length tells, a column for each of STRINGS."""
-    columns = {name: [row[name] or None for row in rows] for name in STRINGS}
-    return lengths_of(_PARSED.fields, columns).astype(np.int32)
+def length_classes(rows: Sequence[Row], kind: Kind = PLAIN) -> NDArray[np.int32]:
+    """Bytes of each string that its ciphertext's length tells, a column for each of ``strings``."""
+    columns = {name: [row[name] or None for row in rows] for name in kind.strings}
+    fields = {name: kind.parsed.fields[name] for name in kind.strings}
+    return lengths_of(fields, columns).astype(np.int32)

@@ -10,15 +10,10 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.watching.census import STRINGS, Census, Question
-from bench.watching.knowledge import Flags, Habits, Seen
+from bench.watching.census import Census, Kind, Question
+from bench.watching.knowledge import Flags, Habits, Seen, Shape
 from encrypted_records.model.records import MAX_MINI_RECORDS
 from encrypted_records.proxy.search import row_cover as stretches
-
-#: Pages of a field's directory of 20,000 rows, filled up, for text and for numbers; and entries
-#: of a data page (docs/SPEC.md, 6.2.1).
-_DIRECTORY = {True: 8, False: 1}
-_ENTRIES = {True: 240, False: 1363}
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,7 @@ class Watched:
 
     manner: Manner
     held: Flags
+    kind: Kind
     questions: set[Question] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
 
@@ -69,14 +65,14 @@ class Watched:
             first, self.fields = not self.fields, {"all"}
             return [1] * first
         name, _ = question
-        text = name in STRINGS
+        shape = Shape.of(self.kind.column(name))
         pages = []
         if name not in self.fields:
             self.fields.add(name)
-            pages.append(_DIRECTORY[text])
+            pages.append(shape.directory)
         if question not in self.questions:
             self.questions.add(question)
-            pages.append(1 << (-(-count // _ENTRIES[text]) - 1).bit_length())
+            pages.append(1 << (-(-count // shape.entries) - 1).bit_length())
         return pages
 
     def _asked(self, missing: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
@@ -100,7 +96,7 @@ class Watched:
 def events(census: Census, draws: Sequence[int], manner: Manner) -> list[Seen]:
     """What is seen of the searches that were drawn; of each different one once if apart. Where
     nothing is kept, those that look alike are one event."""
-    watched = Watched(manner, np.zeros(len(census.stored), bool))
+    watched = Watched(manner, np.zeros(len(census.stored), bool), census.kind)
     matching = {at: np.flatnonzero(census.matches(census.questions[at])) for at in set(draws)}
     found: list[Seen] = []
     alike: dict[bytes, Seen] = {}

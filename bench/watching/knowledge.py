@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.watching.census import ASKED, STRINGS, Question, Row, length_classes, values
+from bench.watching.census import PLAIN, Kind, Question, Row, length_classes
+from encrypted_records.index.columns.directory import count_pages
+from encrypted_records.index.columns.packing import MAX_ENTRIES
+from encrypted_records.index.columns.pages import entries_per_page
+from encrypted_records.model.definition import KeyKind
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -20,6 +24,23 @@ Flags = NDArray[np.bool_]
 #: How many records of one kind the kind's own figures need to outweigh those of one length.
 _WEIGHT = 3.0
 LEAST = 1e-9
+#: Rows of the service that is attacked, and about for how many words a note has room.
+_ROWS, _WORDS = 20_000, 32
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a column of 20,000 rows: the pages of its directory, filled up, and the entries of a data
+    page (docs/SPEC.md, 6.2.1)."""
+
+    directory: int
+    entries: int
+
+    @classmethod
+    def of(cls, kind: KeyKind) -> Shape:
+        planned = count_pages(kind, _ROWS * (_WORDS if kind == "words" else 1), MAX_ENTRIES)
+        pages = 1 << (planned.directory - 1).bit_length()
+        return cls(pages, entries_per_page(kind, present=True))
 
 
 class Knowledge:
@@ -31,34 +52,45 @@ class Knowledge:
     second.
     """
 
-    def __init__(self, classes: NDArray[np.int32], others: Sequence[Row]) -> None:
+    def __init__(
+        self, classes: NDArray[np.int32], others: Sequence[Row], kind: Kind = PLAIN
+    ) -> None:
         """
         Args:
             classes: of the stored rows, as :func:`.census.length_classes` gives them.
         """
-        self.rows = len(classes)
+        self.rows, kind_of = len(classes), kind
         self.questions: list[Question] = [
-            (name, value) for name in ASKED for value in sorted(values(others, name))
+            (name, value) for name in kind.asked for value in kind.all_values(others, name)
         ]
-        self.fields = np.array([ASKED.index(name) for name, _ in self.questions])
-        self.has_text = np.array([name in STRINGS for name, _ in self.questions])
-        has = np.array([[row[name] == value for row in others] for name, value in self.questions])
+        self.fields = np.array([kind.asked.index(name) for name, _ in self.questions])
+        #: which questions exclude each other: those of one field, but a text has many words
+        self.groups = np.where(
+            [kind.is_words(name) for name, _ in self.questions],
+            len(kind.asked) + np.arange(len(self.questions)),
+            self.fields,
+        )
+        self.columns = by_name = {name: Shape.of(kind.column(name)) for name in kind.asked}
+        self.directory = np.array([by_name[name].directory > 1 for name, _ in self.questions])
+        self.entries = np.array([by_name[name].entries for name, _ in self.questions])
+        found = {name: [set(kind.values(row, name)) for row in others] for name in kind.asked}
+        has = np.array([[value in one for one in found[name]] for name, value in self.questions])
         self.shares: Floats = has.mean(axis=1)
         both = has.astype(np.float64) @ has.T
         also = (both + self.shares) / (has.sum(axis=1, keepdims=True) + 1)
         self.also: Floats = np.clip(also, 1e-3, 1 - 1e-3)
 
-        theirs = length_classes(others)
-        kinds, kind = np.unique(np.vstack([classes, theirs]), axis=0, return_inverse=True)
-        kind = kind.reshape(-1)
-        self.kind: NDArray[np.int64] = kind[: self.rows]
-        of_others = kind[self.rows :]
+        theirs = length_classes(others, kind)
+        kinds, own = np.unique(np.vstack([classes, theirs]), axis=0, return_inverse=True)
+        own = own.reshape(-1)
+        self.kind: NDArray[np.int64] = own[: self.rows]
+        of_others = own[self.rows :]
         self.kinds = len(kinds)
         count = np.bincount(of_others, minlength=self.kinds)
         self.by_kind: Floats = np.empty((len(self.questions), self.kinds))
         for at, (name, _) in enumerate(self.questions):
             hits = np.bincount(of_others, weights=has[at], minlength=self.kinds)
-            rough = _of_own_length(has[at], name, kinds, theirs)
+            rough = _of_own_length(has[at], name, kind_of, kinds, theirs)
             self.by_kind[at] = (hits + _WEIGHT * rough) / (count + _WEIGHT)
 
     def matching(self) -> Floats:
@@ -72,12 +104,12 @@ class Knowledge:
 
 
 def _of_own_length(
-    has: Flags, name: str, kinds: NDArray[np.int32], theirs: NDArray[np.int32]
+    has: Flags, name: str, kind: Kind, kinds: NDArray[np.int32], theirs: NDArray[np.int32]
 ) -> Floats:
     """The share of a value among the others of which this one field is as long, for each kind."""
-    if name not in STRINGS:
+    if name not in kind.strings:
         return np.full(len(kinds), has.mean())
-    at = STRINGS.index(name)
+    at = kind.strings.index(name)
     same = kinds[:, at][:, None] == theirs[:, at]
     found: Floats = (same & has).sum(axis=1) / np.maximum(1, same.sum(axis=1))
     return found
@@ -148,8 +180,8 @@ def learn(knowledge: Knowledge, belief: Floats, odds: Floats, after: dict[int, F
         odds: of the questions that it may have been.
         after: for some of these, by stored row, how likely it matches if that was the question.
     """
-    for name in {int(knowledge.fields[question]) for question in after}:
-        own = np.flatnonzero(knowledge.fields == name)
+    for name in {int(knowledge.groups[question]) for question in after}:
+        own = np.flatnonzero(knowledge.groups == name)
         before = belief[own]
         mixed = before.copy()
         for question in after.keys() & set(own.tolist()):

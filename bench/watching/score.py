@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.watching.census import ASKED, Census
+from bench.watching.census import Census
 from bench.watching.knowledge import Findings, Knowledge, Verdict
 
 #: From here on the attacker calls itself sure.
@@ -59,15 +59,21 @@ class Truth:
         self.knowledge = knowledge
         self.draws = draws
         self.counts = [int(census.matches(one).sum()) for one in census.questions]
-        self.cells = {name: np.array([row[name] for row in census.stored]) for name in ASKED}
-        others = {name: Counter(row[name] for row in census.others) for name in ASKED}
+        kind = census.kind
+        self.cells = {
+            name: [kind.values(row, name) for row in census.stored] for name in kind.asked
+        }
+        others = {
+            name: Counter(value for row in census.others for value in kind.values(row, name))
+            for name in kind.asked
+        }
         self.modes = {name: found.most_common(1)[0][0] for name, found in others.items()}
         self.by_lengths, _ = self.guesses(knowledge.matching())
 
     def guesses(self, belief: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """By field and row, the likeliest value and its probability."""
         values, odds = {}, {}
-        for at, name in enumerate(ASKED):
+        for at, name in enumerate(self.census.kind.asked):
             own = np.flatnonzero(self.knowledge.fields == at)
             names = np.array([self.knowledge.questions[one][1] for one in own])
             values[name] = names[belief[own].argmax(axis=0)]
@@ -78,9 +84,9 @@ class Truth:
         """Of cells as (field, row, value that is claimed)."""
         if not cells:
             return Share(0, 0.0, 0.0, 0.0)
-        right = [value == self.cells[name][row] for name, row, value in cells]
-        mode = [self.modes[name] == self.cells[name][row] for name, row, _ in cells]
-        lengths = [self.by_lengths[name][row] == self.cells[name][row] for name, row, _ in cells]
+        right = [value in self.cells[name][row] for name, row, value in cells]
+        mode = [self.modes[name] in self.cells[name][row] for name, row, _ in cells]
+        lengths = [self.by_lengths[name][row] in self.cells[name][row] for name, row, _ in cells]
         return Share(len(cells), *(float(np.mean(one)) for one in (right, mode, lengths)))
 
 
@@ -138,11 +144,12 @@ def _sure(truth: Truth, findings: Findings) -> list[tuple[str, int, str]]:
     _, before = truth.guesses(truth.knowledge.matching())
     return [
         (name, row, values[name][row])
-        for name in ASKED
+        for name in truth.census.kind.asked
         for row in np.flatnonzero((odds[name] >= SURE) & (before[name] < SURE)).tolist()
     ]
 
 
 def _every(truth: Truth, findings: Findings) -> list[tuple[str, int, str]]:
     values, _ = truth.guesses(findings.belief)
-    return [(name, row, value) for name in ASKED for row, value in enumerate(values[name])]
+    names = truth.census.kind.asked
+    return [(name, row, value) for name in names for row, value in enumerate(values[name])]

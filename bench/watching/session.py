@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bench.support import stack
 from bench.watching import census
-from bench.watching.census import Census
+from bench.watching.census import Census, Kind
 from bench.watching.knowledge import Flags, Seen
 from encrypted_records.model import wire
 from encrypted_records.model.records import ManifestDelta, PageRef, RowRef
@@ -37,6 +37,7 @@ class Watched:
     front: Front
     order: dict[tuple[bytes, int], int]
     held: Flags
+    kind: Kind
 
     def seen(self, time: int) -> Seen:
         """What the API saw since this was last asked."""
@@ -74,18 +75,18 @@ def running(folder: Path, found: Census) -> Iterator[Watched]:
         running_front(base_url) as front,
         stack.running_proxy(folder, front.url) as service,
     ):
-        yield watched(new_store(service, census.DEFINITION), front, found)
+        yield watched(new_store(service, found.kind.definition), front, found)
 
 
 def watched(store: Store, front: Front, found: Census) -> Watched:
     """A store that a proxy behind ``front`` has filled with the census by one CSV job."""
-    body = b"".join(census.upload(found.stored, store.schema_id))
+    body = b"".join(census.upload(found.stored, found.kind, store.schema_id))
     jobs.completed(store, jobs.started(store, body, "text/csv"), within=stack.PATIENCE)
     stack.merge(store)
     order = _order(store)
     assert len(order) == len(found.stored)
     front.forget()
-    return Watched(store, front, order, np.zeros(len(order), bool))
+    return Watched(store, front, order, np.zeros(len(order), bool), found.kind)
 
 
 def _order(store: Store) -> dict[tuple[bytes, int], int]:
@@ -102,13 +103,13 @@ def _order(store: Store) -> dict[tuple[bytes, int], int]:
 def length_classes(watched: Watched) -> NDArray[np.int32]:
     """As :func:`.census.length_classes`, from what the API has of the stored rows."""
     base, auth = watched.store.service.base_url, watched.store.account.auth
-    found = np.zeros((len(watched.order), len(census.STRINGS)), np.int32)
+    found = np.zeros((len(watched.order), len(watched.kind.strings)), np.int32)
     path: str | None = f"/api/records/?schema={watched.store.schema_id}&limit=1000"
     while path is not None:
         page = call("GET", base + path, auth=auth).json()
         for one in page["results"]:
             at = watched.order[bytes.fromhex(one["group"]), one["ordinal"]]
-            for column, name in enumerate(census.STRINGS):
+            for column, name in enumerate(watched.kind.strings):
                 sealed = one["fields"][name]
                 found[at, column] = len(sealed) * 3 // 4 - sealed.count("=") - _FRAME
         path = None if page["next"] is None else _path(page["next"])
@@ -128,9 +129,7 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
     counts = {at: int(found.matches(found.questions[at]).sum()) for at in set(draws)}
     events = []
     for time, at in enumerate(draws):
-        name, _ = found.questions[at]
-        value = census.value_of(found.questions[at])
-        where = {"field": name, "op": "eq", "value": value}
+        where = found.kind.condition(found.questions[at])
         body = json.dumps({"schema": watched.store.schema, "where": where})
         connection.request("POST", "/api/records/search/", body, headers)
         answer = connection.getresponse()
@@ -138,7 +137,8 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
         assert answer.status == 200, text
         results = json.loads(text)["results"]
         assert len(results) == min(100, counts[at])
-        assert all(one["data"][name] == value for one in results)
+        if where["op"] == "eq" and where["field"] not in found.kind.parts:
+            assert all(one["data"][where["field"]] == where["value"] for one in results)
         events.append(watched.seen(time))
     connection.close()
     return events

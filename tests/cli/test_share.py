@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Ers, environment
+from tests.cli.command import Ers, Said, environment
+from tests.proxy.sharing.people import Person
+from tests.proxy.sharing.test_coming_back import delete_account
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import ERS, Account, Service, call, clean_environment
@@ -117,7 +120,9 @@ def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Tw
     assert "let in" not in two.as_ada().done("share", "settle").out
 
 
-def test_a_name_that_the_api_gives_to_another_dataset_is_refused(two: Two, tmp_path: Path) -> None:
+def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
+    two: Two, tmp_path: Path
+) -> None:
     two.ers.done("dataset", "create", "--name", "Payroll", "--slug", "payroll")
     listed = {one["slug"]: one["url"] for one in two.ers.done("dataset", "list").lines}
 
@@ -140,10 +145,77 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_refused(two: Two, tmp_p
         assert signed.status == 201, signed.body
         two.as_ada().set(ERS_PROXY_URL=proxy.url)
         with front.telling(swap):
-            refused = two.ers("share", "invite", "eve@example.org", "--dataset", "medical")
-        assert refused.code != 0
-        assert "what the API shows as medical was signed as Payroll" in refused.err, refused.err
-        assert "eve@example.org" not in two.ers.done("share", "list").err
+            rotated = two.ers.done("share", "rotate", "medical")
+        assert "Payroll" not in rotated.out
+
+        def alone(asked: Asked, reply: Reply) -> Reply:
+            if not asked.path.startswith("/api/datasets/?"):
+                return reply
+            told = json.loads(swap(asked, reply).body)
+            left = [one for one in told["results"] if payroll.decode() in one["url"]]
+            return reply.with_body(json.dumps({**told, "results": left}).encode())
+
+        with front.telling(alone):
+            for act in (
+                ("invite", "kay@example.org", "--dataset", "medical"),
+                ("rotate", "medical"),
+                ("remove", two.ada.email, "--dataset", "medical", "--yes"),
+            ):
+                refused = two.ers("share", *act)
+                assert refused.code != 0
+                assert "what the API shows as medical was signed as Payroll" in refused.err
+        assert "kay@example.org" not in two.ers.done("share", "list").err
+
+
+def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(
+    two: Two, tmp_path: Path
+) -> None:
+    """An API that says that it has removed somebody, and has withdrawn an invitation, has not."""
+    with (
+        running_front(two.running.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        said = two.ers.done("share", "invite", two.grace.email, "--dataset", "medical")
+        words, invitation = said.out, said.err.rpartition("ers share accept ")[2].split()[0]
+        two.as_grace().done("share", "accept", invitation, typed=words)
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        two.ers.done("share", "settle")
+        waiting = two.ers.done("share", "invite", "eve@example.org", "--dataset", "medical")
+        eves = waiting.err.rpartition("ers share accept ")[2].split()[0]
+
+        def claim(asked: Asked) -> Reply | None:
+            if asked.method == "DELETE":
+                return Reply(204, {}, b"")
+            return Reply(200, {}, b'{"role": "owner"}') if asked.method == "PATCH" else None
+
+        def listed() -> Said:
+            return two.ers.done("share", "list")
+
+        front.invent = claim
+        member = ("organization", "member")
+        two.ers.done(*member, "update", two.grace.email, "--role", "owner")
+        assert {one["role"] for one in listed().lines} == {"owner"}
+        two.ers.done(*member, "update", two.grace.email, "--role", "member")
+        assert "eve@example.org" in listed().err
+        two.ers.done("organization", "invitation", "delete", eves)
+        assert "eve@example.org" not in listed().err
+        said = two.ers.done(*member, "delete", two.grace.email.upper(), "--yes")
+        assert "can still open what was stored before" in said.out
+        assert [one["name"] for one in listed().lines] == [two.ada.email]
+
+
+def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path: Path) -> None:
+    two.join()
+    assert two.people()[two.grace.email]["account"] == ""
+    delete_account(Person(two.running, two.grace, tmp_path))
+    said = two.as_ada().done("share", "list")
+    (listed,) = [one for one in said.lines if one["name"] == two.grace.email]
+    assert listed["account"] == "gone"
+    assert f"Gone: {two.grace.email} has no account any more, the API says" in said.err
+    two.ers.done("organization", "member", "delete", two.grace.email, "--yes")
+    assert "Gone:" not in two.ers.done("share", "list").err
+    assert set(two.people()) == {two.ada.email}
 
 
 def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:

@@ -33,6 +33,14 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
 from tests.support import jobs
+from tests.support.census_people import (
+    ALONE,
+    KINDS,
+    KNOWN,
+    KNOWN_ALONE,
+    STORED,
+    TYPED,
+)
 from tests.support.service import running_service
 from tests.support.store import new_store
 
@@ -114,11 +122,13 @@ ATTACKS: tuple[Attack, ...] = (by_frequency, by_order, by_length)
 @dataclass(frozen=True)
 class Stolen:
     """Per field, what was stored of each row, in every form that the files have. ``lengths`` are
-    those of the rows of other schemas, by their definitions."""
+    those of the rows of other schemas, by their definitions; ``alone`` those of rows that were
+    stored each by itself, their index pages last."""
 
     truth: dict[str, list[str]]
     forms: dict[str, list[Tokens]]
     lengths: dict[str, Lengths]
+    alone: Lengths
 
 
 def recovered(tokens: Tokens, truth: Sequence[str]) -> float:
@@ -149,67 +159,6 @@ def order_preserving(truth: Sequence[str]) -> list[bytes]:
     return [code_of[value].to_bytes(4, "big") for value in truth]
 
 
-def _padded() -> dict[str, Any]:
-    """The census, and fields of every kind that its lengths do not tell of."""
-    census = json.loads((ROOT / "examples" / "census.schema.json").read_text())
-    number = {"type": "number", "minimum": -1000, "maximum": 10**9, "precision": 2}
-    census["properties"] |= {
-        "greek": {"type": "string", "maxLength": 40},
-        "chinese": {"type": "string", "padTo": 60},
-        "const": {"type": "string", "const": "always the same, or absent"},
-        "skewed": {"type": "integer", "minimum": 0, "maximum": 2**63},
-        "two_heaps": number,
-        "rare": {"type": "integer", "minimum": -5, "maximum": 5},
-    }
-    return dict(census)
-
-
-def _bare(definition: dict[str, Any]) -> dict[str, Any]:
-    """The same fields without the keywords that hide lengths."""
-    fields = {
-        name: {"type": "string"} if field["type"] == "string" else field
-        for name, field in definition["properties"].items()
-    }
-    return {"type": "object", "properties": fields}
-
-
-#: Definitions of the same rows: with keywords that hide lengths, and without.
-KINDS = {"padded": json.dumps(_padded()), "bare": json.dumps(_bare(_padded()))}
-_GREEK = "\u0391\u03bb\u03ad\u03be\u03b1\u03bd\u03b4\u03c1\u03bf\u03c2"
-_CHINESE = "\u6b27\u9633\u5a1c\u5a1c\u738b\u674e"
-
-
-def _made_people() -> list[dict[str, Any]]:
-    """Census rows with more fields, whose lengths and sizes go with what the census says."""
-    chance = random.Random(11)
-    types = {name: one["type"] for name, one in _padded()["properties"].items()}
-    made = []
-    with (ROOT / "examples" / "census.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            record: dict[str, Any] = {
-                name: cell if types[name] == "string" else int(cell)
-                for name, cell in row.items()
-                if cell
-            }
-            male = row["sex"] == "Male"
-            record |= {
-                "greek": _GREEK[: 3 if male else 10] * chance.choice([1, 3]),
-                "chinese": _CHINESE[: 2 if male else 6] * 3,
-                "skewed": int(min(2**62, chance.paretovariate(0.2))),
-                "two_heaps": round(chance.gauss(0 if male else 900_000_000, 10), 2),
-            }
-            if male:
-                record["const"] = "always the same, or absent"
-            if chance.random() < 0.02:
-                record["rare"] = chance.randint(-5, 5)
-            made.append(record)
-    return made
-
-
-_PEOPLE = _made_people()
-STORED, KNOWN = _PEOPLE[::2], _PEOPLE[1::2]
-
-
 def attacked(stolen: Stolen, what: str) -> tuple[SchemaDefinition, dict[str, Told]]:
     """The attack on the lengths that are in the stolen database, with the other half known."""
     definition = parse_definition(KINDS[what])
@@ -236,6 +185,8 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
         # Half of them again, found by their unique field: what is stored is the same.
         again = jobs.as_json(store, sent[::2])
         jobs.completed(store, jobs.started(store, again, X_On_Conflict="replace"))
+        single = store.another_schema(TYPED)
+        apart = single.ingest(ALONE, at_once=1)
         others = {what: store.another_schema(json.loads(text)) for what, text in KINDS.items()}
         named = {what: other.ingest(STORED) for what, other in others.items()}
     assert len(ids) == len(rows)
@@ -248,6 +199,11 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
             )
             for what, other in others.items()
         }
+        sealed_alone = sealed_rows(database, single.schema_id, apart)
+        own_pages = first_pages(database, single.schema_id, apart)
+    alone = np.array(
+        [[*map(len, row), *size] for row, size in zip(sealed_alone, own_pages, strict=True)]
+    )
     forms: dict[str, list[Tokens]] = {}
     for position, name in enumerate(DEFINITION["properties"]):
         if name not in ATTACKED:
@@ -257,7 +213,7 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
         forms[name] = [column, [one[1:9] for one in column], [one[-16:] for one in column]]
         forms[name] += list(stretches(pages, len(rows)))
     truth = {name: [row[name] for row in rows] for name in ATTACKED}
-    return Stolen(truth, forms, lengths)
+    return Stolen(truth, forms, lengths, alone)
 
 
 _ROWS = (
@@ -271,6 +227,13 @@ _PAGES = (
 )
 
 
+_OWN_PAGES = (
+    "SELECT r.record_id, length(s.header), sum(length(p.data)) FROM record_row r"
+    " JOIN record_group g ON g.id = r.group_id JOIN index_segment s ON s.id = g.segment_id"
+    " JOIN index_page p ON p.segment_id = s.id WHERE g.schema_id = ? GROUP BY r.record_id"
+)
+
+
 def sealed_rows(database: sqlite3.Connection, schema: str, ids: Sequence[str]) -> list[list[bytes]]:
     """The ciphertexts of each of these records, which are all of a schema, in their order: their
     ids tell nothing of it."""
@@ -280,6 +243,18 @@ def sealed_rows(database: sqlite3.Connection, schema: str, ids: Sequence[str]) -
     }
     assert len(found) == len(sealed) == len(ids)
     return [sealed[from_text(one)] for one in ids]
+
+
+def first_pages(
+    database: sqlite3.Connection, schema: str, ids: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Of records that were stored each by itself, the lengths of its index: header and pages."""
+    found = {
+        bytes(record): (int(header), int(page))
+        for record, header, page in database.execute(_OWN_PAGES, [from_text(schema)])
+    }
+    assert len(found) == len(ids)
+    return [found[from_text(one)] for one in ids]
 
 
 def stretches(pages: Sequence[bytes], count: int) -> Iterator[list[bytes]]:
@@ -328,3 +303,22 @@ def test_the_same_attack_names_values_where_nothing_hides_the_lengths(stolen: St
         one = told[name]
         assert one.advantage > margin(one.guess, len(STORED)), one
     assert told["greek"].bits > 0.5
+
+
+def test_rows_of_the_new_types_look_alike_also_where_each_has_an_index_of_its_own(
+    stolen: Stolen,
+) -> None:
+    """Of a single row's index a thief has the size: it says nothing of its words, their number
+    among it, nor of dates, instants, uuids and booleans, which may be absent."""
+    words = {len(set(row["note"].split())) for row in ALONE}
+    assert min(words) == 1
+    assert max(words) > 10
+    for column in stolen.alone.T:
+        assert len(np.unique(column)) == 1
+    fields = list(TYPED["properties"])
+    rows, known = (
+        {name: [row.get(name) for row in some] for name in fields} for some in (ALONE, KNOWN_ALONE)
+    )
+    theirs = np.repeat(stolen.alone[:1], len(KNOWN_ALONE), axis=0)
+    for one in attack(stolen.alone, rows, known, theirs):
+        assert (one.bits, one.attack) == (0, one.guess), one

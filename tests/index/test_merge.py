@@ -13,7 +13,15 @@ from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
-from encrypted_records.index.segments.merge import LONGEST_DEAD, TIERS, Tier, merge, worth_merging
+from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
+from encrypted_records.index.segments.merge import (
+    FEW_LOOSE,
+    LONGEST_DEAD,
+    TIERS,
+    Tier,
+    merge,
+    worth_merging,
+)
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Group, Segment
@@ -95,6 +103,17 @@ def test_the_oldest_are_merged_as_far_as_they_fit_into_one() -> None:
     assert chosen(snapshot(2000, 2000, 96, 1, 1), 1) == [0, 1, 2]
     assert chosen(snapshot(2000, 2000, 97, 1, 1), 1) == [0, 1]
     assert chosen(snapshot(30_000, 30_000, 5000, 5000, 5000), 1) == [0, 1, 2]
+
+
+def test_large_segments_that_are_not_packed_are_merged_before_their_tier_has_many() -> None:
+    chunk = MAX_PLAIN_RECORDS - 1
+    assert chosen(snapshot(*[chunk] * FEW_LOOSE), 15) == []
+    assert chosen(snapshot(200_000, *[chunk] * (FEW_LOOSE + 1)), 15) == [1, 2, 3, 4]
+    assert chosen(snapshot(*[MAX_PLAIN_RECORDS + 1] * (FEW_LOOSE + 1)), 15) == []
+    # One that is packed comes of it, and none that is longer than others may be.
+    many = chosen(snapshot(*[chunk] * 15), 15)
+    assert MAX_PLAIN_RECORDS < len(many) * chunk <= LARGE
+    assert (len(many) + 1) * chunk > LARGE or len(many) == 15
 
 
 def test_smaller_tiers_go_first() -> None:

@@ -203,7 +203,7 @@ def test_a_packed_key_shares_no_padding_with_the_one_before() -> None:
     """A long string's tail may begin with the zeros that a shorter key is filled up with."""
     keys = np.array([b"p" * 48, b"p" * 48 + b"\0\0tail", b"p" * 48 + b"\0x"], key_type("string"))
     ordinals = np.arange(3, dtype=np.uint32)
-    packed = packing.Packer(ordinals, keys).pack(0, 3)
+    packed = packing.Packer(EntryBlock(ordinals, keys, ordinals)).pack(0, 3)
     found = packing.unpack(packed, "string", 3)
     assert [part.tolist() for part in found] == [ordinals.tolist(), keys.tolist(), [0, 1, 2]]
 

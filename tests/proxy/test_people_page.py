@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.proxy.sharing.people import Person
+from tests.proxy.sharing.test_coming_back import delete_account
 from tests.support.front import Asked, Reply, running_front
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
@@ -162,6 +164,19 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     assert grace.page(f"remove/{mine}/", organization, do="leave").status == 200
     # Which dataset the colleague was in needs a new key, and the owner's next look gives it.
     assert "Medical</bdi> has a new key for what comes." in ada.text()
+
+
+def test_a_member_whose_account_is_gone_is_marked_for_owners(
+    service: Service, ada: Visitor, tmp_path: Path
+) -> None:
+    dataset = new_dataset(service, ada.account)
+    kay, grace = joined(service, ada, dataset), joined(service, ada, dataset)
+    mark = "the account is gone, the server says"
+    assert mark not in ada.text()
+    delete_account(Person(service, grace.account, tmp_path))
+    (row,) = [one for one in ada.text().split("<tr>") if mark in one]
+    assert grace.account.email in row
+    assert mark not in kay.text(organization=ada.account.organization)
 
 
 def test_the_words_of_a_lost_owner_bring_the_organization_back(

@@ -88,17 +88,20 @@ def open_grant(
     begun = roster.states[number].epochs.get(dataset, [])
     if not 1 <= epoch <= len(begun):
         raise broken()
+    oldest, since = roster.states[-1].forgotten.get(dataset, (1, 0))
+    if number < since:
+        raise broken()
     try:
         plain = hpke.open_sealed(
             sealed, context(body, own.keys), mlkem=own.mlkem, x25519=own.x25519
         )
     except Refused:
         raise broken() from None
-    return _secrets(plain, organization, dataset, epoch, begun)
+    return _secrets(plain, organization, dataset, range(oldest, epoch + 1), begun)
 
 
 def _secrets(
-    plain: bytes, organization: bytes, dataset: bytes, epoch: int, commitments: list[bytes]
+    plain: bytes, organization: bytes, dataset: bytes, epochs: range, commitments: list[bytes]
 ) -> dict[tuple[bytes, int], bytes]:
     try:
         secrets = unpack(plain)
@@ -115,7 +118,7 @@ def _secrets(
             raise Refused("unsupported")
         if not isinstance(schema, bytes) or len(schema) != 16 or not isinstance(keys, list):
             raise broken()
-        if not isinstance(first, int) or first < 1 or not keys or first + len(keys) - 1 != epoch:
+        if first != epochs.start or len(keys) != len(epochs):
             raise broken()
         for at, key in enumerate(keys, first):
             if not isinstance(key, bytes) or len(key) != 32 or (schema, at) in found:

@@ -12,6 +12,7 @@ from tests.reference import Refused
 from tests.reference.identity import check_keys, check_signing_key, is_signed
 from tests.reference.roster_form import (
     DATASET,
+    FORGET,
     FOUND,
     INVITE,
     MEMBER,
@@ -37,6 +38,8 @@ class State:
     datasets: dict[bytes, tuple[str, str]] = field(default_factory=dict)
     #: dataset to the commitments of its epochs
     epochs: dict[bytes, list[bytes]] = field(default_factory=dict)
+    #: dataset to the oldest epoch that is not forgotten, and the entry that said so
+    forgotten: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     #: schema to (dataset, slug, name, definition)
     schemas: dict[bytes, tuple[bytes, str, str, bytes]] = field(default_factory=dict)
     #: schema to the newest end
@@ -146,6 +149,12 @@ class Roster:
             return _void_shares(state, content[5])
         if kind == DATASET:
             return _void_dataset(state, content)
+        if kind == FORGET:
+            dataset, first = content
+            if dataset not in state.epochs:
+                return "absent"
+            oldest = state.forgotten.get(dataset, (1, 0))[0]
+            return None if oldest < first <= len(state.epochs[dataset]) else "epoch"
         return self._void_member(state, time, content)
 
     def _void_member(self, state: State, time: int, content: list[Any]) -> str | None:
@@ -218,6 +227,8 @@ class Roster:
                 begun.append(commitment)
                 state.lost[dataset] = set()
                 state.ends |= {schema: (version, at) for schema, version, at in ends}
+        elif kind == FORGET:
+            state.forgotten[content[0]] = (content[1], len(self.digests))
         else:
             for schema, dataset, slug, name, definition in content:
                 for other, (of, taken, _, what) in list(state.schemas.items()):

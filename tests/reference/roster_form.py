@@ -9,6 +9,7 @@ from tests.reference import Refused
 from tests.reference.msgpack import unpack
 
 FOUND, INVITE, MEMBER, REMOVE, DATASET, PLACE = range(1, 7)
+FORGET = 8
 
 
 class Malformed(Exception):
@@ -93,6 +94,10 @@ def check_content(kind: int, content: Any) -> None:
             _bytes(schema, 16)
             _number(version, 0, _LATEST)
             _bytes(digest, 32)
+    elif kind == FORGET:
+        dataset, first = _list(content, 2, 2)
+        _bytes(dataset, 16)
+        _number(first, 1, 2**32 - 1)
     else:
         for placement in _list(content, 1, 256):
             schema, dataset, slug, name, definition = _list(placement, 5, 5)
@@ -121,7 +126,7 @@ def read(body: bytes) -> list[Any]:
     _number(time, 0, _LATEST)
     _bytes(actor, 16)
     _number(kind, 1, 2**32 - 1)
-    if kind > PLACE:
+    if kind > PLACE and kind != FORGET:
         raise Refused("unsupported")
     check_content(kind, content)
     return list(parts)

@@ -35,12 +35,12 @@ def follow(
     """The log's digest at each version.
 
     Args:
-        keys: the dataset's, by epoch from 1 on.
+        keys: the dataset's, by epoch from 1 on; those that were forgotten are not looked at.
     """
     roster = Roster(organization)
     roster.extend(entries)
     ends = ends_of(entries, roster.voids, wanted)
-    digests, before = [bytes(32)], 0
+    digests, before, oldest, epoch = [bytes(32)], 0, 1, 1
     broken = Refused("log_broken")
     for version, (body, hmac, signature) in enumerate(log, 1):
         parts = unpack(body)
@@ -54,6 +54,7 @@ def follow(
         if placed is None:
             raise broken
         dataset = placed[0]
+        oldest = roster.states[-1].forgotten.get(dataset, (1, 0))[0]
         writes = state.may(member, dataset, write=True)
         if writes != ALL and wanted not in writes:
             raise broken
@@ -70,6 +71,10 @@ def follow(
                 raise broken
             if version == at and digests[-1] != named.to_bytes(32, "big"):
                 raise broken
+        if epoch < oldest:
+            continue
         if commit_mac(schema(keys[epoch - 1], organization, wanted, epoch).log, body) != hmac:
             raise broken
+    if log and epoch < oldest:
+        raise broken
     return digests

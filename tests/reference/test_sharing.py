@@ -40,6 +40,7 @@ from tests.vectors import grant_cases, roster_cases
 IDENTITIES, ROSTERS, GRANTS, INVITATIONS = (
     vectors(f"{name}.json") for name in ("identities", "rosters", "grants", "invitations")
 )
+FORGOTTEN = GRANTS["forgotten"]
 ORGANIZATION = bytes.fromhex(ROSTERS["organization"])
 KINDS: list[SignedKind] = ["roster", "commit", "checkpoint", "grant", "keys", "answer"]
 
@@ -177,6 +178,9 @@ def test_a_roster_adds_up_to_what_is_specified(roster: Roster) -> None:
         assert roster.may_write(*asked) == case["writes"]
     epochs = {one.dataset.hex(): len(roster.epochs(one.dataset)) for one in roster.datasets()}
     assert epochs == ROSTERS["epochs"]
+    assert {
+        one: roster.first(bytes.fromhex(one)) for one in epochs if one in ROSTERS["oldest"]
+    } == (ROSTERS["oldest"])
     for schema, slug in ROSTERS["slugs"].items():
         placed = roster.schema(bytes.fromhex(schema))
         assert placed is not None and placed.slug == slug
@@ -214,6 +218,31 @@ def test_what_is_no_grant_of_hers_is_refused(case: Case, roster: Roster) -> None
     with pytest.raises(ErsError) as caught:
         open_one(roster, case)
     assert caught.value.reason == case["error"]
+
+
+def behind(entry: Case) -> Roster:
+    """The roster with one more entry."""
+    roster = roster_of(ROSTERS["entries"])
+    assert roster.append(entry_of(entry)) is None
+    return roster
+
+
+@pytest.mark.parametrize("case", FORGOTTEN["good"] + FORGOTTEN["bad"], ids=why)
+def test_a_grant_lacks_what_was_forgotten_as_specified(case: Case) -> None:
+    grant = Grant(raw(case, "body"), raw(case, "signature"))
+    member, dataset = raw(GRANTS, "member"), raw(GRANTS, "dataset")
+    rotated = {**GRANTS, "kv": FORGOTTEN["kv"], "root": FORGOTTEN["root"]}
+    own, roster = identity_of(rotated), behind(FORGOTTEN["entry"])
+    if "error" in case:
+        with pytest.raises(ErsError) as caught:
+            open_grant(roster, own, member, dataset, grant)
+        assert caught.value.reason == case["error"]
+        return
+    opened = open_grant(roster, own, member, dataset, grant)
+    held = {(bytes(16), epoch): key.export() for epoch, key in opened.whole.items()}
+    held |= {at: key.hand_over() for at, key in opened.single.items()}
+    assert held == {(bytes.fromhex(of), at): bytes.fromhex(key) for of, at, key in case["keys"]}
+    assert {epoch for _, epoch in held} == {2}
 
 
 def test_the_reference_opens_what_the_package_grants(roster: Roster) -> None:

@@ -37,12 +37,19 @@ def entries() -> list[tuple[bytes, bytes]]:
     return [(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"])) for one in listed]
 
 
-def new_ledger() -> Ledger:
+def new_ledger(*more: Case) -> Ledger:
+    """
+    Args:
+        more: entries of the roster, by which older keys were forgotten.
+    """
     roster = Roster(ORGANIZATION, (RosterEntry(*one) for one in entries()))
+    for one in more:
+        roster.append(RosterEntry(*(bytes.fromhex(one[name]) for name in ("body", "signature"))))
     assert not roster.voids
     keys = {
         epoch: DatasetKey(key, organization=ORGANIZATION, dataset=DATASET, epoch=epoch)
         for epoch, key in enumerate(map(bytes.fromhex, LOG["keys"]), 1)
+        if epoch >= roster.first(DATASET)
     }
     opened = OpenedGrant(DATASET, 2, roster.number, ADA, keys, {})
     identity = RootKey(bytes.fromhex(LOG["root"])).identity(ORGANIZATION, ADA, LOG["kv"])
@@ -72,6 +79,23 @@ def test_a_commit_that_does_not_count_is_refused(case: Case) -> None:
         extend(ledger, [*good(case["after"]), commit_of(case)])
     assert refused.value.reason == case["error"]
     assert ledger.version == case["after"]
+
+
+def test_a_log_is_read_without_the_key_that_was_forgotten() -> None:
+    ledger = new_ledger(LOG["forgotten"]["entry"])
+    extend(ledger, good(3))
+    ledger.check_ends(ledger.membership.number if ledger.membership else 0)
+    assert [one.digest.hex() for one in ledger.heads()] == [one["digest"] for one in LOG["good"]]
+
+
+@pytest.mark.parametrize("case", LOG["forgotten"]["bad"], ids=lambda case: str(case["why"]))
+def test_a_log_that_ends_under_a_forgotten_key_is_refused(case: Case) -> None:
+    ledger = new_ledger(LOG["forgotten"]["entry"])
+    with pytest.raises(ErsError) as refused:
+        extend(ledger, [*good(case["after"]), commit_of(case)])
+        assert ledger.membership is not None
+        ledger.check_ends(ledger.membership.number)
+    assert refused.value.reason == case["error"]
 
 
 def test_the_reference_takes_what_the_package_signs() -> None:

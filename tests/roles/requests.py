@@ -338,6 +338,7 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "DELETE /api/schemas/{schema_id}/holds/": _of_new(
         lambda stage: f"{stage.schema['url']}holds/?id={uuid.uuid4()}"
     ),
+    "POST /api/datasets/{id}/forget/": _of_body(lambda s: f"{s.new_dataset()['url']}forget/", {}),
     "POST /api/datasets/{id}/erase/": _of_body(
         lambda stage: f"{stage.new_dataset()['url']}erase/", {"field": "name", "value": "nobody"}
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -176,6 +178,40 @@ def test_a_store_that_answers_503_breaks_off_or_cuts_short_is_asked_again_or_nam
             front.lie = honest
             assert found(rows_of(job, 0, 2)) == [rows[0], rows[2]]
             assert published(writer, [person()])
+
+
+def test_a_store_that_does_not_answer_is_named_before_anybody_gives_the_api_up(
+    stored: Stored, tmp_path: Path
+) -> None:
+    released = threading.Event()
+
+    def silent(_asked: Asked, reply: Reply) -> Reply:
+        released.wait(ANSWER_SECONDS)
+        return reply
+
+    def slow(_asked: Asked, reply: Reply) -> Reply:
+        time.sleep(0.2)
+        return reply
+
+    with running_front(stored.swift.endpoint) as front:
+        url = stored.url("slow").replace(stored.swift.endpoint, front.url) + "&patience=1"
+        environment = {"ERS_BULK_URL": url, **stored.swift.credentials}
+        with running_api(tmp_path, environment=environment) as api:
+            account = api.new_account()
+            writer = Writer(account, account.new_schema())
+            rows = [person() for _ in range(3)]
+            # One that is slow is waited for.
+            front.lie = slow
+            job = published(writer, rows)
+            assert found(rows_of(job, 0, 2)) == [rows[0], rows[2]]
+            front.lie = silent
+            try:
+                said = [rows_of(job, 0), pages_of(job)]
+            finally:
+                released.set()
+            assert {(one.status, one.code) for one in said} == {(503, "bulk_store_unavailable")}
+            front.lie = honest
+            assert found(rows_of(job, 0, 2)) == [rows[0], rows[2]]
 
 
 def away(_asked: Asked, _reply: Reply) -> Reply:

@@ -19,23 +19,17 @@ import pytest
 import uuid_utils
 from psycopg import sql
 
-from encrypted_records.model import wire
 from encrypted_records.model.device_secret import DEVICE_HEADER
 from encrypted_records.model.ids import from_text
-from encrypted_records.model.records import RowRef
 from tests.proxy.tus.client import RESUMABLE, Client, encoded
 from tests.server.api import (
     PASSWORD,
     Api,
     basic,
     free_port,
-    running_api,
     start,
     wait_until_up,
 )
-from tests.server.test_bulk import found, pages_of, published, rows_of
-from tests.server.writer import FRAMES, person
-from tests.server.writer import Writer as CommitWriter
 from tests.support import jobs
 from tests.support.haproxy import running_haproxy
 from tests.support.postgres import Pair, running_pair
@@ -224,76 +218,6 @@ def test_sign_ins_lockouts_tokens_jobs_and_uploads_go_on_when_an_api_is_killed(a
         apis.launch(0)
     # What the one that was killed has given out still holds there.
     assert apis.apis[0].call("GET", "/api/users/self/", headers=bearer).status == 200
-
-
-def test_rows_and_pages_come_from_a_replica_that_has_them_and_else_from_the_primary(
-    apis: Apis, tmp_path: Path
-) -> None:
-    first, second = apis.pair.urls
-    environment = {"ERS_REPLICA_URL": f"{second}/records", "ERS_BULK_URL": "database://"}
-    with (
-        psycopg.connect(f"{first}/records", autocommit=True) as primary,
-        psycopg.connect(f"{second}/records", autocommit=True) as replica,
-        running_api(tmp_path, database_url=f"{first}/records", environment=environment) as api,
-    ):
-        account = api.new_account()
-        writer = CommitWriter(account, account.new_schema())
-        rows = [person() for _ in range(3)]
-        job = published(writer, rows)
-        # From here on the replica stays as it is now.
-        _wait_until_it_has(primary, replica)
-        replica.execute("SELECT pg_wal_replay_pause()")
-        _wait_for(replica, "SELECT pg_get_wal_replay_pause_state() = 'paused'")
-        try:
-            one = person()
-            later = published(writer, [one])
-            gone = "(SELECT id FROM record_group WHERE uid = %s)"
-            [group], [segment] = job.groups, job.segments
-            primary.execute(f"DELETE FROM record_row WHERE group_id = {gone}".encode(), [group])
-            gone = "(SELECT id FROM index_segment WHERE uid = %s)"
-            primary.execute(f"DELETE FROM index_page WHERE segment_id = {gone}".encode(), [segment])
-            # Only the replica has these, and only the primary those.
-            assert found(rows_of(job, 0, 2)) == [rows[0], rows[2]]
-            assert pages_of(job).status == 200
-            assert found(rows_of(later, 0)) == [one]
-            assert pages_of(later).status == 200
-            # Who may read, and what there is, the primary says.
-            stranger = api.new_account()
-            url = f"{writer.schema['url']}rows/"
-            wanted = wire.encode([RowRef(group, 0)])
-            assert stranger.call("POST", url, wanted, **FRAMES).status == 404
-            primary.execute("UPDATE record_group SET count = 1 WHERE uid = %s", [group])
-            assert rows_of(job, 2).code == "row_gone"
-            # A connection that breaks is nobody's trouble.
-            replica.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = 'records' AND pid <> pg_backend_pid()"
-                " AND backend_type = 'client backend'"
-            )
-            assert found(rows_of(later, 0)) == [one]
-        finally:
-            replica.execute("SELECT pg_wal_replay_resume()")
-
-
-def _wait_until_it_has(primary: psycopg.Connection[Any], replica: psycopg.Connection[Any]) -> None:
-    """Until the replica has all that the primary has written so far."""
-    (at,) = primary.execute("SELECT pg_current_wal_lsn()").fetchone() or ("",)
-    _wait_for(replica, f"SELECT pg_last_wal_replay_lsn() >= '{at}'")
-
-
-def _wait_for(connection: psycopg.Connection[Any], question: str) -> None:
-    deadline = time.monotonic() + 60
-    while connection.execute(question.encode()).fetchone() != (True,):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_only_postgresql_has_a_replica(tmp_path: Path) -> None:
-    process = start(
-        tmp_path, port=free_port(), environment={"ERS_REPLICA_URL": "postgresql://u@127.0.0.1/x"}
-    )
-    assert process.wait(30) == 1
-    assert (tmp_path / "log").read_text().startswith("invalid_setting: only PostgreSQL has")
 
 
 def _wait_for_objects(folder: Path) -> None:

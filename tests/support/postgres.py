@@ -150,6 +150,20 @@ class Pair:
             connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
             connection.execute("SELECT pg_reload_conf()")
 
+    @contextmanager
+    def hanging_standby(self) -> Iterator[None]:
+        """A standby whose processes do nothing any more, while its machine acknowledges bytes."""
+        pid = int((self.folder / "standby" / "postmaster.pid").read_text().split()[0])
+        every = [pid, *_children(pid)]
+        for one in every:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for one in every:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGCONT)
+
 
 def _children(pid: int) -> list[int]:
     return [

@@ -77,7 +77,12 @@ class Proxy:
         committer = Committer(services.api, services.schemas)
         pager = services.pager
         builds = MergeExecutor(
-            services.api, services.fetcher, pager, services.workers, pages_at_once
+            services.api,
+            services.fetcher,
+            pager,
+            services.workers,
+            services.spool.folder,
+            pages_at_once,
         )
         compactor = sizes and Compactor(
             services.api, services.schemas, committer, services.workers, sizes

@@ -11,6 +11,7 @@ from tests.reference.msgpack import pack
 from tests.reference.signed_log import Commit, follow
 from tests.vectors.roster_cases import (
     DATASET,
+    FORGET,
     FOUND,
     INVITE,
     MEMBER,
@@ -119,7 +120,24 @@ def commits() -> dict[str, Any]:
             _shown(one, digest=digest.hex()) for one, digest in zip(good, digests[1:], strict=True)
         ],
         "bad": [_bad(maker, good, *one) for one in _wrong(maker, good)],
+        "forgotten": _forgotten(make_roster(head), good),
     }
+
+
+def _forgotten(maker: Maker, good: list[Commit]) -> dict[str, Any]:
+    """The same log behind one more entry, by which the first epoch is forgotten: to be read with
+    the second key alone, and not taken where it ends before that."""
+    maker.put("the first epoch is forgotten", "ada", FORGET, [PEOPLE, 2])
+    unproven = [(body, bytes(32), signature) for body, _, signature in good[:1]]
+    cut = [
+        _bad(maker, good[:count], "that is the last", count - 1, good[count - 1], forgotten=1)
+        for count in (1, 2)
+    ]
+    wrong = _bad(
+        maker, [], "with another HMAC, which its signature covers", 0, unproven[0], forgotten=1
+    )
+    assert _follow(maker, good, forgotten=1)
+    return {"entry": maker.listed[-1], "bad": [*cut, wrong]}
 
 
 def _shown(one: Commit, **more: Any) -> dict[str, Any]:
@@ -127,8 +145,9 @@ def _shown(one: Commit, **more: Any) -> dict[str, Any]:
     return {**more, **{name: part.hex() for name, part in zip(names, one, strict=True)}}
 
 
-def _follow(maker: Maker, found: list[Commit]) -> list[bytes]:
-    return follow(maker.entries, ORGANIZATION, ADULTS, EPOCHS, found)
+def _follow(maker: Maker, found: list[Commit], forgotten: int = 0) -> list[bytes]:
+    keys = [b"" if at < forgotten else key for at, key in enumerate(EPOCHS)]
+    return follow(maker.entries, ORGANIZATION, ADULTS, keys, found)
 
 
 def _wrong(maker: Maker, good: list[Commit]) -> list[tuple[str, int, Commit]]:
@@ -162,9 +181,11 @@ def _wrong(maker: Maker, good: list[Commit]) -> list[tuple[str, int, Commit]]:
     ]
 
 
-def _bad(maker: Maker, good: list[Commit], why: str, after: int, found: Commit) -> dict[str, Any]:
+def _bad(
+    maker: Maker, good: list[Commit], why: str, after: int, found: Commit, forgotten: int = 0
+) -> dict[str, Any]:
     try:
-        _follow(maker, [*good[:after], found])
+        _follow(maker, [*good[:after], found], forgotten)
     except Refused as error:
         return _shown(found, why=why, after=after, error=error.code)
     raise AssertionError(f"the reference takes a commit {why}")

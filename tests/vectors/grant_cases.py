@@ -8,7 +8,7 @@ from tests.reference import Refused, hpke
 from tests.reference import grants as ref
 from tests.reference.identity import schema, sign
 from tests.reference.msgpack import pack
-from tests.vectors.roster_cases import Maker, dataset_key, make
+from tests.vectors.roster_cases import FORGET, Maker, dataset_key, make
 from tests.vectors.sharing_people import (
     ADULTS,
     BILLS,
@@ -50,13 +50,13 @@ def body(maker: Maker, number: int, **parts: Any) -> list[Any]:
     return found
 
 
-def seal(parts: list[Any], secrets: Any, signer: str = "ada") -> tuple[bytes, bytes]:
+def seal(parts: list[Any], secrets: Any, signer: str = "ada", kv: int = 1) -> tuple[bytes, bytes]:
     return ref.seal(
         parts,
         secrets if isinstance(secrets, bytes) else pack(secrets),
-        receiver=identity("grace").keys,
+        receiver=identity("grace", kv).keys,
         signer=identity(signer),
-        mlkem=encapsulation(),
+        mlkem=encapsulation(kv),
         ephemeral=EPHEMERAL,
     )
 
@@ -76,6 +76,36 @@ def grants() -> dict[str, Any]:
         "dataset": PEOPLE.hex(),
         "good": _good(maker),
         "bad": [_bad(maker, *one) for one in _wrong(maker)],
+        "forgotten": _forgotten(),
+    }
+
+
+def _forgotten() -> dict[str, Any]:
+    """The same behind one more entry, by which the first epoch is forgotten."""
+    maker = make()
+    before = len(maker.roster.digests) - 1
+    maker.put("the first epoch is forgotten", "ada", FORGET, [PEOPLE, 2])
+    here = before + 1
+    single = schema(both()[1], ORGANIZATION, ADULTS, 2).key
+    whole = [[WHOLE, [], 2, both()[1:]]]
+    good = [
+        ("the second epoch alone", body(maker, here), whole),
+        ("one schema in it", body(maker, here), [[ADULTS, [], 2, [single]]]),
+    ]
+    bad = [
+        ("both epochs", body(maker, here), [[WHOLE, [], 1, both()]]),
+        ("both epochs, sealed before", body(maker, before), [[WHOLE, [], 1, both()]]),
+        ("the second epoch, sealed before", body(maker, before), whole),
+    ]
+    # Grace has other keys by then, and a grant is for those that she has.
+    return {
+        "entry": maker.listed[-1],
+        "kv": 2,
+        "root": root("grace", 2).hex(),
+        "good": [
+            _shown(maker, why, seal(parts, secrets, kv=2), kv=2) for why, parts, secrets in good
+        ],
+        "bad": [_bad(maker, why, seal(parts, secrets, kv=2), kv=2) for why, parts, secrets in bad],
     }
 
 
@@ -85,27 +115,26 @@ def _good(maker: Maker) -> list[dict[str, Any]]:
     made = [
         ("two epochs", body(maker, number), [[WHOLE, [], 1, both()]]),
         ("the first epoch", body(maker, before, epoch=1), [[WHOLE, [], 1, both()[:1]]]),
-        ("nothing of the first is left", body(maker, number), [[WHOLE, [], 2, both()[1:]]]),
         ("one schema", body(maker, number), [[ADULTS, [], 1, single]]),
         ("signed later", body(maker, number + 1), [[WHOLE, [], 1, both()]]),
     ]
     found = []
     for why, parts, secrets in made:
-        grant = seal(parts, secrets)
-        keys = _open(maker, grant)
-        found.append(
-            {
-                "why": why,
-                "body": grant[0].hex(),
-                "signature": grant[1].hex(),
-                "keys": [[of.hex(), epoch, key.hex()] for (of, epoch), key in keys.items()],
-            }
-        )
+        found.append(_shown(maker, why, seal(parts, secrets)))
     return found
 
 
-def _open(maker: Maker, grant: tuple[bytes, bytes]) -> dict[tuple[bytes, int], bytes]:
-    return ref.open_grant(maker.roster, identity("grace"), MEMBERS["grace"], PEOPLE, grant)
+def _shown(maker: Maker, why: str, grant: tuple[bytes, bytes], kv: int = 1) -> dict[str, Any]:
+    return {
+        "why": why,
+        "body": grant[0].hex(),
+        "signature": grant[1].hex(),
+        "keys": [[of.hex(), at, key.hex()] for (of, at), key in _open(maker, grant, kv).items()],
+    }
+
+
+def _open(maker: Maker, grant: tuple[bytes, bytes], kv: int = 1) -> dict[tuple[bytes, int], bytes]:
+    return ref.open_grant(maker.roster, identity("grace", kv), MEMBERS["grace"], PEOPLE, grant)
 
 
 def _wrong(maker: Maker) -> list[tuple[str, tuple[bytes, bytes]]]:
@@ -150,6 +179,7 @@ def _wrong(maker: Maker) -> list[tuple[str, tuple[bytes, bytes]]]:
         held("keys in another order", [[WHOLE, [], 1, both()[::-1]]]),
         held("an epoch too few", [[WHOLE, [], 1, both()[:1]]]),
         held("an epoch too many", [[WHOLE, [], 1, [*both(), fixed("x")]]]),
+        held("the first is left out, and was not forgotten", [[WHOLE, [], 2, both()[1:]]]),
         held("no keys", [[WHOLE, [], 3, []]]),
         held("nothing", []),
         held("a schema twice", [*right, *right]),
@@ -164,9 +194,9 @@ def _signed(encoded: bytes) -> tuple[bytes, bytes]:
     return encoded, sign(identity("ada").sign, "grant", encoded)
 
 
-def _bad(maker: Maker, why: str, grant: tuple[bytes, bytes]) -> dict[str, Any]:
+def _bad(maker: Maker, why: str, grant: tuple[bytes, bytes], kv: int = 1) -> dict[str, Any]:
     try:
-        _open(maker, grant)
+        _open(maker, grant, kv)
     except Refused as refused:
         return {
             "why": why,

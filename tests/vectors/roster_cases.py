@@ -26,6 +26,7 @@ from tests.vectors.sharing_people import (
 )
 
 FOUND, INVITE, MEMBER, REMOVE, DATASET, PLACE = range(1, 7)
+FORGET = 8
 SECRETS = {FIRST: fixed("first invitation")[:16], SECOND: fixed("second invitation")[:16]}
 END = fixed("end of a log")
 DEFINITION = fixed("definition")
@@ -225,6 +226,13 @@ def _put_data(maker: Maker, placed: list[Any]) -> None:
     put("an earlier epoch", "ada", DATASET, people(1, 1, []), void="epoch")
     bills = [BILLS, "bills", "Bills", 1, fixed("commitment of bills"), []]
     put("a second dataset", "ada", DATASET, bills)
+    put("no key of bills is older", "ada", FORGET, [BILLS, 1], void="epoch")
+    put("the second key of bills", "ada", DATASET, [*bills[:3], 2, fixed("second of bills"), []])
+    put("a reader forgets nothing", "grace", FORGET, [BILLS, 2], void="right")
+    put("keys of a dataset that nobody made", "ada", FORGET, [uid(98), 1], void="absent")
+    put("an epoch that has not begun", "ada", FORGET, [BILLS, 3], void="epoch")
+    put("the first key of bills is forgotten", "ada", FORGET, [BILLS, 2])
+    put("it was forgotten before", "ada", FORGET, [BILLS, 2], void="epoch")
     moved = [[ADULTS, BILLS, "adults", "Adults", DEFINITION]]
     put("a schema does not move", "ada", PLACE, moved, void="place")
     put("a schema twice", "ada", PLACE, [placed[0]] * 2, void="place")
@@ -265,6 +273,7 @@ def rosters() -> dict[str, Any]:
             for schema in (ADULTS, CHILDREN)
         ],
         "epochs": {one.hex(): len(begun) for one, begun in state.epochs.items()},
+        "oldest": {one.hex(): first for one, (first, _) in state.forgotten.items()},
         "slugs": {one.hex(): placed[1] for one, placed in state.schemas.items()},
         "due": sorted(one.hex() for one in state.due()),
         "head_words": inv.spelled(maker.roster.digests[-1]),
@@ -303,12 +312,15 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
         ("a time that is no number", changed(4, "now")),
         ("an actor that is no id", changed(5, b"ada")),
         ("a kind that is kept for later", changed(6, 7)),
+        ("a kind that nobody knows", changed(6, 9)),
         ("a content of another kind", changed(6, MEMBER)),
         ("an id that is too short", changed(7, [b"x"])),
         (
             "257 placements",
             pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a", "A", DEFINITION]] * 257]),
         ),
+        ("an epoch of 0 to forget", pack([*right[:6], FORGET, [PEOPLE, 0]])),
+        ("a part too many to forget", pack([*right[:6], FORGET, [PEOPLE, 1, 1]])),
         (
             "a slug with a space",
             pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a b", "A", DEFINITION]]]),

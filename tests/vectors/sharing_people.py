@@ -63,7 +63,8 @@ q5+L9t7/Hy8=
 )
 
 
-def encapsulation() -> tuple[bytes, bytes]:
-    """The ciphertext and its shared secret."""
-    key = MLKEM768PrivateKey.from_seed_bytes(identity("grace").mlkem)
+def encapsulation(kv: int = 1) -> tuple[bytes, bytes]:
+    """The ciphertext and its shared secret; for another version of her keyring, the secret that
+    ML-KEM draws where the ciphertext is none of its own, always the same."""
+    key = MLKEM768PrivateKey.from_seed_bytes(identity("grace", kv).mlkem)
     return CIPHERTEXT, key.decapsulate(CIPHERTEXT)

@@ -56,6 +56,12 @@ class SchemaResource(msgspec.Struct, frozen=True):
     key_version: int | None
 
 
+class MemberResource(msgspec.Struct, frozen=True):
+    """Somebody who belongs to an organization, as the API shows it; ``user`` is a path."""
+
+    user: str
+
+
 class ServiceResource(msgspec.Struct, frozen=True):
     """A service as the API shows it to owners."""
 
@@ -138,6 +144,13 @@ class RosterApi:
         path = f"{reference('organizations', organization)}services/?limit={_PAGE}"
         listed = await read_list(self._transport, path, ServiceResource, auth)
         return {one.id: one.last_used for one in listed}
+
+    async def accounts_of(self, organization: bytes, auth: str) -> set[str]:
+        """The ids of those of whom the API says that they belong to it. Its word, and no entry's:
+        whose account is gone is not among them."""
+        path = f"{reference('organizations', organization)}members/?limit={_PAGE}"
+        listed = await read_list(self._transport, path, MemberResource, auth)
+        return {one.user.rstrip("/").rpartition("/")[2] for one in listed}
 
     async def organizations(self, auth: str) -> list[OrganizationResource]:
         """All that the caller belongs to."""

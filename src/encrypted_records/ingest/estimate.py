@@ -227,7 +227,8 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
         span = spec.numbers.highest - spec.numbers.lowest + 1
         keys = np.sort(chance.integers(0, max(1, span * _SAMPLE // rows), _SAMPLE, np.uint64))
     order = np.lexsort((ordinals := chance.integers(0, rows, _SAMPLE, np.uint32), keys))
-    size = len(packing.Packer(ordinals[order], keys).pack(0, _SAMPLE)) / _SAMPLE
+    (entries,) = columns.Column(ordinals[order], keys).entries(0, _SAMPLE)
+    size = len(packing.Packer(entries).pack(0, _SAMPLE)) / _SAMPLE
     data = math.ceil(rows * size / pages.CAPACITY)
     # Of a page, the directory tells its number, its end and two keys.
     return data + math.ceil(data * (8 + 2 * width) / pages.CAPACITY)

@@ -181,10 +181,10 @@ def _measure(asked: Any, pointer: str, conditions: Conditions) -> Measure:
     if not isinstance(asked, dict):
         raise invalid_query("type", "expected an object with op and field", pointer)
     op = asked.get("op")
-    operator = _OPERATORS.get(op) if isinstance(op, str) else None
+    operator = MEASURES.get(op) if isinstance(op, str) else None
     if operator is None:
         median = "; the median is percentile 50" if op == "median" else ""
-        expected = f"expected one of {', '.join(_OPERATORS)}{median}"
+        expected = f"expected one of {', '.join(MEASURES)}{median}"
         raise invalid_query("op", expected, f"{pointer}/op")
     refuse_unknown(asked, {"op", "field", *operator.members}, pointer)
     if op == "count" and asked.get("field") is None:
@@ -278,7 +278,7 @@ class _Operator:
     of_dates: bool = False
 
 
-_OPERATORS = {
+MEASURES = {
     "count": _Operator(lambda spec, *_: Count(spec.name), of_strings=True),
     "min": _Operator(lambda spec, *_: Extreme(spec.name, highest=False), of_strings=True),
     "max": _Operator(lambda spec, *_: Extreme(spec.name, highest=True), of_strings=True),

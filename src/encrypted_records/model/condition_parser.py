@@ -157,8 +157,8 @@ class Conditions:
         op = asked.get("op")
         build = _OPERATORS.get(op) if isinstance(op, str) else None
         if build is None and op not in TEXT_OPERATORS:
-            known = ", ".join((*_OPERATORS, *TEXT_OPERATORS))
-            raise invalid_query("op", f"expected one of {known}", f"{pointer}/op")
+            detail = f"expected one of {', '.join(OPERATORS)}"
+            raise invalid_query("op", detail, f"{pointer}/op")
         if spec.format == "boolean" and op in _ORDERED:
             detail = f"{op} does not fit a boolean: true and false have eq, ne, in and is_null"
             raise invalid_query("op", detail, f"{pointer}/op")
@@ -350,3 +350,5 @@ _OPERATORS: dict[str, _Build] = {
     "prefix": _prefix,
     "is_null": _is_null,
 }
+#: Every ``op`` of a comparison.
+OPERATORS = (*_OPERATORS, *TEXT_OPERATORS)

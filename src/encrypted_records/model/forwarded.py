@@ -38,7 +38,8 @@ class Forwarded:
     it has no body), ``most`` its body's largest size in bytes, ``sets`` the names of the cookies
     that its answer may set. ``ends_logins``: if it succeeds, the login of a user has ended.
     ``defines``: it may bring another definition, which the proxy commits before. ``signed``: it may
-    change what a roster has, which the proxy signs before.
+    change what a roster has, which the proxy signs before. ``shows``: "datasets" or "schemas":
+    its answer has them, and the proxy names them as the roster does.
     """
 
     method: str
@@ -50,6 +51,7 @@ class Forwarded:
     ends_logins: bool = False
     defines: bool = False
     signed: bool = False
+    shows: str = ""
 
     @property
     def references(self) -> Mapping[str, str]:
@@ -67,12 +69,12 @@ _REFERENCES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _get(template: str, *query: str) -> Forwarded:
-    return Forwarded("GET", template, frozenset(query))
+def _get(template: str, *query: str, shows: str = "") -> Forwarded:
+    return Forwarded("GET", template, frozenset(query), shows=shows)
 
 
-def _list(template: str, *query: str) -> Forwarded:
-    return _get(template, "limit", "offset", *query)
+def _list(template: str, *query: str, shows: str = "") -> Forwarded:
+    return _get(template, "limit", "offset", *query, shows=shows)
 
 
 def _send(method: str, template: str, most: int = SMALL_BODY_BYTES) -> Forwarded:
@@ -118,7 +120,7 @@ FORWARDED: tuple[Forwarded, ...] = (
     _list("/api/organizations/"),
     _get("/api/organizations/by-slug/{slug}/"),
     _get(_ONE),
-    _get(f"{_ONE}dataset/{{slug}}/"),
+    _get(f"{_ONE}dataset/{{slug}}/", shows="datasets"),
     _send("PUT", _ONE),
     _send("PATCH", _ONE),
     _list(f"{_ONE}members/"),
@@ -131,16 +133,16 @@ FORWARDED: tuple[Forwarded, ...] = (
     _list("/api/invitations/"),
     Forwarded("DELETE", "/api/invitations/{invitation}/"),
     Forwarded("POST", "/api/invitations/{invitation}/accept/"),
-    _list("/api/datasets/", "organization", "slug", "name"),
+    _list("/api/datasets/", "organization", "slug", "name", shows="datasets"),
     _send("POST", "/api/datasets/", MAX_BODY_BYTES),
-    _get("/api/datasets/{dataset}/"),
-    _get("/api/datasets/{dataset}/schema/{slug}/"),
+    _get("/api/datasets/{dataset}/", shows="datasets"),
+    _get("/api/datasets/{dataset}/schema/{slug}/", shows="schemas"),
     _change("PUT", "/api/datasets/{dataset}/"),
     _change("PATCH", "/api/datasets/{dataset}/"),
     Forwarded("DELETE", "/api/datasets/{dataset}/", frozenset({"cascade"})),
-    _list("/api/schemas/", "organization", "dataset", "slug", "name"),
+    _list("/api/schemas/", "organization", "dataset", "slug", "name", shows="schemas"),
     _send("POST", "/api/schemas/", MAX_BODY_BYTES),
-    _get("/api/schemas/{schema}/"),
+    _get("/api/schemas/{schema}/", shows="schemas"),
     _change("PUT", "/api/schemas/{schema}/", defines=True),
     _change("PATCH", "/api/schemas/{schema}/", defines=True),
     Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"})),

@@ -21,7 +21,6 @@ from encrypted_records.model.records import U63, Digest, Uid
 from encrypted_records.model.signed import message
 
 FORMAT: Final = 1
-#: Of the fields below.
 MAX_NAME = 254
 MAX_SLUG = 120
 MAX_ENTRY_BYTES = 256 << 10
@@ -39,7 +38,6 @@ MAX_PLACES = 256
 NO_DIGEST: Final = bytes(32)
 WHOLE_DATASET: Final = bytes(16)
 
-#: Types, roles and rights.
 PERSON: Final = 1
 SERVICE: Final = 2
 OWNER: Final = 1
@@ -162,10 +160,18 @@ class Placement(_Listed, frozen=True):
     definition: Digest
 
 
+class Forget(_Listed, frozen=True):
+    """Grants have no key of a dataset before epoch ``first`` any more: nothing is left of it."""
+
+    dataset: Uid
+    first: Epoch
+
+
 Places: TypeAlias = Annotated[list[Placement], Meta(min_length=1, max_length=MAX_PLACES)]
-Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement]
+Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement] | Forget
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
+FORGET: Final = 8
 #: Kind 7 is kept for a signed head with a time, which this version does not know.
 _KIND_OF: dict[type, int] = {
     Found: FOUND,
@@ -174,6 +180,7 @@ _KIND_OF: dict[type, int] = {
     Remove: REMOVE,
     Dataset: DATASET,
     list: PLACE,
+    Forget: FORGET,
 }
 
 
@@ -259,6 +266,7 @@ _content_decoders: dict[int, msgspec.msgpack.Decoder[Content]] = {
     REMOVE: msgspec.msgpack.Decoder(Remove),
     DATASET: msgspec.msgpack.Decoder(Dataset),
     PLACE: msgspec.msgpack.Decoder(Places),
+    FORGET: msgspec.msgpack.Decoder(Forget),
 }
 _list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(Number)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
@@ -32,6 +33,8 @@ class Overrides:
     room_seconds: float = ROOM_SECONDS
     #: how many pages of the index a question may need
     question_pages: int = MOST_PAGES
+    #: how many records a question may open to decide texts
+    question_texts: int = MAX_OPENED
     keeping: KeepingPolicy = STANDARD
     checkpointing: CheckpointPolicy = CHECKPOINTS
     sweep_seconds: float = SWEEP_SECONDS

@@ -68,6 +68,7 @@ from encrypted_records.proxy.write.erasure import Eraser
 from encrypted_records.proxy.write.ingest import DirectIngest
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.older_keys import OlderKeys
 from encrypted_records.proxy.write.unique import UniqueKeys
 from encrypted_records.proxy.write.update import Updater
 from encrypted_records.proxy.write.upsert import Upserter
@@ -124,6 +125,7 @@ class Services:
     aggregates: Aggregates
     changer: Updater
     eraser: Eraser
+    older_keys: OlderKeys
     retainer: Retainer
     daily: DailyRetention
     definitions: DefinitionChanger
@@ -264,7 +266,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         api.transport, identity.keyrings, stores.rosters, head, overrides.attend_seconds
     )
     reading = _build_reading(api, identity.keyrings, stores, sharing, names, overrides)
-    writing = _build_writing(api, reading, workers, names, overrides)
+    writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
     runner = JobRunner(
@@ -277,6 +279,10 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
     )
     jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
+    eraser = Eraser(
+        *(api, reading.schemas, writing.merger, writing.changer, stores.pages, stores.ledgers),
+        overrides.erasing_seconds,
+    )
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, names.origins)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, overrides.clock)
@@ -300,15 +306,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         query_runner=reading.query_runner,
         aggregates=Aggregates(reading.query_runner),
         changer=writing.changer,
-        eraser=Eraser(
-            api,
-            reading.schemas,
-            writing.merger,
-            writing.changer,
-            stores.pages,
-            stores.ledgers,
-            overrides.erasing_seconds,
-        ),
+        eraser=eraser,
+        older_keys=OlderKeys(api, reading.schemas, sharing, eraser),
         retainer=retainer,
         daily=daily,
         definitions=writing.definitions,
@@ -354,17 +353,18 @@ def _build_reading(
     pager = PageFetcher(segments, stores.pages)
     rows = RowFetcher(sealed_rows)
     fetcher = Fetcher(segments, pager, rows)
-    runner = QueryRunner(api, schemas, fetcher, names.origins, overrides.question_pages)
+    runner = QueryRunner(
+        api, schemas, fetcher, names.origins, overrides.question_pages, overrides.question_texts
+    )
     return Reading(schemas, segments, rows, pager, fetcher, runner)
 
 
 def _build_writing(
-    api: Api, reading: Reading, workers: WorkerPool, names: OwnNames, overrides: Overrides
+    api: Api, reading: Reading, pool: WorkerPool, spool: Spool, own: OwnNames, overrides: Overrides
 ) -> Writing:
     schemas = reading.schemas
-    committer = Committer(api, schemas)
-    unique = UniqueKeys(api, reading.fetcher)
-    executor = MergeExecutor(api, reading.fetcher, reading.pager, workers)
+    committer, unique = Committer(api, schemas), UniqueKeys(api, reading.fetcher)
+    executor = MergeExecutor(api, reading.fetcher, reading.pager, pool, spool.folder)
     merger = MergeScheduler(
         executor,
         reading.pager,
@@ -372,15 +372,15 @@ def _build_writing(
         overrides.tiers,
         overrides.most_dead,
         overrides.room_seconds,
-        Compactor(api, schemas, committer, workers, overrides.crowds),
+        Compactor(api, schemas, committer, pool, overrides.crowds),
     )
     return Writing(
         committer,
         merger,
         changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
         definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
-        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=names.origins),
-        upserter=Upserter(schemas, committer, merger, unique, own_origins=names.origins),
+        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=own.origins),
+        upserter=Upserter(schemas, committer, merger, unique, own_origins=own.origins),
     )
 
 

@@ -3,7 +3,7 @@
 // what became of it to stdout.
 import { text } from 'node:stream/consumers'
 import createClient from 'openapi-fetch'
-import type { paths as ApiPaths } from './api.js'
+import type { components, paths as ApiPaths } from './api.js'
 import type { paths as ProxyPaths } from './proxy.js'
 
 interface Asked {
@@ -11,7 +11,7 @@ interface Asked {
   api: string
   email: string
   password: string
-  definition: Record<string, unknown>
+  definition: components['schemas']['Schema']['schema']
 }
 
 const asked = JSON.parse(await text(process.stdin)) as Asked

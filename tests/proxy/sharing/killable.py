@@ -110,10 +110,16 @@ async def make_service(sharing: Sharing, task: Task) -> None:
     await sharing.services.make(task.holder, task.organization, task.name, shares, 0)
 
 
+async def forget(sharing: Sharing, task: Task) -> None:
+    place = (task.holder, task.organization, task.dataset)
+    _, epoch = await sharing.forgetting.look(*place)
+    await sharing.forgetting.forget(*place, epoch)
+
+
 Flow = Callable[[Sharing, Task], Awaitable[None]]
 FLOWS: dict[str, Flow] = {
     one.__name__: one
-    for one in (found, invite, accept, settle, share, remove, recover, make_service)
+    for one in (found, invite, accept, settle, share, remove, recover, make_service, forget)
 }
 
 

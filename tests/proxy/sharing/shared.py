@@ -46,13 +46,19 @@ class Shared:
         return one
 
     def proxy(
-        self, person: Person, *, folder: Path | None = None, checkpoints: int = 10_000
+        self,
+        person: Person,
+        *,
+        folder: Path | None = None,
+        checkpoints: int = 10_000,
+        **overrides: Any,
     ) -> Store:
         """A new proxy of this person's, behind a front that may lie.
 
         Args:
             folder: another one than the person's own.
             checkpoints: after how many commits it writes one.
+            overrides: of :class:`Overrides`.
         """
         api = person.service.base_url
         front = self.stack.enter_context(running_front(api))
@@ -60,6 +66,7 @@ class Shared:
         never = Overrides(
             attend_seconds=86_400.0,
             checkpointing=CheckpointPolicy(checkpoints, part=1, most=checkpoints),
+            **overrides,
         )
         own = folder or person.folder.parent
         proxy = self.stack.enter_context(running_proxy(front.url, own, overrides=never))

@@ -16,7 +16,10 @@ from encrypted_records.model.api_token import generate
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.sharing.attending import Attending
 from encrypted_records.proxy.sharing.service import Sharing
+from tests.proxy.lies import instead
 from tests.proxy.sharing.people import Person, Team
+from tests.proxy.sharing.test_coming_back import delete_account
+from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service, call
 
@@ -142,3 +145,53 @@ def test_what_was_shown_first_stays_known(team: Team, api: Service, tmp_path: Pa
     assert later["number"] > first["number"]
     assert later["words"] != first["words"]
     assert all(one["since"] == before.time_at(one["entry"]) for one in later["people"][:2])
+
+
+def test_an_owner_sees_whose_account_is_gone_and_nothing_follows_from_it(
+    team: Team, api: Service, tmp_path: Path
+) -> None:
+    grace, alan = team.join(), team.join()
+    delete_account(grace)
+    (tmp_path / "alan").mkdir()
+    alan.folder.rename(tmp_path / "alan" / "proxy")
+    with (
+        running_front(api.base_url) as front,
+        running_proxy(front.url, tmp_path / "ada") as proxy,
+        running_proxy(front.url, tmp_path / "alan") as other,
+    ):
+        before = people(proxy, team)
+
+        def gone(listed: Any) -> dict[str, bool]:
+            return {one["name"]: one["account_gone"] for one in listed["people"]}
+
+        own, hers, his = (one.account.email for one in (team.ada, grace, alan))
+        assert gone(before) == {own: False, hers: True, his: False}
+        assert not any("account_gone" in one for one in people(other, team, alan)["people"])
+
+        # Whatever the API says of accounts, the roster stays, and nobody is put out for it.
+        def none_at_all(asked: Asked, reply: Reply) -> Reply:
+            listing = b'{"next": null, "results": []}'
+            return reply.with_body(listing) if "/members/" in asked.path else reply
+
+        def somebody_more(asked: Asked, reply: Reply) -> Reply:
+            if "/members/" not in asked.path:
+                return reply
+            return reply.with_body(reply.body.replace(alan.id.hex().encode(), b"0" * 32))
+
+        settle = f"{proxy.url}{team.ada.account.organization}settle/"
+        for lie in (none_at_all, somebody_more):
+            with front.telling(lie):
+                listed = people(proxy, team)
+                assert names(listed) == names(before)
+                done = call("POST", settle, {}, auth=team.ada.account.auth).json()
+                assert not any(done.values()), done
+                assert people(proxy, team)["number"] == before["number"]
+        with front.telling(instead(("members",), 200, b"[1]", "application/json")):
+            path = f"{proxy.url}{team.ada.account.organization}people/"
+            answer = call("GET", path, auth=team.ada.account.auth)
+            assert (answer.status, answer.json()["code"]) == (502, "api_failed"), answer.body
+        # An owner puts them out, and the datasets they were in get new keys.
+        path = f"{proxy.url}{team.ada.account.organization}people/{ids.to_text(grace.id)}/"
+        done = call("DELETE", path, auth=team.ada.account.auth)
+        assert (done.status, done.json()["rotated"]) == (200, ["People"]), done.body
+        assert gone(people(proxy, team)) == {own: False, his: False}

@@ -295,3 +295,23 @@ def test_making_a_service(scene: Scene) -> None:
     # Uninterrupted; the proxy killed after either request, the second of which makes it live;
     # between. Then the API in each.
     assert counts == [1, 1, 2, 1, *[1] * 3]
+
+
+def test_forgetting_older_keys(cutter: Cutter, api: Service, tmp_path: Path) -> None:
+    """In an organization of its own, since others look for all epochs."""
+    team = Team(new_person(api, tmp_path), tmp_path)
+    ada, grace, scene = team.ada, team.join(), Scene(team, cutter)
+
+    def make() -> Task:
+        place = (ada.holder, team.organization, team.dataset)
+        assert ada.do(lambda sharing: sharing.settling.rotate(*place))
+        return scene.task("forget")
+
+    def outcome(task: Task) -> object:
+        roster = team.view(ada).roster
+        (newest,) = {len(roster.epochs(task.dataset)), roster.first(task.dataset)}
+        for person in (ada, grace):
+            assert sorted(team.keys(person)) == [newest]
+        return len(roster.voids)
+
+    interrupt(cutter, make, outcome, keeps=False)

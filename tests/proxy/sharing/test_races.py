@@ -173,3 +173,29 @@ def test_a_commit_that_its_own_proxy_knows_to_be_late_is_not_sent(shared: Shared
         asyncio.run(act())
     assert numbers(ada) == [1, 2]
     assert ada.api("GET", ada.schema).json()["key_version"] == 2
+
+
+def test_new_keys_come_however_many_logs_move_meanwhile(shared: Shared) -> None:
+    """One log moves three times, and is left out; then another one does."""
+    ada = shared.proxy(shared.team.ada)
+    ada.ingest([{"n": 1}])
+    neighbour = replace(ada, schema=shared.new_schema("Children"))
+    neighbour.ingest([{"n": 1}])
+    grace = shared.proxy(shared.person(form.WRITER))
+    other = replace(grace, schema=neighbour.schema)
+    assert numbers(grace) == numbers(other) == [1]
+    tries: list[int] = []
+
+    def store_before(asked: Asked) -> None:
+        if asked.method == "POST" and "/roster/" in asked.path:
+            tries.append(len(tries))
+            if len(tries) <= 4:
+                (grace if len(tries) <= 3 else other).ingest([{"n": len(tries) + 1}])
+
+    shared.fronts[shared.team.ada.id].invent = store_before
+    rotated = ada.proxy("POST", f"{shared.team.made['url']}rotate/")
+    assert (rotated.status, len(tries)) == (200, 5), rotated.body
+    ada.ingest([{"n": 9}])
+    assert numbers(grace) == [1, 2, 3, 4, 9]
+    assert numbers(other) == [1, 5]
+    assert ada.api("GET", ada.schema).json()["key_version"] == 2

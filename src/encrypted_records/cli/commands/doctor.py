@@ -44,7 +44,7 @@ async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
     is_flag=True,
     help="As the API's operator, look at its database and its bulk store instead.",
 )
-@takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
+@takes_settings("data_dir", "database_url", "replica_url", "bulk_url", "bulk_before")
 @functools.wraps(_look, assigned=(), updated=("__dict__",))
 def doctor(
     settings: Settings, *, schema: str | None, why: str | None, stored: bool, **where: Any
@@ -53,8 +53,8 @@ def doctor(
     index, and say what to do about what is wrong. Nothing is changed.
 
     With --stored it is for the operator of an API, on a machine that reaches its database and its
-    bulk store: whether both can be read and written and have room, whether a sample of objects is
-    there, and what should be gone and is not.
+    bulk store: whether both can be read and written and have room, how far a read replica has
+    followed, whether a sample of objects is there, and what should be gone and is not.
 
     The exit code is 0 when nothing has failed, else that of the first failure.
 

@@ -6,15 +6,18 @@ import sys
 
 import click
 
-from encrypted_records.cli.commands.share import member_named, say_kept, tell
+from encrypted_records.cli.commands.share import named_member, say_kept, tell
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say
-from encrypted_records.errors import Conflict, NotFound
+from encrypted_records.client.proxy.sharing import People
+from encrypted_records.errors import ErsError, InvalidSetting, NotFound
 
 _COLUMNS = ("slug", "name", "id", "created")
 _ROLES = ("owner", "member")
+#: Codes of the errors that somebody meets who is not in the roster, or whose keys are not here.
+_OUTSIDE = frozenset({"not_admitted", "key_missing", "identity_replaced"})
 
 
 @click.group(short_help="List, show, rename organizations; members, invitations, audit log.")
@@ -115,7 +118,8 @@ def member() -> None:
 @connected(organization=True)
 @takes_output
 async def list_members(session: CommandSession, output: Output) -> None:
-    """List the members of an organization.
+    """List the members of an organization, by the API's word. Where something is shared, who is in
+    counts by the signed roster: `ers share list`.
 
     \b
     Example:
@@ -138,19 +142,16 @@ async def update_member(session: CommandSession, email: str, role: str, output: 
     Example:
       ers organization member update ada@example.org --role owner
     """
-    try:
+    organization = (await session.names.organization())["url"]
+    who = await _signed_member(session, organization, email)
+    if who is None:
         output.write_one(await session.client.change(await _member(session, email), role=role))
-    except Conflict as error:
-        if error.reason != "through_a_proxy":
-            raise
-        # There is a roster, so the change is signed.
-        organization = (await session.names.organization())["url"]
-        who = await member_named(session, email)
-        settled = await call_with_proof(
-            session, lambda proof: session.client.change_role(organization, who, role, proof=proof)
-        )
-        tell(settled)
-        output.write_one({"email": email, "role": role})
+        return
+    settled = await call_with_proof(
+        session, lambda proof: session.client.change_role(organization, who, role, proof=proof)
+    )
+    tell(settled)
+    output.write_one({"email": email, "role": role})
 
 
 @member.command("delete", short_help="Remove a member, or leave.")
@@ -165,37 +166,37 @@ async def delete_member(session: CommandSession, email: str, yes: bool) -> None:
     Example:
       ers organization member delete guest@example.org --yes
     """
-    url = await _membership(session, email)
-    if url is None:
-        await member_named(session, email)  # whose account is gone may be in the roster still
+    organization = (await session.names.organization())["url"]
+    who = await _signed_member(session, organization, email)
+    url = await _member(session, email) if who is None else ""
     confirm(f"Remove {email}?", yes=yes, undone="nobody was removed")
-    if url is None or not await _removed_at_the_api(session, url):
-        organization = (await session.names.organization())["url"]
-        who = await member_named(session, email)
+    if who is None:
+        await session.client.delete(url)
+    else:
         tell(await session.client.remove_person(organization, who))
         say_kept(email)
     say(f"Removed {email}.")
 
 
-async def _removed_at_the_api(session: CommandSession, membership: str) -> bool:
-    """Whether no roster has who was removed, so that nothing is to be signed."""
+async def _signed_member(session: CommandSession, organization: str, email: str) -> str | None:
+    """The id of whom the roster has under an address; None where it has nobody, or there is none.
+
+    What the roster says is changed by an entry alone: that the API calls somebody gone, or an
+    owner, changes nothing.
+    """
+    people = await _roster_people(session, organization)
+    return named_member(people, email) if people is not None else None
+
+
+async def _roster_people(session: CommandSession, organization: str) -> People | None:
+    """The organization by its roster; None of somebody who is not in it, or not from here."""
     try:
-        await session.client.delete(membership)
-    except Conflict as error:
-        if error.reason != "through_a_proxy":
+        people: People = await session.client.people(organization)
+    except ErsError as error:
+        if error.reason not in _OUTSIDE:
             raise
-        return False
-    return True
-
-
-async def _membership(session: CommandSession, email: str) -> str | None:
-    """The path of a membership; None where the API has none of that address."""
-    organization = await session.names.organization()
-    members = session.client.listing(f"organizations/{organization['id']}/members")
-    async for one in members:
-        if one["email"].casefold() == email.casefold():
-            return str(one["url"])
-    return None
+        return None
+    return people
 
 
 async def _member(session: CommandSession, email: str) -> str:
@@ -204,11 +205,14 @@ async def _member(session: CommandSession, email: str) -> str:
     Raises:
         NotFound: the API has none of that address.
     """
-    membership = await _membership(session, email)
-    if membership is None:
-        slug = (await session.names.organization())["slug"]
-        raise NotFound(f"{email} is no member of {slug}", hint="ers organization member list")
-    return membership
+    organization = await session.names.organization()
+    members = session.client.listing(f"organizations/{organization['id']}/members")
+    async for one in members:
+        if one["email"].casefold() == email.casefold():
+            return str(one["url"])
+    raise NotFound(
+        f"{email} is no member of {organization['slug']}", hint="ers organization member list"
+    )
 
 
 @organization.group(short_help="Invite people, or accept an invitation.")
@@ -278,18 +282,26 @@ async def delete_invitation(session: CommandSession, id: str) -> None:  # noqa: 
     Example:
       ers organization invitation delete "$SENT"
     """
-    try:
-        await session.client.delete(f"/api/invitations/{id}/")
-    except NotFound:  # not for this address, so it is to be withdrawn
-        await _withdraw(session, id)
+    organization = await _signed_invitation(session, id)
+    if organization is not None:
+        tell(await session.client.remove_person(organization, id))
+    else:
+        try:
+            await session.client.delete(f"/api/invitations/{id}/")
+        except NotFound:  # not for this address, so it is to be withdrawn
+            organization = (await session.names.organization())["url"]
+            await session.client.delete(f"{organization}invitations/{id}/")
     say("Deleted.")
 
 
-async def _withdraw(session: CommandSession, invitation: str) -> None:
-    organization = (await session.names.organization())["url"]
+async def _signed_invitation(session: CommandSession, invitation: str) -> str | None:
+    """The organization whose roster has it open, and that the caller owns: there it is withdrawn by
+    an entry alone. None: it is the API's, or the caller's to decline."""
     try:
-        await session.client.delete(f"{organization}invitations/{invitation}/")
-    except Conflict as error:
-        if error.reason != "through_a_proxy":
-            raise
-        tell(await session.client.remove_person(organization, invitation))
+        organization = (await session.names.organization())["url"]
+    except (NotFound, InvalidSetting):
+        return None
+    people = await _roster_people(session, organization)
+    if people is None or not any(one.you and one.role == "owner" for one in people.people):
+        return None
+    return organization if any(one.id == invitation for one in people.invitations) else None

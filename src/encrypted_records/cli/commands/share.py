@@ -15,10 +15,10 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.client.proxy.sharing import People, Settled, Shared
-from encrypted_records.errors import Closed, InvalidSetting, NotFound
+from encrypted_records.errors import InvalidSetting, NotFound
 
 ROLES = ("reader", "writer")
-_COLUMNS = ("name", "role", "shares", "known_by", "admitted_by", "last_used", "id")
+_COLUMNS = ("name", "role", "shares", "known_by", "admitted_by", "last_used", "account", "id")
 #: How long --wait waits for an answer, and how often it looks.
 _WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
 
@@ -46,8 +46,9 @@ def share() -> None:
 @takes_output
 async def list_(session: CommandSession, output: Output) -> None:
     """Show who is in the organization, with what they read and write, by its signed roster; who was
-    invited, and what is due. Owners see when services were last used, by the API's word. The eight
-    words at the end are the same for everybody who sees the very same roster.
+    invited, and what is due. Owners see when services were last used, and whose account is gone, by
+    the API's word. The eight words at the end are the same for everybody who sees the very same
+    roster.
 
     \b
     Example:
@@ -62,11 +63,18 @@ async def list_(session: CommandSession, output: Output) -> None:
             "known_by": one.known_by,
             "admitted_by": one.admitted_by,
             "last_used": minute_of(one.last_used),
+            "account": "gone" if one.account_gone else "",
             "id": one.id,
         }
         for one in people.people
     ]
     await output.many(each(rows), _COLUMNS, called="members")
+    for one in people.people:
+        if one.account_gone:
+            warn(
+                f"Gone: {one.name} has no account any more, the API says; put them out with"
+                f" ers organization member delete {one.name}"
+            )
     for invitation in people.invitations:
         state = invitation.status
         if invitation.answer_refused:
@@ -289,16 +297,7 @@ async def wanted_share(
     Raises:
         Closed: ``schema_unsigned``; the API shows another dataset by this name than was signed.
     """
-    found_dataset = await session.names.dataset(dataset)
-    url = found_dataset["url"]
-    if dataset not in (url, found_dataset["id"]):
-        signed = [one for one in (await _people(session)).datasets if one.dataset == url]
-        if any(dataset not in (one.slug, one.name) for one in signed):
-            raise Closed(
-                f"what the API shows as {dataset} was signed as {signed[0].name}",
-                code="schema_unsigned",
-                hint="nothing was shared; name it as ers share list does",
-            )
+    url = (await session.names.dataset(dataset))["url"]
     wanted: dict[str, Any] = {"dataset": url, "role": role}
     if schemas:
         found: list[Mapping[str, Any]] = [
@@ -314,17 +313,32 @@ async def member_named(session: CommandSession, named: str) -> str:
     Raises:
         NotFound: nobody, or several.
     """
-    people = await _people(session)
+    found = named_member(await _people(session), named)
+    if found is None:
+        raise _not_one("nobody")
+    return found
+
+
+def named_member(people: People, named: str) -> str | None:
+    """The same of a roster that was read; None: nobody.
+
+    Raises:
+        NotFound: several.
+    """
     found = {one.id for one in people.people if named in (one.id, one.name)} or {
         one.id for one in people.people if one.name.casefold() == named.casefold()
     }
-    if len(found) != 1:
-        raise NotFound(
-            f"{'nobody' if not found else 'more than one'} of that name is in the organization",
-            code="not_a_member",
-            hint="ers share list names its members, with their ids",
-        )
-    return found.pop()
+    if len(found) > 1:
+        raise _not_one("more than one")
+    return next(iter(found), None)
+
+
+def _not_one(how_many: str) -> NotFound:
+    return NotFound(
+        f"{how_many} of that name is in the organization",
+        code="not_a_member",
+        hint="ers share list names its members, with their ids",
+    )
 
 
 def tell(settled: Settled) -> None:

@@ -50,7 +50,7 @@ def _of_api(settings: Settings) -> ApiSettings:
     from encrypted_records.server.serve import ApiSettings  # noqa: PLC0415 - as above
 
     # Django's settings read these from the environment alone.
-    for name in ("bulk_url", "bulk_before"):
+    for name in ("replica_url", "bulk_url", "bulk_before"):
         os.environ[variable(name)] = str(getattr(settings, name) or "")
     return ApiSettings(
         data_dir=settings.data_dir,

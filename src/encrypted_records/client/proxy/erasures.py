@@ -16,6 +16,7 @@ from encrypted_records.model.ids import reference
 ERASE_SECONDS = 900.0
 #: For how long bytes that are not gone yet are waited for, and between two looks.
 WAIT_SECONDS, LOOK_SECONDS, MOST_LOOK_SECONDS = 300.0, 0.5, 5.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class Erasures(Connection):
@@ -72,6 +73,44 @@ class Erasures(Connection):
         )
         return found
 
+    async def look_at_keys(self, dataset: str) -> dict[str, Any]:
+        """Which epochs of a dataset's keys there are, and which schemas have records under older
+        ones than the present, as docs/http-api.md has it. Nothing is changed.
+
+        Args:
+            dataset: its path.
+
+        Raises:
+            NotAllowed: ``owners_only``.
+        """
+        found: dict[str, Any] = await self._ask(
+            "POST", f"{dataset}forget/", {"dry_run": True}, repeatable=True
+        )
+        return found
+
+    async def forget_keys(self, dataset: str) -> dict[str, Any]:
+        """Forget a dataset's older keys, and wait until what was sealed again is erased; as
+        :meth:`look_at_keys` afterwards.
+
+        ``forgotten`` is false where something is not erased after five minutes: it goes by itself,
+        and this can be repeated then.
+
+        Raises:
+            Conflict: ``epoch_in_use``; something is sealed under an older key, or is read.
+                ``nothing_to_forget``, ``epoch_moved``.
+            NotAllowed: ``owners_only``.
+        """
+        until, pause = time.monotonic() + WAIT_SECONDS, LOOK_SECONDS
+        while True:
+            answer = await self._transport.request(
+                "POST", f"{dataset}forget/", data=encode({}), headers=_JSON, timeout=ERASE_SECONDS
+            )
+            found: dict[str, Any] = strict_json.loads(answer.body)
+            if found["forgotten"] or time.monotonic() >= until:
+                return found
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+
     async def _erase(
         self, method: str, path: str, params: Mapping[str, str], body: Any = None
     ) -> dict[str, Any]:
@@ -79,7 +118,7 @@ class Erasures(Connection):
             method,
             path,
             data=None if body is None else encode(body),
-            headers={} if body is None else {"Content-Type": "application/json"},
+            headers={} if body is None else _JSON,
             params=params,
             timeout=ERASE_SECONDS,
         )

@@ -41,6 +41,9 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         expires: in seconds since 1970; None: never.
         last_used: of a service, for owners: in seconds since 1970 and to the minute, by the API's
             word; None: never.
+        account_gone: of a person, for owners: whether the API says that it has no such account any
+            more; None where it was not asked. Nothing follows from it by itself: an owner puts
+            them out.
     """
 
     id: str
@@ -55,6 +58,7 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
     expires: int | None
     you: bool
     last_used: int | None = None
+    account_gone: bool | None = None
 
 
 class WaitingInvitation(msgspec.Struct, frozen=True, kw_only=True):

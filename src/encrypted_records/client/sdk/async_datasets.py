@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from encrypted_records.client.proxy.records import FoundIn
+from encrypted_records.client.sdk.async_jobs import AsyncJob
 from encrypted_records.client.sdk.async_named import AsyncNamed
 from encrypted_records.client.sdk.async_schemas import AsyncSchema
 from encrypted_records.client.sdk.condition_language import Where, condition
@@ -43,6 +44,30 @@ class AsyncDataset(AsyncNamed):
             description=description,
         )
         return AsyncSchema(self._link, resource)
+
+    async def reseal(self, *, forget: bool = False, progress: bool = False) -> dict[str, Any]:
+        """Seal all records of its schemas again, where something of them is under an older key than
+        the present one, each schema by a job; which keys are needed then, as docs/http-api.md has
+        it. An owner's.
+
+        Args:
+            forget: have grants lack all older keys from then on, once nothing is left that they
+                open. Who kept an older grant and an older copy of the data still opens that copy.
+            progress: show a bar on a terminal.
+
+        Raises:
+            Conflict: ``reseal_under_way``, ``epoch_in_use``, ``nothing_to_forget``; what was done
+                before stays done, and it can be repeated.
+            NotAllowed: ``owners_only``.
+        """
+        keys = await self._link.proxy.look_at_keys(self.url)
+        for one in keys["schemas"]:
+            if not one["present"]:
+                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(one["schema"]))
+                await job.wait(progress=progress)
+        if forget:
+            return await self._link.proxy.forget_keys(self.url)
+        return await self._link.proxy.look_at_keys(self.url)
 
     async def erase(
         self, field: str, value: object, *, confirm: int | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from encrypted_records.errors import InvalidSetting, Malformed, NotFound
+from encrypted_records.errors import Closed, InvalidSetting, Malformed, NotFound
 from encrypted_records.model import ids
 
 if TYPE_CHECKING:
@@ -119,10 +119,16 @@ class Names:
         for member in ("slug", "name"):
             async for resource in self._client.listing(collection, **filters, **{member: name}):
                 resources[resource["id"]] = resource
-        every = list(resources.values()) or [
-            resource async for resource in self._client.listing(collection, **filters)
-        ]
-        return await self._only(collection.removesuffix("s"), name, list(resources.values()), every)
+        found = list(resources.values())
+        fitting = _named(name, found)
+        every = found
+        if not fitting:
+            every = [one async for one in self._client.listing(collection, **filters)]
+            fitting = _named(name, every)
+        kind = collection.removesuffix("s")
+        _require_signed(kind, name, found, fitting)
+        trusted = [one for one in fitting if one.get("signed") is not False]
+        return await self._only(kind, name, trusted, every)
 
     async def _only(
         self, kind: str, name: str, fitting: list[Resource], every: list[Resource]
@@ -151,6 +157,31 @@ class Names:
         """``acme/medical/patient``."""
         dataset = await self._client.resource(schema["dataset"])
         return f"{await self.path_of_dataset(dataset)}/{schema['slug']}"
+
+
+def _named(name: str, found: list[Resource]) -> list[Resource]:
+    """Those that have this name or slug: a proxy shows those of the signed roster, whatever the API
+    has found them by."""
+    return [one for one in found if name in (one["slug"], one["name"])]
+
+
+def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[Resource]) -> None:
+    """
+    Raises:
+        Closed: ``schema_unsigned``; what the API shows by a name is not what was signed by it.
+    """
+    if found and not fitting:
+        raise _unsigned(f"what the API shows as {name} was signed as {found[0]['name']}")
+    if fitting and all(one.get("signed") is False for one in fitting):
+        raise _unsigned(f"the API shows a {kind} {name} that is not the one that was signed as it")
+
+
+def _unsigned(message: str) -> Closed:
+    return Closed(
+        message,
+        code="schema_unsigned",
+        hint="nothing was done; ers share list has the signed names, and an id names one thing",
+    )
 
 
 def _join(names: list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.sdk.condition_language import Where, condition
+from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_named import Named
 from encrypted_records.client.sdk.sync_schemas import Schema
 
@@ -50,6 +51,30 @@ class Dataset(Named):
             )
         )
         return Schema(self._link, resource)
+
+    def reseal(self, *, forget: bool = False, progress: bool = False) -> dict[str, Any]:
+        """Seal all records of its schemas again, where something of them is under an older key than
+        the present one, each schema by a job; which keys are needed then, as docs/http-api.md has
+        it. An owner's.
+
+        Args:
+            forget: have grants lack all older keys from then on, once nothing is left that they
+                open. Who kept an older grant and an older copy of the data still opens that copy.
+            progress: show a bar on a terminal.
+
+        Raises:
+            Conflict: ``reseal_under_way``, ``epoch_in_use``, ``nothing_to_forget``; what was done
+                before stays done, and it can be repeated.
+            NotAllowed: ``owners_only``.
+        """
+        keys = self._link.run(self._link.proxy.look_at_keys(self.url))
+        for one in keys["schemas"]:
+            if not one["present"]:
+                job = Job(self._link, self._link.run(self._link.proxy.reseal_schema(one["schema"])))
+                job.wait(progress=progress)
+        if forget:
+            return self._link.run(self._link.proxy.forget_keys(self.url))
+        return self._link.run(self._link.proxy.look_at_keys(self.url))
 
     def erase(self, field: str, value: object, *, confirm: int | None = None) -> dict[str, Any]:
         """Delete every record of its schemas with this value, have the bytes go, and wait; the

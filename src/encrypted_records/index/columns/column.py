@@ -66,8 +66,9 @@ class EntryBlock:
 
     def part(self, first: int, last: int) -> EntryBlock:
         """The entries first..last-1, at least one, of present rows."""
-        begin = int(np.searchsorted(self.starts, first, "right")) - 1
-        end = int(np.searchsorted(self.starts, last, "left"))
+        # Numbers of another width would have all starts copied.
+        begin = int(self.starts.searchsorted(np.uint32(first), "right")) - 1
+        end = int(self.starts.searchsorted(np.uint32(last), "left"))
         starts = np.maximum(self.starts[begin:end], np.uint32(first)) - np.uint32(first)
         return EntryBlock(self.ordinals[first:last], self.keys[begin:end], starts)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Keys, key_type, run_starts
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import KeyKind
 
@@ -74,12 +74,13 @@ def _from_planes(data: bytes, count: int, kind: np.dtype) -> NDArray:  # type: i
 
 
 class Packer:
-    """Packs any range of entries of one sorted column of keys and their ordinals."""
+    """Packs any range of these entries of one sorted column."""
 
-    def __init__(self, ordinals: Ordinals, keys: Keys) -> None:
-        self._ordinals = ordinals
-        self._starts = run_starts(keys)
-        self._distinct = keys[self._starts]
+    def __init__(self, entries: EntryBlock) -> None:
+        self._ordinals = entries.ordinals
+        # Of the width that searching takes as it is.
+        self._starts = entries.starts.astype(np.intp)
+        self._distinct = entries.keys
         if self._distinct.dtype.kind == "S":
             self._lengths = np.strings.str_len(self._distinct).astype(np.uint8)
             shared = _shared_prefixes(self._distinct)

@@ -39,6 +39,8 @@ CAPACITY = PLAIN_BYTES - _LENGTH.size
 #: A packed page this full is not tried again with more entries.
 _FULL = 0.96 * CAPACITY
 _TRIES = 8
+#: With how many entries the first packed page of a column is tried.
+FIRST_GUESS = CAPACITY // 8
 
 
 def frame(content: bytes) -> bytes:
@@ -106,23 +108,24 @@ def _cut_packed(column: Column, most: int) -> Iterator[Cut]:
 
     yield from _fill(len(missing), most, pack_missing, 0)
     if column.present:
-        packer = Packer(column.rows(0, column.present), column.keys)
+        (entries,) = column.entries(0, column.present)
+        packer = Packer(entries)
         yield from _fill(column.present, most, packer.pack, column.absent)
 
 
 def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -> Iterator[Cut]:
     """Pages as full as a few tries make them; each begins where the one before ends."""
     first = 0
-    guess = CAPACITY // 8
+    guess = FIRST_GUESS
     while first < total:
         left = min(most, total - first)
-        taken, content = _fullest(first, left, min(guess, left), pack)
+        taken, content = choose_fullest(first, left, min(guess, left), pack)
         first += taken
         guess = taken
         yield Cut(base + first, content)
 
 
-def _fullest(
+def choose_fullest(
     first: int, left: int, guess: int, pack: Callable[[int, int], bytes]
 ) -> tuple[int, bytes]:
     """Between one and ``left`` entries whose content fills a page well, and the content."""

@@ -17,7 +17,7 @@ from encrypted_records.crypto import values
 from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Column, Keys, in_order
+from encrypted_records.index.columns.column import Column, EntryBlock, Keys, in_order
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
@@ -82,6 +82,22 @@ def count_entries(column: Column) -> int:
     """How many entries the column has room for: it follows from the lengths of sealed values."""
     heads = column.keys[: _count_rows(column)]
     return len(heads) + int((heads & ~_STATED).sum())
+
+
+def count_rows(block: EntryBlock) -> int:
+    """How many of the first entries of a block stand for rows."""
+    run = int(block.keys.searchsorted(_WORDS, "left"))
+    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
+
+
+def count_room(block: EntryBlock) -> int:
+    """As :func:`count_entries`, of a part of a column."""
+    rows = count_rows(block)
+    if not rows:
+        return 0
+    heads = block.part(0, rows)
+    lengths = np.diff(np.append(heads.starts, np.uint32(rows))).astype(np.uint64)
+    return rows + int(((heads.keys & ~_STATED) * lengths).sum())
 
 
 def rows_of(column: Column) -> Ordinals:
@@ -157,4 +173,8 @@ def check(column: Column, room: int) -> None:
         DoesNotOpen: the rows state other room than the segment's header, or have more words.
     """
     if column.absent or count_entries(column) != room or len(column.keys) > room:
-        raise DoesNotOpen("a column of words has another room than its segment says")
+        raise other_room()
+
+
+def other_room() -> DoesNotOpen:
+    return DoesNotOpen("a column of words has another room than its segment says")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from pyroaring import BitMap
 
-from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import LogBroken
 from encrypted_records.index.log.layout import Laid
+from encrypted_records.index.log.resealed import KeyName
 from encrypted_records.index.log.snapshot import GroupState
 from encrypted_records.index.log.standing import bitmap_of
 from encrypted_records.model.records import CommitBody, KilledRows, Segment
@@ -37,15 +37,15 @@ def check_killed(
 
 def check_key(
     body: CommitBody,
-    first: SchemaKey | None,
-    present: SchemaKey | None,
+    first: KeyName | None,
+    present: KeyName | None,
     since: int,
     resealed: int,
 ) -> None:
     """Check the commit's key version against the log before it (docs/SPEC.md, section 7.5).
 
     Args:
-        first, present: keys of the first and of the newest commit before it.
+        first, present: names of the keys of the first and of the newest commit before it.
         since: the log version at which the latter came in.
         resealed: that at which everything was sealed again, the newest time; 0 if it never was.
 
@@ -56,11 +56,11 @@ def check_key(
         raise LogBroken("a commit adds a group or segment of another key version")
     if present is None or first is None:
         return
-    if body.key_version < present.version:
+    if body.key_version < present[0]:
         raise LogBroken("a commit goes back to an older key version")
-    if body.key_version > present.version and body.seen < since:
+    if body.key_version > present[0] and body.seen < since:
         raise LogBroken("a commit brings a new key without having seen the one before")
-    if body.key_version > first.version and body.seen < 1:
+    if body.key_version > first[0] and body.seen < 1:
         raise LogBroken("a commit was made without having seen how the log begins")
     if body.segments and body.seen < resealed:
         raise LogBroken("a commit brings an index and has not seen that all was sealed again")

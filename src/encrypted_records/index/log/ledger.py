@@ -29,7 +29,7 @@ from encrypted_records.index.log.ledger_state import Deaths, LedgerState, Restor
 from encrypted_records.index.log.live_headers import keep_live
 from encrypted_records.index.log.order import Order
 from encrypted_records.index.log.past import Past
-from encrypted_records.index.log.resealed import Resealed, seals_everything_again
+from encrypted_records.index.log.resealed import KeyName, Resealed, seals_everything_again
 from encrypted_records.index.log.signing import Membership
 from encrypted_records.index.log.snapshot import Groups, GroupState, Snapshot
 from encrypted_records.index.log.standing import (
@@ -67,10 +67,10 @@ class Ledger(Order):
     earlier process sent in its last moments can never collide with a counter used here.
     """
 
-    #: keys of the first commit, or of the newest that sealed everything again, and of the newest;
-    #: and the log version at which the latter came in
-    _first: SchemaKey | None = None
-    _present: SchemaKey | None = None
+    #: the keys of the first commit, or of the newest that sealed everything again, and of the
+    #: newest; and the log version at which the latter came in. Those that were forgotten are names
+    _first: KeyName | None = None
+    _present: KeyName | None = None
     _since: int = 0
     #: the log version that brought the present definition
     defined_at: int = 0
@@ -114,7 +114,7 @@ class Ledger(Order):
         equal strings would have different index keys.
         """
         if self._first is not None:
-            return self._first
+            return self.keys.find(*self._first)
         try:
             return self.key
         except SchemaUnsigned:
@@ -147,7 +147,7 @@ class Ledger(Order):
                 self._starts,
                 self._headers,
                 self.history,
-                self._first,
+                None if self._first is None else self._held(self._first),
                 self._laid,
             )
             if before is not None:
@@ -161,8 +161,8 @@ class Ledger(Order):
         """The ledger's present contents, encoded later."""
         return LedgerState(
             snapshot=self.snapshot(),
-            first=_name(self._first),
-            present=_name(self._present),
+            first=self._first,
+            present=self._present,
             since=self._since,
             history=self.history,
             order=self.order_state(),
@@ -189,8 +189,8 @@ class Ledger(Order):
             keys,
             writer,
             membership,
-            _first=None if kept.first is None else keys.find(*kept.first),
-            _present=None if kept.present is None else keys.find(*kept.present),
+            _first=kept.first,
+            _present=kept.present,
             _since=kept.since,
             history=kept.history,
             _groups={one.uid: GroupState(one, at) for at, one in enumerate(kept.groups)},
@@ -207,8 +207,18 @@ class Ledger(Order):
             defined_at=kept.defined_at,
         )
         ledger.resume(kept.order)
+        for name in filter(None, (kept.first, kept.present)):
+            ledger._held(name)
         ledger.check_ends()
         return ledger
+
+    def _held(self, name: KeyName) -> SchemaKey | None:
+        """A key of the log; None where it was forgotten, so that nobody has it any more.
+
+        Raises:
+            KeyMissing: it is not here.
+        """
+        return None if self._signing.forgets(name[0]) else self.keys.find(*name)
 
     def has_segment(self, uid: bytes) -> bool:
         """Whether a segment lives; threads may ask while the log goes on."""
@@ -249,9 +259,10 @@ class Ledger(Order):
             raise LogBroken("a commit in the log is of another schema")
         digest = wire.next_log_digest(self._digests[-1], commit)
         self._signing.check(commit, body, entry.version, digest)
-        # Read before it is authenticated, since it says under which key that is.
-        key = self.keys.find(body.key_version, body.key_id)
-        if not key.log.verify(commit.mac, commit.body):
+        # Read before it is authenticated, since it says under which key. Of one that was forgotten
+        # nobody can tell: its signature has to do, and that later commits had seen it.
+        key = self._held(name := (body.key_version, body.key_id))
+        if key is not None and not key.log.verify(commit.mac, commit.body):
             raise LogBroken("a commit in the log is not authentic")
         self.check_order(body)
         check_key(body, self._first, self._present, self._since, self.resealed.version)
@@ -265,12 +276,12 @@ class Ledger(Order):
             check_killed(body.killed, self._groups, self._dead)
         laid = self._check_segments(body, standing)
 
-        if self._present is None or key.version > self._present.version:
-            self._present, self._since = key, entry.version
-            self._first = self._first or key
+        if self._present is None or name[0] > self._present[0]:
+            self._present, self._since = name, entry.version
+            self._first = self._first or name
         if seals_everything_again(body, self._groups):
-            self.resealed = self.resealed.then(body, entry.version, _name(self._first), key)
-            self._first = key
+            self.resealed = self.resealed.then(body, entry.version, self._first)
+            self._first = name
         self.defined_at = self.defined_at if history is self.history else entry.version
         self.history = history
         self._requests.update(body.requests)
@@ -387,7 +398,3 @@ class Ledger(Order):
         )
         commit = self._signing.sign(body, self.key)
         return CommitUpload(commit, tuple(rows), tuple(pages), tuple(salts), tuple(headers))
-
-
-def _name(key: SchemaKey | None) -> tuple[int, bytes] | None:
-    return None if key is None else (key.version, key.id)

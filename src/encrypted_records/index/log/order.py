@@ -197,6 +197,10 @@ class Order:
         """
         self._signing.check_ends(self.digest_at, self.version, number)
 
+    def ends_forgotten(self, number: int) -> bool:
+        """As :meth:`Signing.ends_forgotten`."""
+        return self._signing.ends_forgotten(number)
+
     def check_order(self, body: CommitBody) -> None:
         """Check that a commit follows its writer's last one, and a beginning of this log.
 

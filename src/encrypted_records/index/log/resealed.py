@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.errors import KeyMissing
 from encrypted_records.model.ids import milliseconds
 from encrypted_records.model.records import CommitBody
+
+#: Version and id of a key.
+KeyName: TypeAlias = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,11 @@ class Resealed:
 
     version: int = 0
     moment: int = 0
-    former: tuple[tuple[int, bytes], ...] = ()
+    former: tuple[KeyName, ...] = ()
 
-    def then(
-        self, body: CommitBody, version: int, before: tuple[int, bytes] | None, key: SchemaKey
-    ) -> Resealed:
-        """After a commit under ``key`` that became ``version``; ``before`` names the key before."""
-        if before is None or before == (key.version, key.id):
+    def then(self, body: CommitBody, version: int, before: KeyName | None) -> Resealed:
+        """After a commit that became ``version``; ``before`` names the key before."""
+        if before is None or before == (body.key_version, body.key_id):
             return Resealed(version, self.moment, self.former)
         return Resealed(version, milliseconds(body.id), (*self.former, before))
 

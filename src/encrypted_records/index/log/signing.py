@@ -124,6 +124,14 @@ class Signing:
             raise LogBroken("the first commit brings another definition than was signed")
         self.check_end(version, digest, body.key_version)
 
+    def forgets(self, epoch: int, number: int | None = None) -> bool:
+        """Whether the key of an epoch is forgotten, by an entry of the roster or by now."""
+        if self.membership is None:
+            return False
+        roster = self.membership.roster
+        placed = roster.schema(self.schema)
+        return placed is not None and epoch < roster.first(placed.dataset, number)
+
     def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
         # What these keys signed here a moment ago, they signed: most commits come back like this.
         if self._own == (wire.commit_digest(commit), commit.signature, keys.raw):
@@ -170,6 +178,8 @@ class Signing:
         """
         if self.membership is None:
             return
+        if number is not None and self.ends_forgotten(number):
+            raise LogBroken("the log ends under a key that was forgotten")
         for began in self.membership.roster.ends(self.schema):
             end = began.ends[self.schema]
             if end.version > head:
@@ -185,6 +195,11 @@ class Signing:
                 # Unknown where no end names this version, and then not looked at.
                 after = digest_at(end.version + 1) or NO_DIGEST
                 self.check_end(end.version + 1, after, self._epoch_at(end.version + 1))
+
+    def ends_forgotten(self, number: int) -> bool:
+        """Whether the log's newest commit is of an epoch that was forgotten by an entry of the
+        roster: nothing of it is left there, so the log has gone on."""
+        return bool(self.epochs) and self.forgets(self.epochs[-1][1], number)
 
     def _epoch_at(self, version: int) -> int:
         return next(epoch for since, epoch in reversed(self.epochs) if since <= version)

@@ -11,20 +11,21 @@ which :meth:`Plan.match` cannot answer, and is asked again once they are there, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns.column import Column, Keys, Lookup
-from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.column import Keys, Lookup
+from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.ordinals import bitmap
 from encrypted_records.index.query.column_scan import Scan, count_of, needs_whole, rows_of
 from encrypted_records.index.query.key_ranges import KeyRanges, compute_ranges
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.query.positions import find_positions, holds_all, span_of
 from encrypted_records.index.query.word_lookup import WordLookup
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.definition import SchemaDefinition
@@ -62,12 +63,14 @@ class Plan:
     """``ranges`` are the key ranges of each comparison, by the identity of its leaf in
     ``predicate``: two that are equal are computed twice, and none is hashed. ``keys`` are likewise
     those that a column is compared with; ``words`` are the tests that an index of words answers.
-    ``known`` are long strings that were opened to decide tests of texts."""
+    ``by_text`` says that what it leaves open is decided by the field's own column, as other tests
+    are. ``known`` are long strings that were opened to decide tests of texts."""
 
     predicate: Predicate
     ranges: Mapping[int, KeyRanges]
     keys: Mapping[int, Keys] = field(default_factory=dict)
     words: Mapping[int, WordLookup] = field(default_factory=dict)
+    by_text: bool = False
     known: Texts = field(default_factory=Texts)
     #: by segment and identity of the test: texts that pass, and their rows
     _scans: dict[tuple[bytes, int], Scan] = field(default_factory=dict)
@@ -76,10 +79,17 @@ class Plan:
     _located: dict[tuple[bytes, int], list[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, predicate: Predicate, tails: SchemaKey, definition: SchemaDefinition) -> Plan:
+    def of(
+        cls,
+        predicate: Predicate,
+        tails: SchemaKey,
+        definition: SchemaDefinition,
+        known: Texts | None = None,
+    ) -> Plan:
         """
         Args:
             tails: the key of the hashes in long strings' index keys (``Ledger.tails``).
+            known: for the long strings that will be opened.
         """
         ranges: dict[int, KeyRanges] = {}
         keys: dict[int, Keys] = {}
@@ -93,14 +103,20 @@ class Plan:
                 words[id(leaf)] = WordLookup.of(leaf, spec, tails)
             elif not isinstance(leaf, Absent | ColumnTest):
                 ranges[id(leaf)] = compute_ranges(leaf, spec, tails.field(spec))
-        return cls(predicate, ranges, keys, words)
+        return cls(predicate, ranges, keys, words, known=known or Texts())
+
+    def with_texts(self) -> Plan:
+        """The same plan, ``by_text``."""
+        return replace(self, by_text=True)
 
     @cached_property
     def columns(self) -> frozenset[str]:
         """The columns that the predicate looks at."""
-        return frozenset(
-            self.words[id(leaf)].column if id(leaf) in self.words else leaf.field
+        of_words = frozenset(one.column for one in self.words.values())
+        return of_words.union(
+            leaf.field
             for leaf in leaves_of(self.predicate)
+            if self.by_text or id(leaf) not in self.words
         )
 
     @cached_property
@@ -121,9 +137,9 @@ class Plan:
         for leaf in leaves_of(self.predicate):
             if id(leaf) in self.words:
                 pages |= self.words[id(leaf)].missing(segment)
-                continue
             if isinstance(leaf, ColumnTest):
-                pages |= self._missing_to_test(leaf, segment)
+                if self._is_tested(leaf):
+                    pages |= self._missing_to_test(leaf, segment)
                 continue
             column = segment.lookup(leaf.field)
             if isinstance(leaf, Absent):
@@ -149,7 +165,8 @@ class Plan:
 
         def leaf(part: Leaf) -> Matches:
             if id(part) in self.words:
-                return Matches(*self.words[id(part)].find(segment))
+                having = Matches(*self.words[id(part)].find(segment))
+                return self._decide(part, segment, having) if self.by_text else having
             if isinstance(part, ColumnTest):
                 return self._passing(part, segment)
             column = segment.lookup(part.field)
@@ -165,6 +182,15 @@ class Plan:
             return Matches.exactly(BitMap())
         return _combine(self.predicate, segment.everything, leaf)
 
+    def _decide(self, test: Leaf, segment: OpenedSegment, having: Matches) -> Matches:
+        """What an index of words leaves open, by the texts themselves."""
+        assert isinstance(test, TextTest)
+        passing = self._passing(test, segment)
+        return Matches(
+            having.certain | (having.possible & passing.certain),
+            having.certain | (having.possible & passing.possible),
+        )
+
     def count_entries(self, segment: OpenedSegment) -> int:
         """How many entries of columns :meth:`match` takes, of a plan without tests of columns or
         words."""
@@ -173,12 +199,12 @@ class Plan:
             column = segment.lookup(leaf.field)
             if isinstance(leaf, Absent):
                 count += column.absent
-            elif not _has_all(column, possible := self.ranges[id(leaf)].possible):
+            elif not holds_all(column, possible := self.ranges[id(leaf)].possible):
                 count += sum(last - first for first, last in self._find(segment, column, possible))
         return count
 
     def _rows(self, segment: OpenedSegment, column: Lookup, ranges: Sequence[KeyRange]) -> BitMap:
-        if _has_all(column, ranges):
+        if holds_all(column, ranges):
             return segment.everything
         pieces = (column.pieces(*bounds) for bounds in self._find(segment, column, ranges))
         return bitmap(*chain.from_iterable(pieces))
@@ -189,7 +215,7 @@ class Plan:
         at = (segment.segment.uid, id(ranges))
         found = self._located.get(at)
         if found is None:
-            found = self._located[at] = _positions(column, ranges)
+            found = self._located[at] = find_positions(column, ranges)
         return found
 
     def _excludes(self, segment: OpenedSegment) -> bool:
@@ -206,7 +232,7 @@ class Plan:
                 return False
             case InColumn(field):
                 zone = segment.directories.zones.get(field)
-                return zone is not None and not zone.meets(_span(self.keys[id(predicate)]))
+                return zone is not None and not zone.meets(span_of(self.keys[id(predicate)]))
             case _:
                 zone = segment.directories.zones.get(predicate.field)
                 possible = self.ranges[id(predicate)].possible
@@ -218,8 +244,11 @@ class Plan:
         return tuple(
             leaf
             for leaf in leaves_of(self.predicate)
-            if isinstance(leaf, ColumnTest) and id(leaf) not in self.words
+            if isinstance(leaf, ColumnTest) and self._is_tested(leaf)
         )
+
+    def _is_tested(self, leaf: ColumnTest) -> bool:
+        return self.by_text or id(leaf) not in self.words
 
     @property
     def text_tests(self) -> tuple[TextTest, ...]:
@@ -331,7 +360,7 @@ class Plan:
             ranges = self.ranges[id(leaf)]
             if ranges.certain != ranges.possible:
                 return None
-            matching = sum(last - first for first, last in _positions(column, ranges.certain))
+            matching = sum(last - first for first, last in find_positions(column, ranges.certain))
         return segment.count - matching if negated else matching
 
     def sort_range(self, field: str) -> KeyRange | None:
@@ -351,28 +380,6 @@ class Plan:
                     return None
                 possible = self.ranges[id(predicate)].possible
                 return possible[0] if len(possible) == 1 else None
-
-
-def _span(keys: Keys) -> KeyRange:
-    """From the first to the last of some keys, of which there is at least one."""
-    first, last = keys[[0, -1]].tolist()
-    return KeyRange(Edge(first, "left"), Edge(last, "right"))
-
-
-def _positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int, int]]:
-    """Where each range's entries begin and end among the column's present ones, if it has some."""
-    if not column.present or not ranges:
-        return []
-    firsts = column.at_all([key_range.first for key_range in ranges])
-    lasts = column.at_all([key_range.last for key_range in ranges])
-    return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
-
-
-def _has_all(column: Lookup, ranges: Sequence[KeyRange]) -> bool:
-    """Whether every row is in one of these, where that is known without any page."""
-    # Dates and running numbers grow with the order of storing: most segments are in or out. Of a
-    # column in memory, its entries show that as quickly.
-    return not isinstance(column, Column) and any(map(column.all_within, ranges))
 
 
 def _combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:

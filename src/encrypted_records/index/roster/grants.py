@@ -1,8 +1,8 @@
 """The keys of a dataset, sealed by an owner to one member, and opened again.
 
-There is one grant per dataset and member, and it holds every epoch so far. What is in it follows
-from the roster that it names, so a machine that was cloned while sealing repeats a message and
-seals no second one (docs/SPEC.md, section 15.5).
+There is one grant per dataset and member, and it holds every epoch that is not forgotten. What is
+in it follows from the roster that it names, so a machine that was cloned while sealing repeats a
+message and seals no second one (docs/SPEC.md, section 15.5).
 """
 
 from __future__ import annotations
@@ -88,14 +88,12 @@ def seal_grant(
     member: bytes,
     dataset: bytes,
     keys: Mapping[int, DatasetKey],
-    first: int = 1,
 ) -> Grant:
     """A dataset's keys for what the roster lets a member read of it, up to the newest epoch.
 
     Args:
         identity: that of ``actor``, an owner.
-        keys: the dataset's keys by epoch.
-        first: the oldest epoch of which anything is left.
+        keys: the dataset's keys by epoch, from the oldest on that is not forgotten.
 
     Raises:
         NotAllowed: ``owners_only``: the actor is no owner; ``not_admitted``, or ``not_shared``: the
@@ -111,6 +109,7 @@ def seal_grant(
             "the dataset has no keys yet",
             hint="make it, or store into it, through an owner's proxy",
         )
+    first = roster.first(dataset)
     wanted = range(first, epoch.epoch + 1)
     missing = [one for one in wanted if one not in keys]
     if missing:
@@ -172,11 +171,13 @@ def open_grant(
     epochs = roster.epochs(dataset)
     if body.epoch > len(epochs) or body.number < epochs[body.epoch - 1].number:
         raise GrantBroken("a grant is of an epoch that its roster does not have")
+    if body.number < roster.forgot_at(dataset):
+        raise GrantBroken("a grant is older than the entry by which keys were forgotten")
     try:
         plain = identity.open(body.sealed, _info(body, identity.keys_digest))
     except DoesNotOpen:
         raise GrantBroken("a grant does not open with this member's keys") from None
-    return _read(roster.organization, body, _decode(plain), epochs)
+    return _read(roster, body, _decode(plain), epochs)
 
 
 def _info(body: GrantBody, keys: bytes) -> bytes:
@@ -209,14 +210,15 @@ def _decode(plain: bytes) -> list[_Secrets]:
 
 
 def _read(
-    organization: bytes, body: GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
+    roster: Roster, body: GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
 ) -> OpenedGrant:
+    organization, first = roster.organization, roster.first(body.dataset)
     whole: dict[int, DatasetKey] = {}
     single: dict[tuple[bytes, int], SchemaKey] = {}
     if len({one.schema for one in secrets}) < len(secrets):
         raise GrantBroken("a grant names a schema twice")
     for one in secrets:
-        if one.first + len(one.keys) - 1 != body.epoch:
+        if one.first != first or one.first + len(one.keys) - 1 != body.epoch:
             raise GrantBroken("a grant does not hold the epochs that it states")
         for epoch, secret in enumerate(one.keys, one.first):
             if one.schema == WHOLE_DATASET:

@@ -21,6 +21,7 @@ from encrypted_records.index.roster.rules import Void
 from encrypted_records.index.roster.state import (
     Dataset,
     Epoch,
+    Forgotten,
     Invitation,
     Loss,
     Member,
@@ -176,6 +177,8 @@ class Roster:
                 kept.place_schema(
                     Schema(number, one.schema, one.dataset, one.slug, one.name, one.definition)
                 )
+        elif isinstance(content, form.Forget):
+            kept.forgotten.setdefault(content.dataset, []).append(Forgotten(number, content.first))
         else:
             assert isinstance(content, form.Dataset), "a second foundation is void"
             kept.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
@@ -276,12 +279,25 @@ class Roster:
         """All of them, epoch 1 first."""
         return list(self._state.epochs.get(dataset, ()))
 
+    def first(self, dataset: bytes, number: int | None = None) -> int:
+        """The oldest epoch of a dataset's keys that is not forgotten, at an entry or now."""
+        return self._state.first(dataset, number)
+
+    def forgot_at(self, dataset: bytes) -> int:
+        """The newest entry by which epochs of a dataset's keys were forgotten; 0 without one."""
+        forgotten = self._state.forgotten.get(dataset)
+        return forgotten[-1].number if forgotten else 0
+
     def schema(self, schema: bytes, number: int | None = None) -> Schema | None:
         return state.at(self._state.schemas.get(schema, ()), number)
 
     def schemas(self, dataset: bytes) -> list[Schema]:
         """Those of a dataset that were ever placed, as they are now."""
         return [one[-1] for one in self._state.schemas.values() if one[-1].dataset == dataset]
+
+    def every_schema(self) -> list[Schema]:
+        """Those that were ever placed, as they are now."""
+        return [one[-1] for one in self._state.schemas.values()]
 
     def ends(self, schema: bytes) -> list[Epoch]:
         """The epochs that say where this schema's log stood when they began, oldest first."""

@@ -19,6 +19,7 @@ from encrypted_records.model.roster import (
     Dataset,
     End,
     EntryBody,
+    Forget,
     Found,
     Invite,
     Placement,
@@ -53,7 +54,8 @@ class Void(StrEnum):
     ROLE = "role"
     #: of datasets or schemas that are not in the roster, or named twice
     SHARES = "shares"
-    #: neither the present epoch of a dataset nor the next one
+    #: neither the present epoch of a dataset nor the next one; none that has begun and comes after
+    #: the oldest that was not forgotten
     EPOCH = "epoch"
     #: another commitment for the present epoch
     COMMITMENT = "commitment"
@@ -90,6 +92,8 @@ def judge(
         return _judge_invite(state, content)
     if isinstance(content, Dataset):
         return _judge_dataset(state, content)
+    if isinstance(content, Forget):
+        return _judge_forget(state, content)
     return _judge_standing(state, found, body.time, content, keys)
 
 
@@ -211,6 +215,14 @@ def _judge_dataset(state: State, content: Dataset) -> Void | None:
     if content.commitment != epochs[-1].commitment:
         return Void.COMMITMENT
     return Void.ENDS if content.ends else None
+
+
+def _judge_forget(state: State, content: Forget) -> Void | None:
+    epochs = state.epochs.get(content.dataset)
+    if epochs is None:
+        return Void.ABSENT
+    oldest = state.first(content.dataset)
+    return None if oldest < content.first <= len(epochs) else Void.EPOCH
 
 
 def _judge_ends(state: State, dataset: bytes, ends: Sequence[End]) -> Void | None:

@@ -105,6 +105,14 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Epochs of a dataset before ``first`` are not granted from entry ``number`` on."""
+
+    number: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """A schema's dataset, name and definition from entry ``number`` on."""
 
@@ -168,6 +176,8 @@ class State:
     datasets: dict[bytes, list[Dataset]] = field(default_factory=dict)
     #: by number less one
     epochs: dict[bytes, list[Epoch]] = field(default_factory=dict)
+    #: where older epochs of each dataset were forgotten
+    forgotten: dict[bytes, list[Forgotten]] = field(default_factory=dict)
     schemas: dict[bytes, list[Schema]] = field(default_factory=dict)
     invitations: dict[bytes, Invitation] = field(default_factory=dict)
     #: since the newest epoch of each dataset began
@@ -187,6 +197,7 @@ class State:
             {key: list(one) for key, one in self.members.items()},
             {key: list(one) for key, one in self.datasets.items()},
             {key: list(one) for key, one in self.epochs.items()},
+            {key: list(one) for key, one in self.forgotten.items()},
             {key: list(one) for key, one in self.schemas.items()},
             dict(self.invitations),
             {key: list(one) for key, one in self.losses.items()},
@@ -204,6 +215,11 @@ class State:
     def epoch(self, dataset: bytes) -> Epoch | None:
         """The newest one."""
         return at(self.epochs.get(dataset, ()), None)
+
+    def first(self, dataset: bytes, number: int | None = None) -> int:
+        """The oldest epoch of a dataset that is not forgotten, at an entry or now."""
+        forgotten = at(self.forgotten.get(dataset, ()), number)
+        return 1 if forgotten is None else forgotten.first
 
     def stand(self, standing: Member) -> None:
         """Take in a new standing, with what follows from it for datasets and invitations."""

@@ -1,8 +1,9 @@
 """Build a segment of any size, column by column (docs/SPEC.md, section 6).
 
-Columns are added one at a time and only their pages are kept: a segment of a million rows
-never has two of its columns in memory. Nothing can be sealed before the last column is in, since
-the segment's uid, from which its keys come, covers everything that they will seal.
+Columns are added one at a time, or as streams, and only their pages are kept: a segment of a
+million rows never has two of its columns in memory. Nothing can be sealed before the last column is
+in, since the segment's uid, from which its keys come, covers everything that they will seal. Until
+then the pages' contents wait in memory, or elsewhere (:mod:`.contents`).
 """
 
 from __future__ import annotations
@@ -22,22 +23,21 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY, PAGE_DUMMY
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns import directory, pages, words
-from encrypted_records.index.columns.column import Column
-from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments import cuts
+from encrypted_records.index.segments.contents import Contents, ContentsInMemory
+from encrypted_records.index.segments.cuts import Cut
 from encrypted_records.index.segments.headers import (
-    PLAIN,
-    WORDS,
-    ColumnKind,
     PagedHeader,
     encode_numbers,
     groups_digest,
+    mask_digest,
     rows_digest,
     seal_header,
 )
 from encrypted_records.index.segments.mini import Built, build_mini
-from encrypted_records.index.segments.zones import encode_zone
 from encrypted_records.model.ciphertext_lengths import class_step, padded_length
 from encrypted_records.model.definition import KeyKind, SchemaDefinition
 from encrypted_records.model.digests import page_digest, segment_digest
@@ -77,30 +77,39 @@ class Shell:
 
     Args:
         groups: (uid, base) of each group covered.
-        rows: the local ordinals indexed, ascending.
+        rows: the local ordinals indexed, ascending; or of each local ordinal whether it is, which
+            takes less for many.
         purged: how many dead rows of the groups are left out.
         inputs: uids of the segments this one replaces.
         origin: names what is sealed where it replaces none, also when it is built again.
     """
 
     groups: Sequence[tuple[bytes, int]]
-    rows: Ordinals
+    rows: Ordinals | NDArray[np.bool_]
     purged: int = 0
     inputs: Sequence[bytes] = ()
     origin: bytes = b""
 
+    @property
+    def count(self) -> int:
+        """How many rows are indexed."""
+        return int(np.count_nonzero(self.rows)) if self._is_mask else len(self.rows)
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A column as contents of pages; ``slots`` is how many pages it accounts for."""
+    @property
+    def listed(self) -> Ordinals:
+        """The local ordinals indexed, ascending."""
+        rows = np.flatnonzero(self.rows) if self._is_mask else self.rows
+        return rows.astype(np.uint32, copy=False)
 
-    name: str
-    contents: list[bytes]
-    directory: Directory
-    directory_pages: int
-    slots: int
-    zone: bytes
-    made: ColumnKind
+    @property
+    def rows_digest(self) -> bytes:
+        if self._is_mask:
+            return mask_digest(self.rows.astype(np.bool_, copy=False))
+        return rows_digest(self.listed, len(self.rows) + self.purged)
+
+    @property
+    def _is_mask(self) -> bool:
+        return self.rows.dtype == np.bool_
 
 
 class SealedSegment(NamedTuple):
@@ -111,32 +120,13 @@ class SealedSegment(NamedTuple):
     pages: Iterator[Page]
 
 
-class _Plain(NamedTuple):
-    """A page before it is sealed: its field, its kind, its content."""
+class _Place(NamedTuple):
+    """What a page number stands for: a field and a kind, and where its content is: a number of the
+    contents, or the bytes themselves."""
 
     name: str
     kind: int
-    content: bytes
-
-
-def _cut(name: str, column: Column, kind: KeyKind, *, packed: bool, most: int) -> _Cut:
-    made: ColumnKind = PLAIN
-    rows = len(column.ordinals)
-    if kind == "words":
-        # What follows from lengths alone, not how many words there are.
-        rows = words.count_entries(column)
-        made = (WORDS, rows)
-    cuts = list(pages.cut(column, kind, packed=packed, most=most))
-    built = directory.build(column, [one.end for one in cuts], rows)
-    if packed:
-        size = len(directory.encode(built, kind, packed=True))
-        own = -(-size // pages.CAPACITY)
-        slots = own + len(cuts)
-    else:
-        planned = directory.count_pages(kind, rows, most)
-        own, slots = planned.directory, planned.directory + planned.data
-    zone = encode_zone(column.keys, column.keys, kind)
-    return _Cut(name, [one.content for one in cuts], built, own, slots, zone, made)
+    content: int | bytes
 
 
 class Builder:
@@ -152,28 +142,46 @@ class Builder:
         definition: SchemaDefinition,
         shell: Shell,
         limits: Limits = STANDARD,
+        contents: Contents | None = None,
     ) -> None:
+        """
+        Args:
+            contents: where those of the pages wait, if not in memory.
+        """
         self._key = key
         self._definition = definition
         self._shell = shell
         self._limits = limits
-        self._packed = len(shell.rows) > limits.plain
+        self._count = shell.count
+        self._contents = ContentsInMemory() if contents is None else contents
         self._small: dict[str, Column] = {}
         #: for how many entries the columns of words in ``_small`` have room
         self._room = 0
-        self._cuts: list[_Cut] = []
+        self._cuts: list[Cut] = []
+
+    @property
+    def packed(self) -> bool:
+        """Whether the segment is packed, so that :meth:`add_stream` takes its columns."""
+        return self._count > self._limits.plain
 
     def add(self, name: str, column: Column) -> None:
         """A column, over exactly the shell's rows."""
         kind = column_spec(self._definition, name).kind
-        if len(self._shell.rows) <= self._limits.mini:
+        if self._count <= self._limits.mini:
             self._small[name] = column
             self._room += words.count_entries(column) if kind == "words" else 0
         else:
             self._cut(name, column, kind)
 
+    def add_stream(self, name: str, blocks: Iterator[EntryBlock]) -> None:
+        """As :meth:`add`, of a segment that is packed: the column is never in memory."""
+        kind = column_spec(self._definition, name).kind
+        most = self._limits.entries
+        self._cuts.append(cuts.cut_stream(name, blocks, kind, self._contents, most=most))
+
     def _cut(self, name: str, column: Column, kind: KeyKind) -> None:
-        cut = _cut(name, column, kind, packed=self._packed, most=self._limits.entries)
+        most = self._limits.entries
+        cut = cuts.cut(name, column, kind, self._contents, packed=self.packed, most=most)
         self._cuts.append(cut)
 
     def finish(self) -> Built:
@@ -183,7 +191,7 @@ class Builder:
 
     def seal(self) -> SealedSegment:
         """As :meth:`finish`; each page is freed once it was taken."""
-        if len(self._shell.rows) > self._limits.mini:
+        if self._count > self._limits.mini:
             return self._seal_paged()
         if self._room > self._limits.words:
             # A page of this size could not be sent, and each question would fetch it.
@@ -195,7 +203,7 @@ class Builder:
             self._definition,
             groups=self._shell.groups,
             column_of=self._small,
-            rows=self._shell.rows,
+            rows=self._shell.listed,
             purged=self._shell.purged,
             inputs=self._shell.inputs,
         )
@@ -204,37 +212,44 @@ class Builder:
     def _seal_paged(self) -> SealedSegment:
         key, shell = self._key, self._shell
         total = padded_length(self._count_slots())
-        plain, directories = self._assign_pages(total)
+        places, directories = self._assign_pages(total)
         header = msgspec.msgpack.encode(
             PagedHeader(
                 format=1,
                 form="paged",
                 groups=groups_digest(shell.groups),
                 fields=[column_spec(self._definition, one.name).id for one in self._cuts],
-                rows=rows_digest(shell.rows, len(shell.rows) + shell.purged),
-                packed=1 if self._packed else 0,
+                rows=shell.rows_digest,
+                packed=1 if self.packed else 0,
                 directories=directories,
                 inputs=list(shell.inputs),
                 kinds=[one.made for one in self._cuts],
                 zones=[one.zone for one in self._cuts],
             )
         )
-        uid = key.uids.uid(_digest(header, plain))
+        uid = key.uids.uid(self._digest(header, places))
         sealed = seal_header(key, uid, header)
-        sealed_pages = self._seal_pages(uid, plain)
-        digests = b"".join(map(page_digest, sealed_pages))
+        if isinstance(self._contents, ContentsInMemory):
+            every = list(self._seal_pages(uid, places))
+            digests = b"".join(map(page_digest, every))
+            given = _hand_out(uid, every)
+        else:
+            # Sealed twice, to the same bytes: the digest of all of them goes before the first.
+            digests = b"".join(map(page_digest, self._seal_pages(uid, places)))
+            again = self._seal_pages(uid, places)
+            given = (Page(uid, number, data) for number, data in enumerate(again))
         segment = Segment(
             uid=uid,
             form="paged",
             key_version=key.version,
-            count=len(shell.rows),
+            count=self._count,
             purged=shell.purged,
             groups=list(shell.groups),
             pages=total,
             digest=segment_digest(sealed.salt, sealed.data, digests),
             definition=self._definition.digest,
         )
-        return SealedSegment(segment, sealed, _hand_out(uid, sealed_pages))
+        return SealedSegment(segment, sealed, given)
 
     def _count_slots(self) -> int:
         """The pages of all columns; of a packed segment with a number of dummies that its key
@@ -243,49 +258,62 @@ class Builder:
         An API that makes us build it again must not get another draw (docs/SPEC.md, 6.2.1).
         """
         slots = sum(one.slots for one in self._cuts)
-        if not self._packed:
+        if not self.packed:
             return slots
         origin = b"".join(sorted(self._shell.inputs)) or self._shell.origin
         return slots + self._key.uids.draw(origin, class_step(slots))
 
-    def _assign_pages(self, total: int) -> tuple[list[_Plain], list[bytes]]:
+    def _assign_pages(self, total: int) -> tuple[list[_Place], list[bytes]]:
         """Every page by its number, and the numbers of each field's directory."""
         numbers = iter(_permutation(total))
-        plain = [_Plain(self._cuts[0].name, PAGE_DUMMY, b"")] * total
+        places = [_Place(self._cuts[0].name, PAGE_DUMMY, b"")] * total
         directories: list[bytes] = []
         for cut in self._cuts:
             own = _take(numbers, cut.directory_pages)
             cut.directory.numbers[:] = _take(numbers, len(cut.contents))
             kind = column_spec(self._definition, cut.name).kind
-            encoded = directory.encode(cut.directory, kind, packed=self._packed)
+            encoded = directory.encode(cut.directory, kind, packed=self.packed)
             for number, at in zip(own, count(0, pages.CAPACITY)):
                 part = encoded[at : at + pages.CAPACITY]
-                plain[number] = _Plain(cut.name, PAGE_DIRECTORY, part)
+                places[number] = _Place(cut.name, PAGE_DIRECTORY, part)
             for number, content in zip(cut.directory.numbers, cut.contents, strict=True):
-                plain[number] = _Plain(cut.name, PAGE_DATA, content)
-            cut.contents.clear()
+                places[number] = _Place(cut.name, PAGE_DATA, content)
             directories.append(encode_numbers(own))
-        return plain, directories
+        return places, directories
 
-    def _seal_pages(self, uid: bytes, plain: list[_Plain]) -> list[bytes]:
-        """Every page, sealed; each content is freed once its page is."""
+    def _content(self, place: _Place) -> bytes:
+        content = place.content
+        return content if isinstance(content, bytes) else self._contents.read(content)
+
+    def _digest(self, header: bytes, places: Sequence[_Place]) -> bytes:
+        """Over all that the segment's keys will seal.
+
+        Each page enters in the order of numbers; header and directories say of which field it is.
+        """
+        state = hashlib.sha256()
+        for part in chain((header,), (pages.frame(self._content(one)) for one in places)):
+            state.update(len(part).to_bytes(4, "big"))
+            state.update(part)
+        return state.digest()
+
+    def _seal_pages(self, uid: bytes, places: Sequence[_Place]) -> Iterator[bytes]:
+        """Every page, sealed; each content in memory is freed once its page is."""
         where = sealing.context_of(self._key)
         specs = {one.name: column_spec(self._definition, one.name) for one in self._cuts}
         keys = {name: self._key.field(spec).index(uid) for name, spec in specs.items()}
-        sealed: list[bytes] = []
-        for number, (name, kind, content) in enumerate(plain):
-            plain[number] = _Plain(name, kind, b"")
-            data = sealing.seal_page(
-                keys[name],
-                kind,
+        for number, place in enumerate(places):
+            content = self._content(place)
+            if isinstance(self._contents, ContentsInMemory) and isinstance(place.content, int):
+                self._contents.free(place.content)
+            yield sealing.seal_page(
+                keys[place.name],
+                place.kind,
                 number,
                 pages.frame(content),
                 schema_context=where,
                 segment=uid,
-                field=specs[name].id_bytes,
+                field=specs[place.name].id_bytes,
             )
-            sealed.append(data)
-        return sealed
 
 
 def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[Page]:
@@ -303,15 +331,3 @@ def _permutation(total: int) -> NDArray[np.intp]:
 
 def _take(numbers: Iterator[np.intp], count: int) -> Ordinals:
     return np.fromiter((next(numbers) for _ in range(count)), np.uint32, count)
-
-
-def _digest(header: bytes, plain: Sequence[_Plain]) -> bytes:
-    """Over all that the segment's keys will seal.
-
-    Each page enters in the order of numbers; header and directories say of which field it is.
-    """
-    state = hashlib.sha256()
-    for part in chain((header,), (pages.frame(one.content) for one in plain)):
-        state.update(len(part).to_bytes(4, "big"))
-        state.update(part)
-    return state.digest()

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
@@ -138,6 +139,11 @@ def rows_digest(rows: Ordinals, covered: int) -> bytes:
     """SHA-256 over one bit per local ordinal below ``covered``, set for those in ``rows``."""
     mask = np.zeros(covered, np.bool_)
     mask[rows] = True
+    return mask_digest(mask)
+
+
+def mask_digest(mask: NDArray[np.bool_]) -> bytes:
+    """As :func:`rows_digest`, of whether each local ordinal is one of the rows."""
     return hashlib.sha256(np.packbits(mask).tobytes()).digest()
 
 

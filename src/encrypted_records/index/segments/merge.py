@@ -11,29 +11,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index import ordinals as bitmaps
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
-from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import (
+    MAX_PLAIN_RECORDS,
     STANDARD,
     Builder,
     Limits,
-    SealedSegment,
-    Shell,
 )
+from encrypted_records.index.segments.living import lay_out, renumber
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import OpenedSegment
-from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from encrypted_records.model.word_columns import column_spec, columns_of
 
@@ -51,6 +46,11 @@ class Tier:
 
 #: The first is for the small segments that direct ingests leave, and is merged at once.
 TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
+#: Segments of so many rows, as chunks of jobs leave them, are not packed: they take ten times the
+#: bytes that the rows of a packed one do. So few of them may be live; one more, and they are merged
+#: into one of at most so many rows.
+LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
+FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
 
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long
 #: a single one may be, in milliseconds.
@@ -70,8 +70,8 @@ def worth_merging(
 
     A segment that fills more than half of its tier counts as one of the next, so that no row is
     rewritten more often than it takes to fill half a segment. Such segments of the last tier are
-    not merged. Dead rows are dropped when one segment has many, or some that died long ago: deleted
-    records must not stay.
+    not merged. Those that are large and not packed are, before their tier has many. Dead rows are
+    dropped when one segment has many, or some that died long ago: deleted records must not stay.
 
     Args:
         now: milliseconds since 1970.
@@ -88,6 +88,9 @@ def worth_merging(
         chosen = _oldest(own, tier.capacity)
         if len(chosen) > 1:
             return chosen
+    loose = [one for one in segments if one.count in LOOSE]
+    if len(loose) > FEW_LOOSE:
+        return _oldest(loose, LOOSE_CAPACITY)
     decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
     return _oldest(decayed, tiers[-1].capacity)
 
@@ -132,15 +135,6 @@ def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float
     return since is not None and now - since > LONGEST_DEAD
 
 
-@dataclass(frozen=True, slots=True)
-class _LivingRows:
-    """An input, where its local ordinals begin in the new segment, and which of them live."""
-
-    segment: OpenedSegment
-    base: int
-    living: NDArray[np.bool_]
-
-
 class SegmentMerger:
     """One merge: :meth:`take` each of :attr:`fields`, then :meth:`finish`."""
 
@@ -162,22 +156,7 @@ class SegmentMerger:
         """
         self._definition = definition
         self._compared = compared or definition
-        self._parts: list[_LivingRows] = []
-        every: list[tuple[bytes, int]] = []
-        base = purged = 0
-        for segment, own, gone in zip(inputs, groups, dead, strict=True):
-            covered = segment.segment.count + segment.segment.purged
-            self._parts.append(_LivingRows(segment, base, _living(covered, gone)))
-            every += [(uid, base + at) for uid, at in own]
-            purged += len(gone)
-            base += covered
-        rows = [np.flatnonzero(part.living) + part.base for part in self._parts]
-        shell = Shell(
-            groups=every,
-            rows=np.concatenate(rows).astype(np.uint32),
-            purged=purged,
-            inputs=[segment.segment.uid for segment in inputs],
-        )
+        self._parts, shell = lay_out(inputs, groups, dead)
         self._builder = Builder(key, definition, shell, limits)
 
     @property
@@ -193,7 +172,7 @@ class SegmentMerger:
             value the definition does not allow.
         """
         spec = column_spec(self._definition, name)
-        parts = [_renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
+        parts = [renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
         joined = columns.join(parts, spec.kind)
         if spec.kind == "words":
             self._builder.add(name, words.limit(joined))
@@ -203,10 +182,6 @@ class SegmentMerger:
 
     def finish(self) -> Built:
         return self._builder.finish()
-
-    def seal(self) -> SealedSegment:
-        """As :meth:`finish`; each page is freed once it was taken."""
-        return self._builder.seal()
 
 
 def merge(
@@ -233,21 +208,3 @@ def merge(
     for name in merging.fields:
         merging.take(name)
     return merging.finish()
-
-
-def _living(covered: int, dead: BitMap) -> NDArray[np.bool_]:
-    living = np.ones(covered, np.bool_)
-    living[bitmaps.ordinals(dead)] = False
-    return living
-
-
-def _renumber(part: _LivingRows, column: Column, kind: KeyKind) -> Column:
-    """The column without dead rows, its ordinals as they are in the new segment."""
-    alive = part.living[column.ordinals]
-    listed = part.living[words.rows_of(column)] if kind == "words" else alive
-    if np.count_nonzero(listed) != np.count_nonzero(part.living):
-        raise DoesNotOpen("a column lacks rows that are alive")
-    moved = column.ordinals + np.uint32(part.base)
-    if alive.all():
-        return Column(moved, column.keys)
-    return Column(moved[alive], column.keys[alive[column.absent :]])

@@ -141,6 +141,24 @@ class PagedSegment:
             DoesNotOpen: altered, of another number or segment, or in contradiction to its
                 directory.
         """
+        role, content = self._open(number, sealed)
+        if role.kind == PAGE_DATA:
+            self.blocks[number] = self._open_block(role, content)
+        else:
+            self.directories.put(number, content)
+
+    def open_block(self, number: int, sealed: bytes) -> EntryBlock:
+        """Open a data page and do not keep it.
+
+        Raises:
+            DoesNotOpen: as :meth:`put`.
+        """
+        role, content = self._open(number, sealed)
+        if role.kind != PAGE_DATA:
+            raise DoesNotOpen("a page is not one that its segment names")
+        return self._open_block(role, content)
+
+    def _open(self, number: int, sealed: bytes) -> tuple[PageRole, bytes]:
         role = self.directories.roles.get(number)
         if role is None:
             raise DoesNotOpen("a page is not one that its segment names")
@@ -153,11 +171,7 @@ class PagedSegment:
             segment=self.segment.uid,
             field=column_spec(self._definition, role.field).id_bytes,
         )
-        content = pages.unframe(plain)
-        if role.kind == PAGE_DATA:
-            self.blocks[number] = self._open_block(role, content)
-        else:
-            self.directories.put(number, content)
+        return role, pages.unframe(plain)
 
     def _open_block(self, role: PageRole, content: bytes) -> EntryBlock:
         kind = column_spec(self._definition, role.field).kind
@@ -209,12 +223,13 @@ class PagedSegment:
             words.check(column, room)
             rows = words.rows_of(column)
         # The directory states as many as the segment has, so equal sets list each row once.
-        if len(rows) != self.count or rows_digest(rows, self.covered) != self._stated_rows:
+        if len(rows) != self.count or rows_digest(rows, self.covered) != self.stated_rows:
             raise DoesNotOpen("a column lists other rows than its segment has")
         return column
 
     @property
-    def _stated_rows(self) -> bytes:
+    def stated_rows(self) -> bytes:
+        """The digest of the rows that the header says are indexed."""
         return self.directories.header.rows
 
     def dictionary(self, name: str) -> ColumnDictionary:

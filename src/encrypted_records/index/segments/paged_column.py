@@ -100,11 +100,7 @@ class PagedColumn:
         """
         blocks = [self._block(page) for page in range(len(self.directory.ends))]
         for before, after in pairwise(blocks):
-            same = len(before.keys) == len(after.keys) == 0 or (
-                len(before.keys) > 0 and before.keys[-1] == after.keys[0]
-            )
-            if same and before.ordinals[-1] >= after.ordinals[0]:
-                raise DoesNotOpen("a column's pages are not in order")
+            check_order(before, after)
         none: Keys = np.zeros(0, key_type(kind))
         return Column(
             np.concatenate([np.zeros(0, np.uint32), *(block.ordinals for block in blocks)]),
@@ -113,3 +109,15 @@ class PagedColumn:
 
     def _block(self, page: int) -> EntryBlock:
         return self._blocks[int(self.directory.numbers[page])]
+
+
+def check_order(before: EntryBlock, after: EntryBlock) -> None:
+    """
+    Raises:
+        DoesNotOpen: entries of one value that lie in two pages are out of order.
+    """
+    same = len(before.keys) == len(after.keys) == 0 or (
+        len(before.keys) > 0 and before.keys[-1] == after.keys[0]
+    )
+    if same and before.ordinals[-1] >= after.ordinals[0]:
+        raise DoesNotOpen("a column's pages are not in order")

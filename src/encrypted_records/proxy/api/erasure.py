@@ -79,7 +79,12 @@ def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
 
 def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -> Response:
     """200 where all is gone, else 202. No value is in it."""
-    gone = all(one.gone for one in receipts)
+    shown = erased_json(receipts)
+    return answer({**more, **shown}, status=200 if shown["gone"] else 202)
+
+
+def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
+    """Whether all is gone, and of each schema what is left."""
     schemas = [
         {
             "schema": reference("schemas", one.schema),
@@ -91,7 +96,7 @@ def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -
         }
         for one in receipts
     ]
-    return answer({**more, "gone": gone, "schemas": schemas}, status=200 if gone else 202)
+    return {"gone": all(one.gone for one in receipts), "schemas": schemas}
 
 
 def _left_json(left: ErasureProgress) -> dict[str, Any]:

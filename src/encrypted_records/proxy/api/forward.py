@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 
 import aiohttp
@@ -28,8 +29,9 @@ from encrypted_records.model.device_secret import ANSWER_HEADER
 from encrypted_records.model.forwarded import FORWARDED, has_form, methods_of
 from encrypted_records.model.ids import from_path, no_identifier
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
-from encrypted_records.proxy.api.incoming import answer_of, read_object
+from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object
 from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
+from encrypted_records.proxy.api.shown_names import name_as_signed
 from encrypted_records.proxy.api.signed_names import sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.http.responses import answer
@@ -70,7 +72,11 @@ async def forward(request: Request) -> Response:
         upstream = await _sign(request, path, target, body, upstream)
     if upstream.status < 400 and endpoint.ends_logins:
         services_of(request).access.forget_everyone()
-    return await answer_of(upstream, endpoint, secure=request.url.scheme == "https")
+    secure = request.url.scheme == "https"
+    if endpoint.shows and request.method == "GET" and upstream.status == HTTPStatus.OK:
+        named = partial(name_as_signed, request, endpoint.shows)
+        return await changed_answer_of(upstream, endpoint, named, secure=secure)
+    return await answer_of(upstream, endpoint, secure=secure)
 
 
 async def _sign(

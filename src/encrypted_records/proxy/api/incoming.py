@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ from encrypted_records.proxy.http.cookies import rewrite
 from encrypted_records.proxy.http.responses import CHALLENGES
 
 CHECKED_BYTES = 256 << 10
+#: The longest answer of which something is changed.
+WHOLE_BYTES = 32 << 20
 #: Above this, JSON is read in a thread: it takes longer than others should wait.
 _QUICK_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
@@ -61,6 +63,43 @@ async def answer_of(
     except BaseException:
         upstream.close()
         raise
+    return _with_headers(response, upstream, endpoint, secure=secure)
+
+
+async def changed_answer_of(
+    upstream: aiohttp.ClientResponse,
+    endpoint: Forwarded,
+    change: Callable[[bytes], Awaitable[bytes]],
+    *,
+    secure: bool,
+) -> Response:
+    """The same with another body, of one that is held whole.
+
+    Raises:
+        ApiFailed, ApiUnreachable, ApiTimeout: as :func:`answer_of`; it is longer than it may be.
+    """
+    try:
+        kind = _kind(upstream)
+        body = bytearray()
+        with _ours():
+            async with asyncio.timeout(transport.ANSWER_SECONDS):
+                async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
+                    body += chunk
+                    if len(body) > WHOLE_BYTES:
+                        raise refusal("it is too long; a smaller limit makes it shorter")
+        if len(body) <= CHECKED_BYTES:
+            await _check(bytes(body))
+        response = Response(await change(bytes(body)), upstream.status, media_type=kind)
+    except BaseException:
+        upstream.close()
+        raise
+    upstream.release()
+    return _with_headers(response, upstream, endpoint, secure=secure)
+
+
+def _with_headers(
+    response: Response, upstream: aiohttp.ClientResponse, endpoint: Forwarded, *, secure: bool
+) -> Response:
     response.raw_headers += [
         (name.lower().encode(), value.encode("latin-1"))
         for name, value in _headers(upstream, endpoint, secure=secure)

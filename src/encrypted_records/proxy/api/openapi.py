@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from encrypted_records.http import openapi_page as reference
 from encrypted_records.model.forwarded import FORWARDED
+from encrypted_records.proxy.api.condition_schema import PARTS
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal
 from encrypted_records.proxy.api.json_schema import OBJECT, Part, json_answer
@@ -54,6 +55,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         paths = _forwarded_paths(document)
         components = document["components"] | {
             "responses": dict(document["components"]["responses"]),
+            "schemas": dict(document["components"]["schemas"]) | PARTS,
         }
         info = document["info"] | {
             "title": "Encrypted Records Service: proxy",

@@ -129,6 +129,7 @@ async def list_people(request: Request) -> Response:
             await sharing.api.services(organization, holder.auth)
             if any(one.type == form.SERVICE for one in view.roster.members())
             else {},
+            await sharing.api.accounts_of(organization, holder.auth),
         )
         # Read again: what an entry has ended meanwhile is not taken for declined.
         view = await sharing.reader.read(holder, organization) or view

@@ -88,19 +88,21 @@ def read_share(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the API tells owners of invitations and services, beside the roster.
+    """What the API tells owners of invitations, services and accounts, beside the roster.
 
     Attributes:
         answers: of the invited.
         waiting: the ids of those that it says still wait; None where it was not asked.
         number: the roster's newest entry when it was asked.
         used: when each service was last used, by its id; None where it was not asked.
+        accounts: the ids of people who have one; None where it was not asked.
     """
 
     answers: Sequence[Answer] = ()
     waiting: Set[str] | None = None
     number: int = 0
     used: Mapping[str, datetime | None] | None = None
+    accounts: Set[str] | None = None
 
 
 def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str, Any]:
@@ -180,6 +182,10 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
     if member.type == form.SERVICE and told.used is not None:
         used = told.used.get(to_text(member.member))
         shown["last_used"] = None if used is None else int(used.timestamp())
+    if member.type == form.PERSON and told.accounts is not None:
+        # Who came in after the API was asked is not taken for gone.
+        asked = member.joined <= told.number
+        shown["account_gone"] = asked and to_text(member.member) not in told.accounts
     return shown
 
 

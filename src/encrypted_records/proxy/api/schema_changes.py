@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.model.json_text import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
@@ -61,7 +62,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     "/api/schemas/{id}/change/",
     summary="what a new definition takes; it holds from then on, unless dry_run says otherwise.",
     body=json_body(
-        object_of({"schema": OBJECT}, renames=OBJECT, drops=array_of(TEXT), dry_run=FLAG)
+        object_of({"schema": DEFINITION}, renames=OBJECT, drops=array_of(TEXT), dry_run=FLAG)
     ),
     answers={
         200: json_answer(_ANSWER),

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import InvalidQuery, Unsupported
+from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.ingest.charsets import to_utf8
 from encrypted_records.model.charsets import charset_of, require_utf8
 from encrypted_records.model.media_types import MEDIA_TYPES, Format
@@ -57,7 +58,7 @@ endpoint = Endpoints("schemas")
     parameters=(parameter("query", "enum", FLAG, "whether it may be proposed"),),
     answers={
         200: json_answer(
-            object_of({"schema": OBJECT, "sampled": NUMBER, "fields": array_of(OBJECT)})
+            object_of({"schema": DEFINITION, "sampled": NUMBER, "fields": array_of(OBJECT)})
         )
     },
 )
@@ -101,7 +102,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     summary="a definition and a sample in, its first rows and what would not fit out.",
     body=json_body(
         object_of(
-            {"schema": OBJECT, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
+            {"schema": DEFINITION, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
             rows=NUMBER,
         )
     ),
@@ -159,7 +160,7 @@ _STRING_BYTES = {
     summary="a definition and a number of records in, their cost out.",
     body=json_body(
         object_of(
-            {"schema": OBJECT, "records": _RECORDS},
+            {"schema": DEFINITION, "records": _RECORDS},
             string_bytes=_STRING_BYTES,
             sample=object_of({"type": one_of(*(kind.media_type for kind in Format)), "text": TEXT}),
         )

@@ -22,13 +22,13 @@ from encrypted_records.model.aggregations import (
 from encrypted_records.model.formats import PERIODS
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET
+from encrypted_records.proxy.api.condition_schema import FILTER, MEASURE, ORDER, WHERE
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     NAMES,
     NUMBER,
     OBJECT,
-    OBJECT_OR_NULL,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
     TEXT_OR_NULL,
@@ -52,16 +52,16 @@ MANY_MEASURES = 200
 #: The members that each query must have, and those that it may have.
 CONDITIONS = {"schema": SCHEMA_NAME}
 OPTIONAL_CONDITIONS = {
-    "where": OBJECT_OR_NULL | {"description": "docs/http-api.md, Search"},
-    "filters": array_of(OBJECT),
+    "where": WHERE,
+    "filters": array_of(FILTER),
 }
 #: What a search shows, and in which order.
-SHOWN = {"order_by": NAMES, "fields": NAMES}
+SHOWN = {"order_by": ORDER, "fields": NAMES}
 _LIMIT = {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT}
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}
 _PAGED = {"limit": _LIMIT, "offset": _OFFSET, "cursor": TEXT_OR_NULL, "count": FLAG}
 _MEASURED = {
-    "measures": array_of(OBJECT),
+    "measures": array_of(MEASURE),
     "group_by": array_of(
         {
             "oneOf": [

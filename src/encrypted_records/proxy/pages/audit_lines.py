@@ -32,6 +32,7 @@ ACTIONS: Mapping[str, str] = {
     "dataset.changed": "changed the dataset",
     "dataset.deleted": "deleted the dataset",
     "dataset.key": "began a new key for the dataset",
+    "dataset.forgot": "had older keys forgotten of the dataset",
     "schema.created": "made the schema",
     "schema.changed": "changed the schema",
     "schema.deleted": "deleted the schema",

@@ -155,7 +155,8 @@ class LogReader:
             return None
         known = by.number
         ends = (one for one in by.roster.ends(state.id) if one.number <= known)
-        if all(one.ends[state.id].version <= ledger.version for one in ends):
+        reached = all(one.ends[state.id].version <= ledger.version for one in ends)
+        if reached and not ledger.ends_forgotten(known):
             return None
         # They may have begun after the log was asked for.
         deltas = await self.fetch(caller, state.id, ledger.version)

@@ -33,6 +33,9 @@ class SharedKeys:
     def renew(self, roster: Roster, number: int, opened: OpenedGrant | None) -> None:
         """Go by another entry of the roster, and by the grant that was opened since."""
         self.roster, self.number, self.opened = roster, number, opened
+        if opened is not None:
+            first = roster.first(opened.dataset)
+            self._derived = {epoch: key for epoch, key in self._derived.items() if epoch >= first}
 
     @property
     def newest(self) -> SchemaKey:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.index.query.aggregate import Aggregated, aggregate
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.model.aggregations import Aggregation, parse_aggregation
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
@@ -51,7 +50,7 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         Moved: as :class:`QueryContext`.
     """
     parts = await match_rows(context, aggregation.where, aggregation.fields)
-    texts = Texts()
+    texts = context.texts()
     is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
     run: Run = aside if is_long else asyncio.to_thread
     while True:

@@ -24,6 +24,7 @@ from encrypted_records.errors import (
     NotFound,
 )
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
@@ -105,7 +106,15 @@ class QueryContext:
     async def plan(self, where: Predicate) -> Plan:
         """The predicate with its key ranges under the present keys."""
         run: Run = aside if values_of(where) > MANY_VALUES else _here
-        return await run(Plan.of, where, self.tails, self.definition)
+        return await run(Plan.of, where, self.tails, self.definition, self.texts())
+
+    def texts(self) -> Texts:
+        """For long strings that are to be opened."""
+        return Texts(self.most_opened)
+
+    @property
+    def most_opened(self) -> int:
+        return self.upstream.most_opened
 
     async def segments(
         self, missing: Missing, among: Sequence[Segment] | None = None, *, many: bool = False
@@ -168,13 +177,16 @@ class QueryRunner:
         fetcher: Fetcher,
         own_origins: tuple[str, ...] = (),
         most_pages: int = MOST_PAGES,
+        most_opened: int = MAX_OPENED,
     ) -> None:
         """
         Args:
             own_origins: of absolute URLs that name schemas here.
             most_pages: pages of the index that a question may need.
+            most_opened: records that it may open to decide texts that the index does not hold.
         """
         self._most_pages = most_pages
+        self._most_opened = most_opened
         self._api = api
         self.own_origins = own_origins
         self._confirmations = Confirmations(api)
@@ -226,6 +238,7 @@ class QueryRunner:
             fetcher = self._fetcher.cold() if cold else self._fetcher
             upstream = Upstream(self._api, caller, state, confirmed, self._confirmations)
             upstream.most_pages = self._most_pages
+            upstream.most_opened = self._most_opened
             context = QueryContext(upstream, fetcher, self)
             try:
                 answer = await question(context)

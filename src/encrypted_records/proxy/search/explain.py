@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from encrypted_records.model.aggregations import parse_aggregation
-from encrypted_records.model.predicates import fields_of, tested_fields
+from encrypted_records.model.predicates import Predicate, fields_of, tested_fields
 from encrypted_records.model.queries import parse_query
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.aggregate import measure
@@ -54,7 +54,7 @@ async def explain(
             return Explanation(
                 "aggregate",
                 tuple(sorted(fields_of(aggregation.where) | aggregation.fields)),
-                tested_fields(aggregation.where, context.definition),
+                _scanned(context, aggregation.where),
                 context,
             )
         with context.stats.stage("plan"):
@@ -62,8 +62,12 @@ async def explain(
         await answer(context, query, first_rows=first_rows)
         sorted_by = {one.field for one in query.order}
         columns = tuple(sorted(fields_of(query.where) | sorted_by))
-        scanned = tested_fields(query.where, context.definition)
-        return Explanation("search", columns, scanned, context)
+        return Explanation("search", columns, _scanned(context, query.where), context)
 
     # Users may share this proxy: what one asked before must not show in the statistics of another.
     return await runner.ask(caller, schema, question, cold=True)
+
+
+def _scanned(context: QueryContext, where: Predicate) -> tuple[str, ...]:
+    """With the fields whose index of words left too many records open."""
+    return tuple(sorted({*tested_fields(where, context.definition), *context.stats.scanned}))

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 from encrypted_records.errors import Conflict
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
@@ -106,10 +105,9 @@ async def _candidates(context: QueryContext, query: Query) -> _Candidates:
     few = every <= MOST_OPENED
     if not query.order:
         return _Candidates(scan_stored(answers, context.snapshot, None), few)
-    return _Candidates(
-        list_candidates(context, await sort(context, query, plan, answers, Texts(), want=every)),
-        few,
-    )
+    texts = context.texts()
+    rows = await sort(context, query, plan, answers, texts, want=every)
+    return _Candidates(list_candidates(context, rows), few)
 
 
 async def _window(

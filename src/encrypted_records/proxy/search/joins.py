@@ -15,7 +15,6 @@ from encrypted_records.errors import BadInput, NotAllowed, NotFound
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.join_values import list_values
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.members import are_alike, compare_with, join_keys
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.condition_parser import Conditions
@@ -197,7 +196,7 @@ async def _collect(
         InvalidQuery: ``too_many_long``; or the values take too much memory.
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
     """
-    texts = Texts()
+    texts = context.texts()
     parts: list[Keys] = []
     wanted: set[bytes] = set()
     rows = size = 0

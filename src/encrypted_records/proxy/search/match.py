@@ -67,7 +67,8 @@ async def resolve(
 
     Args:
         among: some of the live ones; all if None.
-        decide: open records of long strings that the plan tests, one for each.
+        decide: open records of long strings that the plan tests, one for each. Where an index of
+            words leaves more rows open than may be opened, their texts are tested, too.
 
     Raises:
         InvalidQuery: ``too_many_long``.
@@ -81,8 +82,11 @@ async def resolve(
         segments = await context.segments(missing, among, many=many)
     answers = await _match_all(context, plan, segments, many=many)
     certain = sum(len(one.matches.certain) for one in answers)
+    unsure = sum(len(one.matches.possible) for one in answers) - certain
+    if decide and plan.words and not plan.by_text and unsure > context.most_opened:
+        return await resolve(context, plan.with_texts(), among)
     context.stats.certain += certain
-    context.stats.unsure += sum(len(one.matches.possible) for one in answers) - certain
+    context.stats.unsure += unsure
     if plan.tests and decide:
         return await _decide_tests(context, plan, answers)
     return answers
@@ -92,6 +96,7 @@ async def _match_all(
     context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment], *, many: bool
 ) -> list[SegmentMatches]:
     if plan.tests:
+        context.stats.scanned |= {test.field for test in plan.tests}
         await scan_columns(context, plan, segments)
     with context.stats.stage("resolve"):
         # A column of words may be long in a small segment, too, and takes long to open.
@@ -197,9 +202,17 @@ async def check_records(
     return await aside(each) if long else each()
 
 
-async def count_unsure(context: QueryContext, where: Predicate, unsure: Sequence[RowRef]) -> int:
-    """How many of these rows match, opened batch by batch."""
-    count = 0
+async def count_rows(
+    context: QueryContext, where: Predicate, answers: Sequence[SegmentMatches]
+) -> int:
+    """How many rows of these answers match; those that the index leaves open are opened, batch by
+    batch."""
+    count = sum(len(one.matches.certain) for one in answers)
+    unsure: list[RowRef] = []
+    for answer in answers:
+        undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)
+        part = Candidates.of(answer.segment, undecided, context.snapshot)
+        unsure += [context.snapshot.ref(position) for position in part.positions.tolist()]
     alone = len(unsure) > MOST_OPENED
     for at in range(0, len(unsure), BATCH):
         records = await open_rows(context, unsure[at : at + BATCH], alone=alone)

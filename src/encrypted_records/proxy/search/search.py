@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
-from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Everything, Predicate
@@ -38,7 +36,7 @@ from encrypted_records.proxy.search.match import (
     SegmentMatches,
     check_records,
     count_matches,
-    count_unsure,
+    count_rows,
     learn_texts,
     open_rows,
     resolve,
@@ -186,16 +184,18 @@ async def _answer_from_directories(request: _PageRequest) -> tuple[int | None, _
 async def _answer_sorted(request: _PageRequest) -> tuple[int | None, _Rows]:
     """In the order of fields; all segments are needed."""
     answers = await request.resolve()
-    count = await _count(request, answers) if request.query.count else None
+    count = None
+    if request.query.count:
+        count = await count_rows(request.context, request.query.where, answers)
     return count, await _take_sorted(request, answers)
 
 
 async def _answer_counted(request: _PageRequest) -> tuple[int | None, _Rows]:
     """In the order of storing, with a count, which needs all segments."""
     answers = await request.resolve()
-    count = await _count(request, answers)
+    count = await count_rows(request.context, request.query.where, answers)
     candidates = scan_stored(answers, request.context.snapshot, request.start)
-    await _leave_out(request, candidates, request.query.offset)
+    await _leave_out(request, candidates, request.query.offset, None)
     rows = await _take(request, candidates, request.wanted, None)
     assert rows is not None
     return count, rows
@@ -204,11 +204,12 @@ async def _answer_counted(request: _PageRequest) -> tuple[int | None, _Rows]:
 async def _answer_oldest(request: _PageRequest, first_rows: int) -> _Rows:
     """In the order of storing, without the segments that are not needed: where the segments
     before them have enough rows."""
-    if request.plan.tests:
+    if request.plan.tests or request.plan.words:
         # Where a test of long strings passes often, the first ones are enough.
         rows = await _take_oldest(request, first_rows, decide=False)
         if rows is not None:
             return rows
+        request = replace(request, plan=request.plan.with_texts())
     rows = await _take_oldest(request, first_rows, decide=True)
     assert rows is not None
     return rows
@@ -220,29 +221,21 @@ async def _take_oldest(request: _PageRequest, first_rows: int, *, decide: bool) 
     snapshot, start = request.context.snapshot, request.start
     rows: _Rows = []
     left = request.query.offset
-    limit = None if decide else request.context.stats.rows + MAX_OPENED
+    limit = None if decide else request.context.stats.rows + request.context.most_opened
     for segments in snapshot.by_age(after=start.position if start else 0, rows=first_rows):
         if len(rows) == request.wanted:
             break
         answers = await request.resolve(segments, decide=decide)
         candidates = scan_stored(answers, snapshot, start)
-        left -= await _leave_out(request, candidates, left)
+        gone = await _leave_out(request, candidates, left, limit)
+        if gone is None:
+            return None
+        left -= gone
         taken = await _take(request, candidates, request.wanted - len(rows), limit)
         if taken is None:
             return None
         rows += taken
     return rows
-
-
-async def _count(request: _PageRequest, answers: Sequence[SegmentMatches]) -> int:
-    context = request.context
-    unsure = []
-    for answer in answers:
-        undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)
-        part = Candidates.of(answer.segment, undecided, context.snapshot)
-        unsure += [context.snapshot.ref(position) for position in part.positions.tolist()]
-    certain = sum(len(one.matches.certain) for one in answers)
-    return certain + await count_unsure(context, request.plan.predicate, unsure)
 
 
 # --- in the order in which rows were stored -----------------------------------------------------
@@ -294,11 +287,15 @@ async def _take(
     return rows
 
 
-async def _leave_out(request: _PageRequest, candidates: Iterator[Candidate], count: int) -> int:
+async def _leave_out(
+    request: _PageRequest, candidates: Iterator[Candidate], count: int, limit: int | None
+) -> int | None:
     """Take so many candidates that match from the beginning, or as many as there are; how many that
-    were. Those that surely match are not opened."""
+    were. Those that surely match are not opened. None and ``limit`` as for :func:`_take`."""
     left = count
     while left and request.wanted and (batch := list(islice(candidates, left))):
+        if limit is not None and request.context.stats.rows >= limit:
+            return None
         unsure = [one for one in batch if not one.certain]
         records = await open_rows(request.context, [one.ref for one in unsure])
         fits = await check_records(request.context, request.plan.predicate, records)
@@ -332,7 +329,7 @@ async def check_candidates(
 
 async def _take_sorted(request: _PageRequest, answers: Sequence[SegmentMatches]) -> _Rows:
     context, query, start = request.context, request.query, request.start
-    texts = Texts()
+    texts = context.texts()
     after = await _locate_start(request, start, texts) if start and request.wanted else None
     rows: _Rows = []
     left = query.offset
@@ -340,7 +337,7 @@ async def _take_sorted(request: _PageRequest, answers: Sequence[SegmentMatches])
         want = left + request.wanted - len(rows)
         page = await sort(context, query, request.plan, answers, texts, want=want, after=after)
         candidates = list_candidates(context, page)
-        left -= await _leave_out(request, candidates, left)
+        left -= await _leave_out(request, candidates, left, None) or 0
         batch = list(candidates)
         records = await open_rows(context, [one.ref for one in batch])
         rows += await check_candidates(context, query.where, batch, records)

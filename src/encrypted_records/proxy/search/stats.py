@@ -13,7 +13,8 @@ class QueryStats:
     """Rows, pages and requests of one query.
 
     ``certain`` and ``unsure`` are rows as the index alone answered, ``pages`` the index pages that
-    were needed, from cache or API, ``rows`` the sealed rows that were opened.
+    were needed, from cache or API, ``rows`` the sealed rows that were opened; ``scanned`` the
+    fields whose distinct values were tested one by one.
 
     ``requests`` is how many requests a proxy with empty caches would make for those pages and rows;
     ``asked`` how many this one made. ``seconds`` are by stage, wall-clock: queries that run at the
@@ -26,6 +27,7 @@ class QueryStats:
     rows: int = 0
     requests: int = 0
     asked: int = 0
+    scanned: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: QueryStats) -> None:

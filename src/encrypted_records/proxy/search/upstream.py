@@ -12,6 +12,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.client.known import Known, Moved
 from encrypted_records.errors import LogBroken, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -47,6 +48,8 @@ class Upstream:
     stats: QueryStats = field(default_factory=QueryStats)
     #: pages of the index that the query may need; any number where it is nobody's question
     most_pages: int | None = None
+    #: records that the query may open to decide texts that the index does not hold as a whole
+    most_opened: int = MAX_OPENED
     snapshot: Snapshot = field(init=False)
     definition: SchemaDefinition = field(init=False)
     #: digest of the definition that holds

@@ -47,6 +47,9 @@ class OwnGrants:
         epoch = view.roster.epoch(dataset)
         place = (view.user, view.organization, dataset)
         opened = self._opened.get(place)
+        if opened is not None and opened.number < view.roster.forgot_at(dataset):
+            del self._opened[place]  # it has keys that were forgotten
+            opened = None
         if opened is not None and (epoch is None or opened.epoch >= epoch.epoch):
             self._opened.move_to_end(place)
             if not _lacks(view, opened):

@@ -10,6 +10,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS, Attending
 from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.forgetting import Forgetting
 from encrypted_records.proxy.sharing.founding import Founding
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads, no_heads
@@ -21,6 +22,7 @@ from encrypted_records.proxy.sharing.recovering import Recovering
 from encrypted_records.proxy.sharing.rollback import Rollbacks
 from encrypted_records.proxy.sharing.services import ServiceMaking
 from encrypted_records.proxy.sharing.settling import Settling
+from encrypted_records.proxy.sharing.shown_names import ShownNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,12 @@ class Sharing:
     members: Members
     naming: Naming
     settling: Settling
+    forgetting: Forgetting
     recovering: Recovering
     services: ServiceMaking
     attending: Attending
     rollbacks: Rollbacks
+    shown_names: ShownNames
 
     @classmethod
     def of(
@@ -69,10 +73,12 @@ class Sharing:
             members=Members(changes, grants),
             naming=Naming(changes),
             settling=settling,
+            forgetting=Forgetting(reader, changes, grants),
             recovering=Recovering(api, keyrings, reader),
             services=ServiceMaking(api, changes, grants),
             attending=Attending(api, reader, settling, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
+            shown_names=ShownNames(reader),
         )
 
     def forget_user(self, user: bytes) -> None:

@@ -1,25 +1,30 @@
 """A worker's part of a merge: open the inputs' pages, build the new segment, seal its pages.
 
-A million rows take hundreds of MiB and seconds of one core, which would block the proxy. Of the
-inputs, only the pages of one column are in memory at a time; sealed pages are sent in groups.
+That takes seconds of one core for a million rows, which would block the proxy. Memory does not grow
+with the segments: of the inputs, the sealed pages of one column lie in a file, a few of them are
+open at a time, and what becomes pages of the new segment lies in another (:mod:`.page_spool`).
+Sealed pages come and go in groups. They are asked for by their numbers, all of a column together:
+in the order of keys, the requests would tell the API that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.stream_merge import StreamMerger
 from encrypted_records.model.definition_history import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_page
 from encrypted_records.model.records import Page, PageRef, Segment, SegmentHeader
 from encrypted_records.proxy.workers import messages, pipe
+from encrypted_records.proxy.workers.page_spool import FetchedPages, SpooledContents
 
 
 def merge(task: messages.MergeTask) -> messages.MergedSegment:
@@ -28,6 +33,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     Raises:
         DoesNotOpen: a page of an input does not open.
         Altered: one is not the one that was stored.
+        OutOfSpace, Unavailable: the disk has no room for the merge, or fails.
     """
     definition = parse_canonical(task.definition)
     every = [parse_canonical(text) for text in task.earlier]
@@ -42,19 +48,35 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
         for segment, header in zip(task.inputs, task.headers, strict=True)
     ]
     dead = [BitMap.deserialize(bitmap) for bitmap in task.dead]
-    merging = SegmentMerger(
-        keys[task.version], definition, inputs, task.groups, dead, compared=history.compared
+    folder = Path(task.folder)
+    fetched = FetchedPages(folder, task.keep_free)
+    merging = StreamMerger(
+        keys[task.version],
+        definition,
+        inputs,
+        task.groups,
+        dead,
+        SpooledContents(folder, task.keep_free),
+        compared=history.compared,
     )
-    paged = [opened for opened in inputs if isinstance(opened, PagedSegment)]
+    paged = {one.segment.uid: one for one in inputs if isinstance(one, PagedSegment)}
     for name in merging.fields:
-        _fill(paged, name, task.most, digests)
-        merging.take(name)
-        for opened in paged:
-            opened.blocks.clear()
+        directories = _refs(paged, lambda one: one.missing_directories([name]))  # noqa: B023
+        for page in _fetch(directories, task.most, digests):
+            paged[page.segment].put(page.number, page.data)
+        data = _refs(paged, lambda one: one.missing_columns([name]))  # noqa: B023
+        fetched.replace(_fetch(data, task.most, digests))
+        merging.take(name, fetched.read)
     sealed = merging.seal()
     while some := list(islice(sealed.pages, task.most)):
         pipe.write(messages.MergedPages(sealed.segment, sealed.header, some))
     return messages.MergedSegment(sealed.segment, sealed.header)
+
+
+def _refs(
+    segments: Mapping[bytes, PagedSegment], missing: Callable[[PagedSegment], set[int]]
+) -> list[PageRef]:
+    return [PageRef(uid, at) for uid, one in segments.items() for at in sorted(missing(one))]
 
 
 def _open(
@@ -73,20 +95,6 @@ def _open(
 def _mini_pages(task: messages.MergeTask, digests: Mapping[bytes, bytes]) -> Iterator[Page]:
     refs = [PageRef(segment.uid, 0) for segment in task.inputs if segment.form == "mini"]
     return _fetch(refs, task.most, digests)
-
-
-def _fill(
-    segments: Sequence[PagedSegment], name: str, most: int, digests: Mapping[bytes, bytes]
-) -> None:
-    """Fetch the pages of one column of all segments: directories first, which name the others."""
-    by_uid = {opened.segment.uid: opened for opened in segments}
-    while refs := [
-        PageRef(uid, number)
-        for uid, opened in by_uid.items()
-        for number in sorted(opened.missing_columns([name]))
-    ]:
-        for page in _fetch(refs, most, digests):
-            by_uid[page.segment].put(page.number, page.data)
 
 
 def _fetch(refs: Sequence[PageRef], most: int, digests: Mapping[bytes, bytes]) -> Iterator[Page]:

@@ -108,7 +108,8 @@ class MergeTask(_Message, frozen=True):
     which seals. ``headers``: of each input, its header; ``digests``: those of its pages, which the
     caller has compared with its commit. ``groups``: those that each input has by now. ``dead``: for
     each input, the local ordinals to leave out, as a roaring bitmap. ``most``: the largest number
-    of pages in one message.
+    of pages in one message. ``folder``: where the worker may have files without a name, of which
+    ``keep_free`` bytes stay free.
     """
 
     schema: bytes
@@ -123,6 +124,8 @@ class MergeTask(_Message, frozen=True):
     groups: list[list[tuple[bytes, int]]]
     dead: list[bytes]
     most: int
+    folder: str
+    keep_free: int
 
 
 class SourceRows(_Message, frozen=True):

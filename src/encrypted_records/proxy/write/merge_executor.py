@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import DoesNotOpen
@@ -30,6 +31,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import Upstream
+from encrypted_records.proxy.spool.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 
@@ -56,13 +58,22 @@ class MergeExecutor:
         fetcher: Fetcher,
         pager: PageFetcher,
         workers: WorkerPool,
+        folder: Path,
         pages_at_once: int = PAGES_AT_ONCE,
+        keep_free: int = KEEP_FREE_BYTES,
     ) -> None:
+        """
+        Args:
+            folder: on a disk with room for the pages of a merge.
+            keep_free: bytes of that disk which stay free.
+        """
         self._api = api
         self._fetcher = fetcher
         self._pager = pager
         self._workers = workers
+        self._folder = folder
         self._pages_at_once = pages_at_once
+        self._keep_free = keep_free
 
     async def build(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
@@ -75,7 +86,8 @@ class MergeExecutor:
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
             Altered: one is not the one that was stored, though it opens.
             NotFound: an input is gone: merged away and cleaned up meanwhile.
-            Unavailable: the API, or ``worker_lost``.
+            Unavailable: the API, or ``worker_lost``, or ``spool_failed``.
+            OutOfSpace: the disk has no room for the merge.
         """
         small = sum(one.count for one in inputs) <= MAX_MINI_RECORDS
         if small and all(one.form == "mini" for one in inputs):
@@ -177,6 +189,8 @@ class MergeExecutor:
             groups=[list(snapshot.groups_of(one)) for one in inputs],
             dead=[snapshot.dead_rows(one).serialize() for one in inputs],
             most=self._pages_at_once,
+            folder=str(self._folder),
+            keep_free=self._keep_free,
         )
 
 

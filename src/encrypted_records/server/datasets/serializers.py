@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.model import ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.server.datasets.models import Dataset, Schema
@@ -18,7 +18,7 @@ from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.texts import SlugField, TextField
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
+@extend_schema_field(DEFINITION)
 class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
     """A definition as the text it was sent as: kept, and given back, to the letter."""
 

@@ -13,6 +13,7 @@ from encrypted_records.errors import InvalidSetting
 #: How Django calls the one that only answers readers.
 REPLICA = "replica"
 _POSTGRESQL = "encrypted_records.server.db.postgres"
+_IMPATIENT = "encrypted_records.server.db.replica"
 #: Of libpq: milliseconds without an acknowledgement, and seconds between looks meanwhile.
 _SOON_GIVEN_UP = {
     "tcp_user_timeout": 4000,
@@ -42,7 +43,10 @@ def configure(url: str, replica_url: str, folder: Path) -> dict[str, dict[str, A
             )
         # There is another one to ask: also soon where its machine is gone without a word.
         own = databases[REPLICA]["OPTIONS"]
-        databases[REPLICA]["OPTIONS"] = _SOON_GIVEN_UP | own | {"connect_timeout": 2}
+        databases[REPLICA] |= {
+            "ENGINE": _IMPATIENT,
+            "OPTIONS": _SOON_GIVEN_UP | own | {"connect_timeout": 2},
+        }
     return databases
 
 

@@ -42,6 +42,7 @@ class Action(StrEnum):
     DATASET_CHANGED = "dataset.changed"
     DATASET_DELETED = "dataset.deleted"
     DATASET_KEY = "dataset.key"
+    DATASET_FORGOT = "dataset.forgot"
     SCHEMA_CREATED = "schema.created"
     SCHEMA_CHANGED = "schema.changed"
     SCHEMA_DELETED = "schema.deleted"

@@ -24,8 +24,13 @@ from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.organizations import (
+    forgetting,
+    members,
+    roster_data,
+    roster_members,
+)
 from encrypted_records.server.organizations import grants as granting
-from encrypted_records.server.organizations import members, roster_data, roster_members
 from encrypted_records.server.organizations.models import Membership, Organization
 from encrypted_records.server.organizations.roster_change import Change, invalid, require
 from encrypted_records.server.organizations.roster_tables import Entry
@@ -168,6 +173,10 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
             named |= {ids.to_text(end.schema) for end in content.ends}
         elif isinstance(content, list):
             named |= {ids.to_text(placement.schema) for placement in content}
+        elif isinstance(content, form.Forget):
+            dataset = ids.to_text(content.dataset)
+            own = Schema.objects.filter(dataset=dataset, dataset__organization=organization)
+            named |= set(own.values_list("pk", flat=True))
     names = sorted(named, key=ids.from_text)
     locked: dict[str, Schema] = {}
     for at in range(0, len(names), _LOCKED_AT_ONCE):
@@ -207,6 +216,8 @@ def _apply(change: Change, one: _Read, *, is_owner: bool) -> None:
             roster_data.begin(change, body, content)
         case list():
             roster_data.place(change, body, content)
+        case form.Forget():
+            forgetting.forget(change, body, content)
         case _:
             assert_never(content)
     _keep(change.organization, one)

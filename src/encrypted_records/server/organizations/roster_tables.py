@@ -94,8 +94,10 @@ class DatasetKey(models.Model):
         Organization, on_delete=models.CASCADE, related_name="dataset_keys"
     )
     epoch = models.IntegerField()
+    #: the oldest epoch that is not forgotten
+    first = models.IntegerField(default=1)
     commitment = models.BinaryField(max_length=32)
-    #: of the entry that began the epoch
+    #: of the entry that began the epoch, or by which older ones were forgotten
     since = models.BigIntegerField()
     #: whether name and slug are the roster's to change
     placed = models.BooleanField()
@@ -143,7 +145,7 @@ class Seat(models.Model):
 
 
 class StoredGrant(models.Model):
-    """The newest grant of a dataset to a member. It holds every epoch so far."""
+    """The newest grant of a dataset to a member. It holds every epoch that is not forgotten."""
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="grants")
     dataset = ShortIdField()

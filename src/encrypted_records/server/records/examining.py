@@ -13,11 +13,12 @@ from datetime import timedelta
 from typing import Literal
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, ProgrammingError, connection, connections, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
+from encrypted_records.server.db.configuration import REPLICA
 from encrypted_records.server.records import erasing, store
 from encrypted_records.server.records.bulk import choice, files, objects
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range
@@ -33,13 +34,22 @@ SAMPLE = 20
 #: An API looks every few seconds for what is over. After so long none does, or it cannot.
 OVERDUE = timedelta(days=1)
 _PROBE_BYTES = 64
+#: A replica that lacks more than so much of the primary's log is not just a moment behind.
+BEHIND_BYTES = 64 << 20
+#: Of this database and of no other; all that follow it have it.
+_MADE = "SELECT min(applied) FROM django_migrations"
+_FOLLOWS = """
+SELECT pg_is_in_recovery(),
+    CASE WHEN pg_is_in_recovery() THEN pg_get_wal_replay_pause_state() <> 'not paused' END,
+    pg_wal_lsn_diff(%s, pg_last_wal_replay_lsn())
+"""
 
 
 @dataclass(frozen=True)
 class Look:
     """What was found of one part; ``hint`` says what to do where it is not well."""
 
-    check: Literal["database", "bulk store", "sweeps"]
+    check: Literal["database", "replica", "bulk store", "sweeps"]
     state: Literal["ok", "warning", "failed"]
     message: str
     hint: str = ""
@@ -54,6 +64,8 @@ def looks(little_space: int) -> Iterator[Look]:
     yield database
     if database.state == "failed":
         return  # all else is asked of it
+    if REPLICA in settings.DATABASES:
+        yield _look_at_replica()
     yield from _look_at_store(little_space)
     yield _look_at_sweeps()
 
@@ -81,6 +93,52 @@ def _look_at_database(little_space: int) -> Look:
     if free <= little_space:
         return Look("database", "warning", message, "make room there")
     return Look("database", "ok", message)
+
+
+def _look_at_replica() -> Look:
+    """Whether it is one of this database, and how far it has followed.
+
+    All that it can do is to take work off the primary, which is asked where it fails. So what is
+    wrong with it fails nothing.
+    """
+
+    def warn(message: str, hint: str) -> Look:
+        return Look("replica", "warning", message, f"{hint}; meanwhile the primary answers")
+
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_wal_lsn()")
+            (written,) = cursor.fetchone()
+            cursor.execute(_MADE)
+            made = cursor.fetchone()
+        with connections[REPLICA].cursor() as cursor:
+            cursor.execute(_FOLLOWS, [written])
+            follows, paused, behind = cursor.fetchone()
+            cursor.execute(_MADE)
+            same = cursor.fetchone() == made
+    except ProgrammingError:
+        same = False
+    except DatabaseError as error:
+        return warn(
+            f"it does not answer: {type(error).__name__}",
+            "look at its log, and whether ERS_REPLICA_URL names it",
+        )
+    finally:
+        connections[REPLICA].close()
+    if not same:
+        return warn("it has another database", "correct ERS_REPLICA_URL")
+    if not follows:
+        return warn(
+            "it follows nobody: it is the primary, or was promoted",
+            "name a standby in ERS_REPLICA_URL",
+        )
+    if paused:
+        return warn("it was told to stop following", "run SELECT pg_wal_replay_resume() there")
+    message = f"it answers, and is {max(0, int(behind)):,} bytes of log behind"
+    if behind > BEHIND_BYTES:
+        hint = "look at its log, and at the way between the two"
+        return Look("replica", "warning", message, hint)
+    return Look("replica", "ok", message)
 
 
 def _look_at_store(little_space: int) -> Iterator[Look]:

@@ -78,6 +78,9 @@ def _of_replica(
     """What the replica has of it."""
     if time.monotonic() < _Failed.until:
         return {}
+    if _Failed.until:
+        # One finds out for all whether it is back.
+        _Failed.until = time.monotonic() + AGAIN_SECONDS
     try:
         with _on_replica():
             # Under this number it may know another one, if it went on from what a primary lost; and
@@ -88,7 +91,7 @@ def _of_replica(
                 for number, uid in known.values_list("pk", "uid")
                 if bytes(uid) == uids[number]
             }
-            return read([key for key in keys if key[0] in there])
+            found = read([key for key in keys if key[0] in there])
     except (ObjectLost, ObjectAltered):
         return {}  # it may name an object that was written again since
     except Error as error:
@@ -96,6 +99,8 @@ def _of_replica(
         connections[REPLICA].close()
         _log.warning("the replica of the database fails (%s)", type(error).__name__)
         return {}
+    _Failed.until = 0.0
+    return found
 
 
 @contextmanager

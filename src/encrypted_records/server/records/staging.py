@@ -9,7 +9,7 @@ A staging belongs to the user who began it; for everybody else it does not exist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ from encrypted_records.server.records import (
     contents,
     definitions,
     identities,
+    remains,
     removing,
     store,
 )
@@ -99,6 +100,9 @@ def _add(
 ) -> bool:
     part = upload.part
     with transaction.atomic():
+        sealed_under = {one.key_version for one in part.groups}
+        sealed_under |= {one.key_version for one in part.segments}
+        remains.require_not_forgotten(schema, sealed_under)
         staging = _make_or_lock(user, schema, part.staging)
         before = StagedPart.objects.filter(staging=staging, sequence=part.sequence).first()
         if _is_same(before, part, bound):
@@ -360,6 +364,15 @@ def drop_copies(schema: Schema) -> None:
     numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
     with transaction.atomic():
         for staging in Staging.objects.filter(pk__in=numbers).order_by("pk").select_for_update():
+            _drop(staging)
+
+
+def drop_stale_merges(schema: Schema, moment: datetime) -> None:
+    """Drop segments that were staged before a moment at which every segment was replaced: no commit
+    can publish them any more."""
+    stale = Staging.objects.filter(schema=schema, touched__lte=moment)
+    with transaction.atomic():
+        for staging in stale.exclude(groups__isnull=False).order_by("pk").select_for_update():
             _drop(staging)
 
 

@@ -31,22 +31,33 @@ except ImportError:  # pragma: no cover - an extra
     ) from None
 
 if TYPE_CHECKING:
-    from obstore.store import S3Config, S3Store
+    from obstore.store import ClientConfig, S3Config, S3Store
 
 #: One request, and all of its tries together. Far below ``objects.WRITING_FOR``.
 _REQUEST = timedelta(seconds=60)
 _ALL_TRIES = timedelta(seconds=20)
 _TRIES = 5
+#: Seconds that a read waits for the next byte, unless the URL says otherwise (``patience``).
+PATIENCE = 5
+MOST_PATIENCE = 60
+#: A read of so many bytes, or fewer, has three and a half times that in all, with every try: less
+#: than the 20 seconds after which a proxy gives the API up, which could not say any more why.
+_SMALL_BYTES = 8 << 20
 #: Objects that are read at once, by all threads of this process.
 _READERS = 16
-_OPTIONS = frozenset({"endpoint", "region", "virtual_hosted"})
+_OPTIONS = frozenset({"endpoint", "region", "virtual_hosted", "patience"})
 
 
 class S3:
-    """A store under a prefix of a bucket."""
+    """A store under a prefix of a bucket.
 
-    def __init__(self, store: S3Store) -> None:
+    Args:
+        hasty: the same store, for small reads: somebody waits for these.
+    """
+
+    def __init__(self, store: S3Store, hasty: S3Store) -> None:
         self._store = store
+        self._hasty = hasty
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="bulk-store")
 
     def put(self, name: str, data: bytes) -> None:
@@ -67,9 +78,11 @@ class S3:
     def _read_of(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
         starts = [one.start for one in ranges]
         ends = [one.end for one in ranges]
+        small = sum(one.end - one.start for one in ranges) <= _SMALL_BYTES
+        store = self._hasty if small else self._store
         with _named():
             try:
-                got = obstore.get_ranges(self._store, name, starts=starts, ends=ends)
+                got = obstore.get_ranges(store, name, starts=starts, ends=ends)
             except FileNotFoundError:
                 raise lost(name) from None
         return [bytes(data) for data in got]
@@ -110,28 +123,42 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
 
     unknown = set(options) - _OPTIONS
     endpoint = options.get("endpoint", "")
-    if unknown or (endpoint and not endpoint.startswith(("http://", "https://"))):
+    patience = options.get("patience", str(PATIENCE))
+    if (
+        unknown
+        or (endpoint and not endpoint.startswith(("http://", "https://")))
+        or not (patience.isascii() and patience.isdigit() and 0 < int(patience) <= MOST_PATIENCE)
+    ):
         raise InvalidSetting(
             "the URL of the bulk store has an option that cannot be",
-            hint="S3 takes least, endpoint=https://host, region and virtual_hosted",
+            hint="S3 takes least, endpoint=https://host, region, virtual_hosted and patience, the"
+            f" seconds that a read waits for the next byte, up to {MOST_PATIENCE}",
         )
     config: S3Config = {"endpoint": endpoint} if endpoint else {}
-    try:
-        store = S3Store(
+
+    def made(client: ClientConfig, all_tries: timedelta) -> S3Store:
+        return S3Store(
             bucket,
             prefix=prefix or None,
             region=options.get("region", "us-east-1"),
             virtual_hosted_style_request=options.get("virtual_hosted", "false") == "true",
-            client_options={"allow_http": endpoint.startswith("http://"), "timeout": _REQUEST},
-            retry_config={"max_retries": _TRIES, "retry_timeout": _ALL_TRIES},
+            client_options={"allow_http": endpoint.startswith("http://"), **client},
+            retry_config={"max_retries": _TRIES, "retry_timeout": all_tries},
             config=config,
+        )
+
+    wait = timedelta(seconds=int(patience))
+    try:
+        return S3(
+            made({"timeout": _REQUEST}, _ALL_TRIES),
+            # Where nothing comes, there is time for one more try.
+            made({"timeout": 2 * wait, "connect_timeout": wait, "read_timeout": wait}, 1.5 * wait),
         )
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidSetting(
             f"the bulk store cannot be used: {type(error).__name__}",
             hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and name the endpoint",
         ) from None
-    return S3(store)
 
 
 @contextmanager

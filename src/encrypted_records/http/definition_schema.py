@@ -1,0 +1,50 @@
+"""A definition as the OpenAPI documents of both sides have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from encrypted_records.model.definition_sets import MAX_SET_FIELDS, MAX_SETS
+from encrypted_records.model.formats import JSON_TYPES
+
+_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+
+#: A JSON Schema of the keywords that are understood; others describe, and are kept.
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "description": "a JSON Schema (docs/http-api.md, Definitions)",
+    "required": ["type", "properties"],
+    "properties": {
+        "type": {"type": "string", "enum": ["object"]},
+        "properties": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {
+                "type": "object",
+                "required": ["type"],
+                "properties": {
+                    "type": {"type": "string", "enum": ["string", "integer", "number"]},
+                    "format": {
+                        "description": "a type of its own where formats are enforced:"
+                        f" {', '.join(JSON_TYPES)}",
+                    },
+                    "x-index": {
+                        "type": "array",
+                        "items": {"type": "string", "enum": ["words"]},
+                        "description": "of texts: an index of their words",
+                    },
+                },
+                "additionalProperties": True,
+            },
+        },
+        "required": _NAMES,
+        "formats": {"type": "string", "enum": ["enforced"]},
+        "unique": {
+            "type": "array",
+            "maxItems": MAX_SETS,
+            "items": _NAMES | {"minItems": 1, "maxItems": MAX_SET_FIELDS},
+            "description": "sets of fields whose values no two records share",
+        },
+    },
+    "additionalProperties": True,
+}

@@ -1,0 +1,189 @@
+"""Several segments -> one as :mod:`.merge` makes it, in memory that does not grow with them.
+
+Columns are taken one after another, and of a column only a few pages of each input are open at a
+time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
+Where a column of words would list more than one may, or where the new segment is not packed, that
+column is merged as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.crypto.format import UNDECIDED_FROM
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns import block_streams, words
+from encrypted_records.index.columns.block_streams import absent_block
+from encrypted_records.index.columns.column import EntryBlock
+from encrypted_records.index.columns.rebase import Rebase
+from encrypted_records.index.log.layout import Laid
+from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, SealedSegment
+from encrypted_records.index.segments.contents import Contents
+from encrypted_records.index.segments.headers import mask_digest
+from encrypted_records.index.segments.living import LivingRows, lay_out, renumber
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged_column import check_order
+from encrypted_records.model.definition import FieldSpec, KeyKind, SchemaDefinition
+from encrypted_records.model.word_columns import column_spec, columns_of
+
+#: Gives a sealed data page of an input, by the segment's uid and the page's number.
+ReadPage = Callable[[bytes, int], bytes]
+
+#: Rows of a column that an input lacks, which are made up so many at a time.
+_PIECE = 1 << 16
+
+
+class StreamMerger:
+    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`seal`."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        inputs: Sequence[OpenedSegment],
+        groups: Sequence[Laid],
+        dead: Sequence[BitMap],
+        contents: Contents,
+        limits: Limits = STANDARD,
+        compared: SchemaDefinition | None = None,
+        most_words: int = words.MOST_LISTED,
+    ) -> None:
+        """
+        Args:
+            groups: those that each input has by now (:meth:`Snapshot.groups_of`).
+            dead: local ordinals of each input's rows that are left out.
+            contents: where the contents of pages wait.
+            compared: whose names and grids the inputs have, if that is another definition.
+            most_words: that a column of words lists.
+        """
+        self._definition = definition
+        self._compared = compared or definition
+        self._most_words = most_words
+        self._parts, shell = lay_out(inputs, groups, dead)
+        self._builder = Builder(key, definition, shell, limits, contents)
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns of the new segment."""
+        return [spec.name for spec in columns_of(self._definition)]
+
+    def take(self, name: str, read: ReadPage) -> None:
+        """Merge a column, whose directories the inputs must have by now.
+
+        Raises:
+            DoesNotOpen: a column of an input does not open, or lacks a living row, or has one whose
+            value the definition does not allow.
+        """
+        spec = column_spec(self._definition, name)
+        blocks = block_streams.merge([self._stream(part, spec, read) for part in self._parts])
+        if spec.kind == "words":
+            if not self._builder.packed or self._may_list(name) > self._most_words:
+                whole = block_streams.gather(blocks, spec.kind)
+                self._builder.add(name, words.limit(whole, self._most_words))
+                return
+        elif rebase := Rebase.between(self._compared.fields[name], spec):
+            blocks = map(rebase.block, blocks)
+        if self._builder.packed:
+            self._builder.add_stream(name, blocks)
+        else:
+            self._builder.add(name, block_streams.gather(blocks, spec.kind))
+
+    def _stream(self, part: LivingRows, spec: FieldSpec, read: ReadPage) -> Iterator[EntryBlock]:
+        """The living rows of a column of one input, as they are in the new segment."""
+        segment = part.segment
+        if not isinstance(segment, PagedSegment):
+            whole = renumber(part, segment.column(spec.name), spec.kind)
+            yield from block_streams.stream(whole, spec.kind)
+            return
+        if segment.has_column(spec.name):
+            blocks = _read_column(part, segment, spec, read)
+        else:
+            blocks = _missing(segment.covered, spec.kind)
+        for block in blocks:
+            living = part.of(block)
+            if living is not None:
+                yield living
+
+    def _may_list(self, name: str) -> int:
+        """How many words the inputs list in a column, at most, beside the entry of each row."""
+        listed = 0
+        for segment in (part.segment for part in self._parts):
+            if not isinstance(segment, PagedSegment):
+                listed += segment.column(name).present - segment.count
+            elif segment.has_column(name):
+                listed += segment.directories[name].present - segment.count
+        return listed
+
+    def seal(self) -> SealedSegment:
+        """The new segment; its pages are sealed as they are taken."""
+        return self._builder.seal()
+
+
+def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
+    """The column of a field that is younger than its segment."""
+    for first in range(0, covered, _PIECE):
+        rows = np.arange(first, min(first + _PIECE, covered), dtype=np.uint32)
+        if kind == "words":
+            yield EntryBlock(rows, np.array([UNDECIDED_FROM], np.uint64), np.zeros(1, np.uint32))
+        else:
+            yield absent_block(rows, kind)
+
+
+def _read_column(
+    part: LivingRows, segment: PagedSegment, spec: FieldSpec, read: ReadPage
+) -> Iterator[EntryBlock]:
+    """The blocks of an input's column, checked as :meth:`PagedSegment.column` checks all of it.
+
+    Raises:
+        DoesNotOpen: it does not open; behind the last block also where it lists other rows than
+            the segment has, or lacks a living one.
+    """
+    name, uid = spec.name, segment.segment.uid
+    room = segment.directories.rooms.get(name)
+    rows = _ListedRows(segment.covered, is_words=room is not None)
+    before: EntryBlock | None = None
+    for number in segment.directories[name].numbers.tolist():
+        block = segment.open_block(number, read(uid, number))
+        if before is not None:
+            check_order(before, block)
+        rows.add(block)
+        yield block
+        before = block
+    rows.check(segment, room)
+    part.require_all(rows.listed)
+
+
+class _ListedRows:
+    """Which rows a column lists, and for how many entries it has room, if it is of words."""
+
+    def __init__(self, covered: int, *, is_words: bool) -> None:
+        self.listed: NDArray[np.bool_] = np.zeros(covered, np.bool_)
+        self._is_words = is_words
+        self._rows = self._entries = self._room = self._absent = 0
+
+    def add(self, block: EntryBlock) -> None:
+        rows = len(block.ordinals)
+        self._entries += rows
+        if not len(block.keys):
+            self._absent += rows
+        if self._is_words and len(block.keys):
+            rows = words.count_rows(block)
+            self._room += words.count_room(block)
+        self.listed[block.ordinals[:rows]] = True
+        self._rows += rows
+
+    def check(self, segment: PagedSegment, room: int | None) -> None:
+        """
+        Raises:
+            DoesNotOpen: they are not those of the segment, each once.
+        """
+        if room is not None and (self._absent or self._room != room or self._entries > room):
+            raise words.other_room()
+        # As many as the segment has, so equal sets list each row once.
+        if self._rows != segment.count or mask_digest(self.listed) != segment.stated_rows:
+            raise DoesNotOpen("a column lists other rows than its segment has")

@@ -1,0 +1,81 @@
+"""Conditions and measures as the OpenAPI document has them.
+
+A condition is one object whose members depend on its operator, and not a choice between forms: it
+holds conditions itself, and makers of clients make no type of a choice that holds itself.
+"""
+
+from __future__ import annotations
+
+from encrypted_records.model.aggregations import (
+    MAX_BINS,
+    MAX_LIMIT,
+    MAX_PERCENTILES,
+    MEASURES,
+)
+from encrypted_records.model.condition_parser import MAX_IN_VALUES, OPERATORS
+from encrypted_records.model.formats import PERIODS
+from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
+from encrypted_records.proxy.api.json_schema import (
+    FLAG,
+    TEXT,
+    Part,
+    array_of,
+    object_of,
+    one_of,
+)
+
+_CONDITION: Part = {"$ref": "#/components/schemas/Condition"}
+#: What each operator compares with.
+_VALUES = {
+    "eq, ne, lt, le, gt, ge": "one value",
+    "between": "an array of two",
+    "in": f"an array of 1 to {MAX_IN_VALUES}, or none beside of",
+    "prefix, contains, ends_with, near": "a text",
+    "like": "a text in which % stands for any text and _ for one character",
+    "matches": "a pattern of RE2",
+    "has_words, has_phrase": "a text of words",
+    "is_null": "true, false or nothing",
+}
+
+#: Parts of the document that its operations link to.
+PARTS: dict[str, Part] = {
+    "Condition": {
+        "type": "object",
+        "description": "a comparison, or one of and, or, not (docs/http-api.md, Search)",
+        "minProperties": 1,
+        "properties": {
+            "and": array_of(_CONDITION, minItems=1),
+            "or": array_of(_CONDITION, minItems=1),
+            "not": _CONDITION,
+            "field": TEXT,
+            "op": one_of(*OPERATORS),
+            "value": {"description": "; ".join(f"of {op}: {what}" for op, what in _VALUES.items())},
+            "fold": FLAG | {"description": f"whatever the spelling; of {', '.join(FOLDING)}"},
+            "within": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_EDITS,
+                "description": "of near: how many edits it allows",
+            },
+            "of": {"$ref": "#/components/schemas/Selection"},
+        },
+        "additionalProperties": False,
+    },
+    "Selection": object_of({"schema": TEXT, "field": TEXT}, where=_CONDITION)
+    | {"description": "of in: the values of a field in another schema's records that fit where"},
+    "Measure": object_of(
+        {"op": one_of(*MEASURES)},
+        field=TEXT,
+        p={"description": f"of percentile: a number from 0 to 100, or up to {MAX_PERCENTILES}"},
+        bins={"type": "integer", "minimum": 1, "maximum": MAX_BINS},
+        bounds=array_of({}, minItems=2, maxItems=MAX_BINS + 1),
+        by=one_of(*PERIODS),
+        limit={"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
+        order=one_of("value", "-value", "count", "-count"),
+    ),
+}
+WHERE: Part = {"oneOf": [_CONDITION, {"type": "null"}]}
+FILTER = object_of({"label": TEXT, "value": {"description": "equal to it"}})
+MEASURE: Part = {"$ref": "#/components/schemas/Measure"}
+#: What a search sorts by.
+ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})

@@ -1,0 +1,159 @@
+"""What datasets and schemas are called, by the rosters of a user's organizations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from encrypted_records.errors import (
+    IdentityReplaced,
+    KeyMissing,
+    NotAllowed,
+    NotFound,
+    Refused,
+)
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.sharing.reading import RosterReader
+
+#: For how many seconds a roster that was read is taken as it is.
+_FRESH: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A dataset or schema as the API shows it; ``dataset`` is None of a dataset."""
+
+    id: bytes
+    organization: bytes
+    slug: str
+    name: str
+    dataset: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAs:
+    """As it may be shown.
+
+    Attributes:
+        signed: True: these names are the roster's. None: nobody has signed it, and nothing else
+            has these names. False: nobody has signed it, and something else that was signed has
+            its slug or name; or the roster is not believed.
+    """
+
+    shown: Shown
+    signed: bool | None
+
+
+class ShownNames:
+    def __init__(self, reader: RosterReader) -> None:
+        self._reader = reader
+
+    async def find(
+        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_name: bool
+    ) -> list[ShownAs | None]:
+        """How each is to be shown; None where its organization has no roster, or the user is not in
+        it: then there are no other names than the API's.
+
+        Args:
+            everywhere: a schema must not have the name of one in another dataset either.
+            by_name: they are looked for by a name, and not only looked at.
+
+        Raises:
+            Refused: by a name: the roster is not believed, so that nothing is found by it.
+            Unavailable: the API cannot be asked.
+        """
+        organizations = {one.organization for one in shown}
+        # What it is of, is the API's word too.
+        rosters = self._reader.rosters
+        organizations |= set(await asyncio.to_thread(rosters.organizations, holder.user))
+        ask = partial(
+            self._find, holder, shown, organizations, everywhere=everywhere, by_name=by_name
+        )
+        found = await ask(within=_FRESH)
+        if any(
+            named is not None and (named.signed is False or named.shown != one)
+            for one, named in zip(shown, found, strict=True)
+        ):
+            # It may have been given another name since the roster was read.
+            found = await ask(within=0.0)
+        return found
+
+    async def _find(
+        self,
+        holder: Holder,
+        shown: Sequence[Shown],
+        organizations: Iterable[bytes],
+        *,
+        everywhere: bool,
+        by_name: bool,
+        within: float,
+    ) -> list[ShownAs | None]:
+        rosters: dict[bytes, Roster] = {}
+        doubtful: dict[bytes, Refused] = {}
+        for one in organizations:
+            try:
+                view = await self._reader.read(holder, one, within=within)
+            except (NotFound, NotAllowed, KeyMissing, IdentityReplaced):
+                continue  # they open and store nothing there
+            except Refused as error:
+                doubtful[one] = error
+            else:
+                if view is not None:
+                    rosters[one] = view.roster
+        if by_name:
+            for named in shown:
+                if named.organization in doubtful:
+                    raise doubtful[named.organization]
+        return [_name(rosters, doubtful, one, everywhere=everywhere) for one in shown]
+
+
+def _name(
+    rosters: Mapping[bytes, Roster], doubtful: Container[bytes], one: Shown, *, everywhere: bool
+) -> ShownAs | None:
+    for organization, roster in rosters.items():
+        placed = _placed(roster, organization, one)
+        if placed is not None:
+            return ShownAs(placed, signed=True)
+    if one.organization in doubtful:
+        return ShownAs(one, signed=False)
+    own = rosters.get(one.organization)
+    if own is None:
+        return None
+    return ShownAs(one, signed=False if _takes_a_name(own, one, everywhere=everywhere) else None)
+
+
+def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
+    """As a roster has it; None where it does not."""
+    if one.dataset is None:
+        dataset = roster.dataset(one.id)
+        if dataset is None or not dataset.slug:
+            return None
+        return replace(one, organization=organization, slug=dataset.slug, name=dataset.name)
+    schema = roster.schema(one.id)
+    if schema is None or not schema.slug:
+        return None
+    return replace(
+        one,
+        organization=organization,
+        slug=schema.slug,
+        name=schema.name,
+        dataset=schema.dataset,
+    )
+
+
+def _takes_a_name(roster: Roster, one: Shown, *, everywhere: bool) -> bool:
+    """Whether something that was signed has the slug or name of this, which was not."""
+    named = (
+        [(other.slug, other.name) for other in roster.datasets()]
+        if one.dataset is None
+        else [
+            (other.slug, other.name)
+            for other in roster.every_schema()
+            if everywhere or other.dataset == one.dataset
+        ]
+    )
+    return any(slug and {one.slug, one.name} & {slug, name} for slug, name in named)

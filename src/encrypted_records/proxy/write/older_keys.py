@@ -1,0 +1,180 @@
+"""Let older keys of a dataset go: see that nothing is sealed under them, have what was erased, and
+sign that they are forgotten.
+
+Nothing of it is kept here. What is left to do follows from the roster, the logs and what the API
+says of its files, so that whatever was interrupted is done by asking for it once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.erasure import ErasureApi
+from encrypted_records.errors import Conflict, Flaw, NotFound
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.model import ids
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.write.erasure import Eraser, ErasureReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class SealedUnder:
+    """A schema with so many records; ``present`` says whether all of it is sealed under the present
+    key, and ``resealed`` at which version of its log the last of it was."""
+
+    schema: bytes
+    records: int
+    present: bool
+    resealed: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysInUse:
+    """Of a dataset: the oldest epoch that is not forgotten, the present one, and how its schemas
+    are sealed. ``absent`` names those that the roster has and the API does not show."""
+
+    oldest: int
+    epoch: int
+    schemas: Sequence[SealedUnder]
+    absent: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What came of it: done, unless something is not erased yet."""
+
+    keys: KeysInUse
+    waits_for: Sequence[ErasureReceipt] = ()
+
+
+class OlderKeys:
+    def __init__(self, api: Api, schemas: Schemas, sharing: Sharing, eraser: Eraser) -> None:
+        self._api = api
+        self._erasures = ErasureApi(api.transport)
+        self._schemas = schemas
+        self._sharing = sharing
+        self._eraser = eraser
+
+    async def look(self, caller: Holder, dataset: bytes) -> KeysInUse:
+        """What the older keys of a dataset are still needed for; nothing is changed.
+
+        Raises:
+            NotAllowed: ``owners_only``, ``not_admitted``.
+            NotFound: there is no such dataset, or the roster has no keys of it.
+            ErsError: as :meth:`Schemas.verified`.
+        """
+        organization = await self._organization(caller, dataset)
+        oldest, epoch = await self._sharing.forgetting.look(caller, organization, dataset)
+        view = await self._sharing.reader.read(caller, organization)
+        assert view is not None, "a roster that was read is there"
+        placed = {one.schema: one.name for one in view.roster.schemas(dataset)}
+        listed = [
+            ids.from_text(text) for text in await self._erasures.schemas_of(dataset, caller.auth)
+        ]
+        found, absent = [], []
+        for schema in sorted({*placed, *listed}):
+            try:
+                # By the log itself: a checkpoint is somebody's word, and what is forgotten is lost.
+                state = await self._schemas.verified(caller, schema)
+            except NotFound:
+                absent.append(placed.get(schema) or ids.to_text(schema))
+                continue
+            ledger = state.ledger
+            found.append(
+                SealedUnder(
+                    schema,
+                    ledger.snapshot().count,
+                    _oldest_key(ledger, epoch) >= epoch,
+                    ledger.resealed.version,
+                )
+            )
+        return KeysInUse(oldest, epoch, found, absent)
+
+    async def forget(self, caller: Holder, dataset: bytes) -> Forgotten:
+        """Have grants, and what proxies hold, lack all keys of a dataset but the present one. Where
+        that is so already, nothing is done.
+
+        Raises:
+            Conflict: ``epoch_in_use``: something is sealed under an older key, or is read;
+                ``nothing_to_forget``: there never was an older one; ``epoch_moved``.
+            ErsError: as :meth:`look`, :meth:`Eraser.erase` and :meth:`Forgetting.forget`.
+        """
+        keys = await self.look(caller, dataset)
+        if keys.epoch == 1:
+            raise Conflict(
+                "the dataset has had one key only",
+                code="nothing_to_forget",
+                hint="ers share rotate begins another one; then seal everything again",
+            )
+        if keys.oldest == keys.epoch:
+            return Forgotten(keys)
+        _refuse(
+            [
+                f"{_path(one)} has records under an older key"
+                for one in keys.schemas
+                if not one.present
+            ]
+        )
+        left = await self._erase(caller, keys)
+        _refuse(
+            [
+                f"{_path(one)}: {held.email} reads version {held.version} ({held.reason})"
+                for one in left
+                for held in one.left.holds
+            ]
+        )
+        if left:
+            return Forgotten(keys, left)
+        organization = await self._organization(caller, dataset)
+        await self._sharing.forgetting.forget(caller, organization, dataset, keys.epoch)
+        return Forgotten(KeysInUse(keys.epoch, keys.epoch, keys.schemas, keys.absent))
+
+    async def _erase(self, caller: Holder, keys: KeysInUse) -> list[ErasureReceipt]:
+        """Have what was sealed again go from the API's files; what has not gone."""
+        wanted = []
+        for one in keys.schemas:
+            if one.resealed:
+                said = await self._erasures.progress(one.schema, caller.auth)
+                if said.done < one.resealed:
+                    wanted.append(one.schema)
+        resealed = {one.schema: one.resealed for one in keys.schemas}
+        receipts = await self._eraser.erase(caller, wanted) if wanted else []
+        return [one for one in receipts if one.left.done < resealed[one.schema]]
+
+    async def _organization(self, caller: Holder, dataset: bytes) -> bytes:
+        """By the API's word; the roster of the one that it names has the dataset, or nothing is
+        done."""
+        shown = await self._sharing.api.dataset(dataset, caller.auth)
+        return ids.from_reference(shown.organization, "organizations", pointer="/organization")
+
+
+def _oldest_key(ledger: Ledger, epoch: int) -> int:
+    """The oldest epoch under which something of a log's data is sealed."""
+    snapshot = ledger.snapshot()
+    if not ledger.version:
+        return epoch
+    return min(
+        ledger.tails.version,
+        ledger.key.version,
+        *(one.group.key_version for one in snapshot.groups.values()),
+        *(one.key_version for one in snapshot.segments),
+    )
+
+
+def _path(one: SealedUnder | ErasureReceipt) -> str:
+    return ids.reference("schemas", one.schema)
+
+
+def _refuse(reasons: Sequence[str]) -> None:
+    if reasons:
+        raise Conflict(
+            "older keys of the dataset are still needed",
+            code="epoch_in_use",
+            hint="ers dataset reseal seals all of it again; readers end by themselves, or after a"
+            " day. Then repeat it",
+            flaws=tuple(Flaw("epoch_in_use", one) for one in reasons),
+        )

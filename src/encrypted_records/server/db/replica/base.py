@@ -1,0 +1,10 @@
+"""The backend: that of the primary, with an impatient driver."""
+
+from __future__ import annotations
+
+from encrypted_records.server.db.postgres import base
+from encrypted_records.server.db.replica import driver
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    Database = driver

@@ -1,0 +1,48 @@
+"""psycopg, whose statements end after a while, whatever the server does.
+
+A server whose machine is gone is found out by TCP (:mod:`..configuration`). One that is stopped, or
+whose disk hangs, still acknowledges every byte, and no setting of its own ends a statement there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import *  # noqa: F403 - what Django asks of a driver, its errors above all
+from psycopg.abc import PQGen
+
+T = TypeVar("T")
+
+#: A statement that takes longer has failed. Rows and pages are read by their keys, in milliseconds.
+STATEMENT_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+
+
+class _Impatient(psycopg.Connection[Any]):
+    def wait(self, gen: PQGen[T], interval: float = _LOOK_SECONDS, *arguments: Any) -> T:
+        """
+        Raises:
+            psycopg.OperationalError: the server has not answered in time. The connection is of no
+                use any more.
+        """
+        return super().wait(_in_time(gen), min(interval, _LOOK_SECONDS), *arguments)
+
+
+def _in_time(gen: PQGen[T]) -> PQGen[T]:
+    """The same steps, as long as there is time. Who waits for them looks ten times a second."""
+    deadline = time.monotonic() + STATEMENT_SECONDS
+    try:
+        waits_for = next(gen)
+        while True:
+            ready = yield waits_for
+            if time.monotonic() > deadline:
+                raise psycopg.OperationalError("the server did not answer in time")
+            waits_for = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+connect = _Impatient.connect

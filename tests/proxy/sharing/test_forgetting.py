@@ -1,0 +1,165 @@
+"""Older keys of a dataset are forgotten: what they open is gone from the API, and nobody is granted
+them any more."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from encrypted_records.model import roster as form
+from tests.e2e.database import database_of
+from tests.proxy.sharing.people import Person, Team
+from tests.proxy.sharing.shared import Shared, numbers, refused
+from tests.proxy.sharing.test_removed_members import held_by, opened_rows
+from tests.proxy.test_reseal import groups, resealed
+from tests.support.service import Answer
+from tests.support.store import Store
+
+LONG = "longer than what the index holds of a text, whatever it is: "
+
+
+def rotate(store: Store, shared: Shared) -> None:
+    answer = store.proxy("POST", f"{shared.team.made['url']}rotate/")
+    assert answer.status == 200, answer.body
+
+
+def ask(store: Store, shared: Shared, **body: Any) -> Answer:
+    return store.proxy("POST", f"{shared.team.made['url']}forget/", body)
+
+
+def forgotten(store: Store, shared: Shared) -> dict[str, Any]:
+    """What the last answer says, once the bytes are gone."""
+    deadline = time.monotonic() + 120
+    while True:
+        answer = ask(store, shared)
+        assert answer.status in (200, 202), answer.body
+        if answer.status == 200:
+            found: dict[str, Any] = answer.json()
+            assert found["forgotten"]
+            return found
+        assert time.monotonic() < deadline, answer.body
+        time.sleep(0.3)
+
+
+def epochs(team: Team, person: Person) -> list[int]:
+    """Those that a new proxy of somebody's is granted."""
+    return sorted(team.keys(person))
+
+
+def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
+    shared: Shared,
+) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    named = ada.ingest([{"n": n, "s": f"{LONG}{n % 2}"} for n in range(6)])
+    assert ada.proxy("DELETE", f"/api/records/{named[0]}/").status == 204
+    writer, reader = shared.person(form.WRITER), shared.person(form.READER)
+    grace, alan = shared.proxy(writer), shared.proxy(reader)
+    assert numbers(grace) == numbers(alan) == [1, 2, 3, 4, 5]
+    old = held_by(team.ada, team.organization, team.dataset)
+    rotate(ada, shared)
+    resealed(ada)
+
+    assert forgotten(ada, shared)["oldest"] == 2
+
+    for person in (team.ada, writer, reader):
+        assert epochs(team, person) == [2]
+    with database_of(team.ada.service) as database:
+        assert opened_rows(database, old[1], shared.schema) == set()
+        counted = database.run(
+            "SELECT count(*) AS n FROM roster_grant WHERE epoch < 2 AND dataset = %s", team.dataset
+        )
+        assert counted[0]["n"] == 0
+    more = grace.ingest([{"n": 7, "s": f"{LONG}1"}])
+    for store in (ada, grace, alan):
+        odd = store.found({"field": "s", "op": "eq", "value": f"{LONG}1"})
+        assert odd == [named[1], named[3], named[5], *more]
+    assert {epoch for _, epoch in groups(ada)} == {2}
+
+
+def test_a_new_member_reads_by_the_newer_keys_alone(shared: Shared) -> None:
+    """The log begins under a key that nobody has any more; its signatures have to do."""
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": n} for n in range(4)])
+    rotate(ada, shared)
+    ada.ingest([{"n": 4}])
+    resealed(ada)
+    forgotten(ada, shared)
+    ada.ingest([{"n": 5}])
+    late = shared.person(form.WRITER)
+    assert epochs(team, late) == [2]
+    grace = shared.proxy(late)
+    assert numbers(grace) == [0, 1, 2, 3, 4, 5]
+    grace.ingest([{"n": 6}])
+    assert numbers(ada) == [0, 1, 2, 3, 4, 5, 6]
+    checked = grace.proxy("POST", f"{shared.schema}verify/")
+    assert checked.status == 200
+    assert b'"altered"' not in checked.body or b'"altered":0' in checked.body.replace(b" ", b"")
+
+
+def test_only_owners_may_and_only_when_nothing_needs_an_older_key(shared: Shared) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    grace = shared.proxy(shared.person(form.WRITER))
+    alan = shared.proxy(shared.person(form.READER))
+    for store in (grace, alan):
+        for body in ({}, {"dry_run": True}):
+            assert refused(ask(store, shared, **body)) == (403, "owners_only")
+    assert refused(ask(ada, shared)) == (409, "nothing_to_forget")
+    rotate(ada, shared)
+    answer = ask(ada, shared)
+    assert refused(answer) == (409, "epoch_in_use")
+    assert shared.schema in answer.json()["errors"][0]["detail"]
+    assert epochs(team, team.ada) == [1, 2]
+    assert ask(ada, shared, dry_run=True).json() == {
+        "epoch": 2,
+        "oldest": 1,
+        "forgotten": False,
+        "schemas": [{"schema": shared.schema, "records": 1, "present": False}],
+        "absent": [],
+    }
+    resealed(ada)
+    assert ask(ada, shared, dry_run=True).json()["schemas"][0]["present"]
+    forgotten(ada, shared)
+    assert forgotten(ada, shared)["epoch"] == 2, "a second time is no mistake"
+
+
+def test_who_reads_an_older_version_is_named_and_nothing_is_forgotten(shared: Shared) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    rotate(ada, shared)
+    uid = "00000000-0000-4000-8000-000000000001"
+    hold = {"id": uid, "version": 1, "reason": "export"}
+    assert ada.api("PUT", f"{shared.schema}holds/", hold).status == 200
+    resealed(ada)
+    answer = ask(ada, shared)
+    assert refused(answer) == (409, "epoch_in_use")
+    detail = answer.json()["errors"][0]["detail"]
+    assert team.ada.account.email in detail
+    assert "export" in detail
+    assert epochs(team, team.ada) == [1, 2]
+    assert ada.api("DELETE", f"{shared.schema}holds/?id={uid}").status == 204
+    forgotten(ada, shared)
+    assert epochs(team, team.ada) == [2]
+
+
+def test_keys_are_forgotten_once_more_and_given_out_without_the_older_ones(shared: Shared) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    for epoch in (2, 3):
+        rotate(ada, shared)
+        resealed(ada)
+        assert forgotten(ada, shared)["oldest"] == epoch
+        assert epochs(team, team.ada) == [epoch]
+    rotate(ada, shared)
+    assert epochs(team, team.ada) == [3, 4]
+    late = shared.person(form.READER)
+    assert epochs(team, late) == [3, 4]
+    single = shared.person(form.READER, shared.schema)
+    ada.ingest([{"n": 2}])
+    for person in (late, single):
+        assert numbers(shared.proxy(person)) == [1, 2]
