@@ -165,6 +165,16 @@ def test_a_new_schema_under_a_signed_name_is_not_taken_for_it(world: World) -> N
     assert numbers(replace(world.patients, schema=made["url"])) == [4]
 
 
+def test_a_new_schema_is_found_by_a_slug_of_its_own_whatever_its_name(world: World) -> None:
+    """Nobody has signed it before the first record, and its display name is a signed one's."""
+    team = world.shared.team
+    body = {"name": "Patients", "slug": "guests", "dataset": team.made["url"], "schema": DEFINITION}
+    made = team.ada.call("POST", "/api/schemas/", body).json()["url"]
+    with world.client() as client:
+        client.schema("guests").ingest([{"n": 5}])
+    assert (numbers(replace(world.patients, schema=made)), numbers(world.patients)) == ([5], [1])
+
+
 def test_a_name_that_was_changed_a_moment_ago_is_found_at_once(world: World) -> None:
     reader = world.shared.proxy(world.shared.person(form.WRITER))
     path = "/api/schemas/?name=Patients"

@@ -70,14 +70,15 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
     yield access
     if access.state == "failed":
         return
+    schemas: list[Resource] | None = None
     try:
         schemas = await _schemas(session, schema)
     except ErsError as error:
+        # By a roster that is not believed no name is found: what follows says what is the matter.
         yield _report_failure("schema", error)
-        return
     async for finding in _keyring(session, schemas):
         yield finding
-    for resource in schemas:
+    for resource in schemas or ():
         answered = await _search(session, resource)
         yield answered
         if answered.state != "failed":
@@ -187,8 +188,11 @@ async def _schemas(session: CommandSession, schema: str | None) -> list[Resource
     return [one async for one in session.client.listing("schemas", **filters)]
 
 
-async def _keyring(session: CommandSession, schemas: list[Resource]) -> AsyncIterator[Finding]:
-    """The keyring, and whether it has the keys of the schemas that have records."""
+async def _keyring(
+    session: CommandSession, schemas: list[Resource] | None
+) -> AsyncIterator[Finding]:
+    """The keyring, and whether it has the keys of the schemas that have records: of these, or of
+    all that the proxy knows."""
     try:
         keyring = await session.client.keyring()
     except NotFound:
@@ -207,9 +211,9 @@ async def _keyring(session: CommandSession, schemas: list[Resource]) -> AsyncIte
             yield Finding("keyring", "warning", text, hint)
         async for finding in _owners(session, keyring):
             yield finding
-    looked_at = {one["url"] for one in schemas}
+    looked_at = None if schemas is None else {one["url"] for one in schemas}
     for schema_key in await session.client.sealed_schemas():
-        if schema_key.url in looked_at and not schema_key.held:
+        if (looked_at is None or schema_key.url in looked_at) and not schema_key.held:
             yield Finding(
                 "keyring",
                 "failed",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from encrypted_records.errors import Malformed, NotAllowed, NotAuthenticated
+from encrypted_records.errors import BadInput, Malformed, NotAllowed, NotAuthenticated
 from encrypted_records.model import ids
 from encrypted_records.proxy.api.incoming import refusal
 from encrypted_records.proxy.services import services_of
@@ -57,7 +57,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         holder,
         shown,
         everywhere="dataset" not in asked,
-        by_name="name" in asked or "slug" in asked,
+        by_names={asked[name] for name in ("slug", "name") if name in asked},
     )
     for one, named in zip(listed, found, strict=True):
         if named is not None:
@@ -90,17 +90,13 @@ def _shown(kind: str, resource: _Resource) -> Shown:
         )
         return Shown(
             ids.from_text(one.id),
-            _id_of(one.organization),
+            ids.from_reference(one.organization, "organizations", pointer=""),
             one.slug,
             one.name,
-            _id_of(one.dataset) if kind == "schemas" else None,
+            ids.from_reference(one.dataset, "datasets", pointer="") if kind == "schemas" else None,
         )
-    except (msgspec.MsgspecError, Malformed):
+    except (msgspec.MsgspecError, Malformed, BadInput):
         raise refusal("it is no dataset or schema") from None
-
-
-def _id_of(path: str) -> bytes:
-    return ids.from_text(path.rstrip("/").rpartition("/")[2])
 
 
 def _name(resource: _Resource, named: ShownAs) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -39,9 +39,10 @@ class ShownAs:
     """As it may be shown.
 
     Attributes:
-        signed: True: these names are the roster's. None: nobody has signed it, and nothing else
-            has these names. False: nobody has signed it, and something else that was signed has
-            its slug or name; or the roster is not believed.
+        signed: True: these names are the roster's. None: nobody has signed it, nor anything else by
+            the name that it was looked for by (or by any name of its own, where it is only looked
+            at). False: nobody has signed it, but something else by that name; or the roster is not
+            believed.
     """
 
     shown: Shown
@@ -53,17 +54,18 @@ class ShownNames:
         self._reader = reader
 
     async def find(
-        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_name: bool
+        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_names: Set[str]
     ) -> list[ShownAs | None]:
         """How each is to be shown; None where its organization has no roster, or the user is not in
         it: then there are no other names than the API's.
 
         Args:
             everywhere: a schema must not have the name of one in another dataset either.
-            by_name: they are looked for by a name, and not only looked at.
+            by_names: the slugs and names that they are looked for by; empty where they are only
+                looked at.
 
         Raises:
-            Refused: by a name: the roster is not believed, so that nothing is found by it.
+            Refused: by names: the roster is not believed, so that nothing is found by it.
             Unavailable: the API cannot be asked.
         """
         organizations = {one.organization for one in shown}
@@ -71,7 +73,7 @@ class ShownNames:
         rosters = self._reader.rosters
         organizations |= set(await asyncio.to_thread(rosters.organizations, holder.user))
         ask = partial(
-            self._find, holder, shown, organizations, everywhere=everywhere, by_name=by_name
+            self._find, holder, shown, organizations, everywhere=everywhere, by_names=by_names
         )
         found = await ask(within=_FRESH)
         if any(
@@ -89,7 +91,7 @@ class ShownNames:
         organizations: Iterable[bytes],
         *,
         everywhere: bool,
-        by_name: bool,
+        by_names: Set[str],
         within: float,
     ) -> list[ShownAs | None]:
         rosters: dict[bytes, Roster] = {}
@@ -104,15 +106,23 @@ class ShownNames:
             else:
                 if view is not None:
                     rosters[one] = view.roster
-        if by_name:
+        if by_names:
             for named in shown:
                 if named.organization in doubtful:
                     raise doubtful[named.organization]
-        return [_name(rosters, doubtful, one, everywhere=everywhere) for one in shown]
+        return [
+            _name(rosters, doubtful, one, by_names or {one.slug, one.name}, everywhere=everywhere)
+            for one in shown
+        ]
 
 
 def _name(
-    rosters: Mapping[bytes, Roster], doubtful: Container[bytes], one: Shown, *, everywhere: bool
+    rosters: Mapping[bytes, Roster],
+    doubtful: Container[bytes],
+    one: Shown,
+    names: Set[str],
+    *,
+    everywhere: bool,
 ) -> ShownAs | None:
     for organization, roster in rosters.items():
         placed = _placed(roster, organization, one)
@@ -123,7 +133,8 @@ def _name(
     own = rosters.get(one.organization)
     if own is None:
         return None
-    return ShownAs(one, signed=False if _takes_a_name(own, one, everywhere=everywhere) else None)
+    taken = _has_one_of(own, one, names, everywhere=everywhere)
+    return ShownAs(one, signed=False if taken else None)
 
 
 def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
@@ -145,8 +156,8 @@ def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
     )
 
 
-def _takes_a_name(roster: Roster, one: Shown, *, everywhere: bool) -> bool:
-    """Whether something that was signed has the slug or name of this, which was not."""
+def _has_one_of(roster: Roster, one: Shown, names: Set[str], *, everywhere: bool) -> bool:
+    """Whether something like this one that was signed has one of these as its slug or name."""
     named = (
         [(other.slug, other.name) for other in roster.datasets()]
         if one.dataset is None
@@ -156,4 +167,4 @@ def _takes_a_name(roster: Roster, one: Shown, *, everywhere: bool) -> bool:
             if everywhere or other.dataset == one.dataset
         ]
     )
-    return any(slug and {one.slug, one.name} & {slug, name} for slug, name in named)
+    return any(slug and names & {slug, name} for slug, name in named)
