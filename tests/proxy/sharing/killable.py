@@ -99,6 +99,27 @@ async def remove(sharing: Sharing, task: Task) -> None:
     await settle(sharing, task)
 
 
+async def leave(sharing: Sharing, task: Task) -> None:
+    """Which may be repeated after it went through."""
+    try:
+        await sharing.members.remove(task.holder, task.organization, task.user)
+    except NotFound:
+        log.info("they are no member any more, so that the API knows no such organization")
+
+
+async def promote(sharing: Sharing, task: Task) -> None:
+    await sharing.members.set_role(task.holder, task.organization, task.target, owner=True)
+
+
+async def demote(sharing: Sharing, task: Task) -> None:
+    await sharing.members.set_role(task.holder, task.organization, task.target, owner=False)
+    await settle(sharing, task)
+
+
+async def rotate(sharing: Sharing, task: Task) -> None:
+    await sharing.settling.rotate(task.holder, task.organization, task.dataset)
+
+
 async def recover(sharing: Sharing, task: Task) -> None:
     await sharing.recovering.recover(
         task.holder, task.organization, task.name, task.words.split(",")
@@ -119,7 +140,10 @@ async def forget(sharing: Sharing, task: Task) -> None:
 Flow = Callable[[Sharing, Task], Awaitable[None]]
 FLOWS: dict[str, Flow] = {
     one.__name__: one
-    for one in (found, invite, accept, settle, share, remove, recover, make_service, forget)
+    for one in (
+        *(found, invite, accept, settle, share, remove, leave, promote, demote, rotate),
+        *(recover, make_service, forget),
+    )
 }
 
 

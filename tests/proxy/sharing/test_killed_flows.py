@@ -238,6 +238,59 @@ def test_putting_somebody_out(scene: Scene) -> None:
     interrupt(scene.cutter, make, outcome, keeps=False)
 
 
+def test_leaving(scene: Scene) -> None:
+    stays, grace = scene.team.join(), scene.team.join()
+    began: list[int] = []
+
+    def make() -> Task:
+        if not scene.member(grace.id).present:
+            scene.answered(grace)
+            scene.owner_does("settle")
+        began.append(scene.epochs)
+        return scene.task("leave", grace)
+
+    def outcome(_task: Task) -> object:
+        assert not scene.member(grace.id).present
+        scene.owner_does("settle")
+        return len(scene.held(stays)) - began[-1]
+
+    interrupt(scene.cutter, make, outcome, keeps=False)
+
+
+@pytest.mark.parametrize("flow", ["promote", "demote"])
+def test_another_role(scene: Scene, flow: str) -> None:
+    """Whoever becomes an owner has every key at once; who is one no more misses the next."""
+    grace = scene.team.join()
+    began: list[int] = []
+
+    def make() -> Task:
+        scene.owner_does("demote" if flow == "promote" else "promote", target=grace.id)
+        began.append(scene.epochs)
+        return scene.task(flow, target=grace.id)
+
+    def outcome(task: Task) -> object:
+        owns = scene.member(task.target).owns
+        assert owns == (flow == "promote")
+        return len(scene.held(*[grace] if owns else [])) - began[-1]
+
+    interrupt(scene.cutter, make, outcome, keeps=False)
+
+
+def test_a_new_key(scene: Scene) -> None:
+    """Repeated after it went through it is one more, as when it is asked for twice."""
+    stays = scene.team.join()
+    began: list[int] = []
+
+    def make() -> Task:
+        began.append(scene.epochs)
+        return scene.task("rotate")
+
+    def outcome(_task: Task) -> object:
+        return len(scene.held(stays)) - began[-1] in (1, 2)
+
+    interrupt(scene.cutter, make, outcome, keeps=False)
+
+
 def test_an_owners_keys_follow_their_keyring(scene: Scene) -> None:
     ada = scene.team.ada
 
