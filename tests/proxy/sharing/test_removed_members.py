@@ -1,14 +1,17 @@
-"""Somebody who was removed, with all they ever had and the whole database of the API."""
+"""Somebody who was removed, or let into one schema alone, with all they ever had and the whole
+database of the API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
+from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.roster import grants
 from encrypted_records.index.roster.roster import Roster
@@ -24,6 +27,10 @@ from tests.proxy.sharing.shared import DEFINITION, Shared, numbers
 SPEC = parse_definition(msgspec.json.encode(DEFINITION)).fields["n"]
 
 
+def id_of(schema: str) -> bytes:
+    return ids.from_text(schema.split("/")[-2])
+
+
 def held_by(person: Person, organization: bytes, dataset: bytes) -> Mapping[int, DatasetKey]:
     async def act(sharing: Sharing) -> Mapping[int, DatasetKey]:
         view = await sharing.reader.read(person.holder, organization)
@@ -33,9 +40,8 @@ def held_by(person: Person, organization: bytes, dataset: bytes) -> Mapping[int,
     return person.do(act)
 
 
-def opened_rows(database: Database, dataset: DatasetKey, schema: str) -> set[tuple[bytes, int]]:
-    """Record and version of each row in the database of which a dataset's key opens a field."""
-    secret = dataset.schema(ids.from_text(schema.split("/")[-2]))
+def opened_rows(database: Database, secret: SchemaKey) -> set[tuple[bytes, int]]:
+    """Record and version of each row of its schema in the database of which a key opens a field."""
     found = set()
     rows = database.run(
         "SELECT g.uid, r.* FROM record_row r JOIN record_group g ON g.id = r.group_id"
@@ -53,6 +59,25 @@ def opened_rows(database: Database, dataset: DatasetKey, schema: str) -> set[tup
             except DoesNotOpen:
                 continue
             found.add((row["record_id"], row["version"]))
+    return found
+
+
+def opened_headers(database: Database, secret: SchemaKey) -> int:
+    """Of how many segments of its schema in the database a key opens the header."""
+    found = 0
+    for row in database.run(
+        "SELECT uid, header FROM index_segment WHERE schema_id = %s", secret.schema
+    ):
+        try:
+            sealing.open_header(
+                secret.meta(row["uid"]),
+                row["header"],
+                schema_context=sealing.context_of(secret),
+                segment=row["uid"],
+            )
+        except DoesNotOpen:
+            continue
+        found += 1
     return found
 
 
@@ -92,9 +117,10 @@ def test_who_was_removed_opens_nothing_that_is_stored_after_it_is_done(shared: S
     assert numbers(ada) == numbers(stays) == [1, 3, 4, 7]
     roster = team.view(team.ada).roster
     everything = held_by(team.ada, team.organization, team.dataset)
+    schema = id_of(shared.schema)
     with database_of(team.ada.service) as database:
-        before = opened_rows(database, held[1], shared.schema)
-        after = opened_rows(database, everything[2], shared.schema)
+        before = opened_rows(database, held[1].schema(schema))
+        after = opened_rows(database, everything[2].schema(schema))
         hers = opened_grants(database, roster, view.identity)
         of_ada = opened_grants(database, roster, team.view(team.ada).identity)
     assert set(held) == {1}
@@ -106,3 +132,33 @@ def test_who_was_removed_opens_nothing_that_is_stored_after_it_is_done(shared: S
     assert {record for record, _ in after} == new | {ids.from_text(second)}
     assert set(hers) <= {gone.id}
     assert of_ada == [team.ada.id]
+
+
+def test_who_was_let_into_one_schema_opens_no_byte_of_its_neighbour(shared: Shared) -> None:
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    neighbour = replace(ada, schema=shared.new_schema("Children"))
+    neighbour.ingest([{"n": 2}, {"n": 3}])
+    reader = shared.person(form.READER, shared.schema)
+    view = team.view(reader)
+
+    async def single(sharing: Sharing) -> Mapping[tuple[bytes, int], SchemaKey]:
+        held = await sharing.grants.open(view, team.dataset)
+        assert not held.whole
+        return held.single
+
+    secrets = reader.do(single)
+    mine, other = id_of(shared.schema), id_of(neighbour.schema)
+    assert set(secrets) == {(mine, 1)}
+    # In the neighbour's place, so that nothing but the secret decides.
+    held = secrets[mine, 1]
+    tried = SchemaKey(held.hand_over(), organization=held.organization, schema=other, version=1)
+    whole = held_by(team.ada, team.organization, team.dataset)[1]
+    with database_of(team.ada.service) as database:
+        assert (len(opened_rows(database, held)), opened_headers(database, held)) == (1, 1)
+        there = whole.schema(other)
+        assert (len(opened_rows(database, there)), opened_headers(database, there)) == (2, 1)
+        assert (opened_rows(database, tried), opened_headers(database, tried)) == (set(), 0)
+        roster = team.view(team.ada).roster
+        assert opened_grants(database, roster, view.identity) == [reader.id]
