@@ -64,6 +64,38 @@ def test_a_value_that_cannot_be_meant_is_named_and_the_filters_stay(
     expect(visitor.page.locator("#value-0")).to_have_value("old")
 
 
+def test_texts_are_found_by_patterns_letters_off_and_in_any_spelling(
+    visitor: Visitor, census: Census
+) -> None:
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    page = visitor.page
+    learned = sum(row["education"] == "Bachelors" for row in census.rows)
+
+    def finds(op: str, value: str, count: int) -> None:
+        visitor.add_filter(0, "education", op, value)
+        visitor.press("Search")
+        expect(page.locator(".found")).to_contain_text(f"{count:,} record")
+
+    finds("is like, with % and _,", "%chel%", learned)
+    visitor.press("Clear")
+    finds("is nearly, two letters off,", "Bachelro", learned)
+    spelling = page.get_by_label("in any spelling")
+    expect(spelling).not_to_be_checked()
+    visitor.press("Clear")
+    finds("starts with", "B\u00c1CHEL", 0)
+    # By the keyboard alone; the pill says it, so that it is heard, too.
+    page.locator("#pill-0").press("Enter")
+    spelling.focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    expect(page.locator(".found")).to_contain_text(f"{learned} record")
+    expect(page.locator("#pill-0")).to_contain_text("starts with, in any spelling,")
+    page.reload()
+    expect(page.locator(".found")).to_contain_text(f"{learned} record")
+    assert visitor.serious_flaws() == []
+
+
 def test_pages_of_results_go_forth_and_back(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     visitor.go(census.page("search"))

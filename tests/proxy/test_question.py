@@ -11,7 +11,9 @@ from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.queries import parse_query
-from encrypted_records.proxy.pages.search_form import AMONG, PHRASES, Filter, Question, condition_of
+from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS, TEXT_OPERATORS
+from encrypted_records.proxy.pages.comparisons import AMONG, PHRASES, has_spellings
+from encrypted_records.proxy.pages.search_form import Filter, Question, condition_of
 
 TYPES = {
     "city": "string",
@@ -75,6 +77,24 @@ def asked(**form: str) -> dict[str, Any]:
             {"field_0": "age", "op_0": "present"},
             {"field": "age", "op": "is_null", "value": False},
         ),
+        (
+            {"field_0": "city", "op_0": "near_two", "value_0": "Rmoe", "spelling_0": "any"},
+            {"field": "city", "op": "near", "value": "Rmoe", "within": 2, "fold": True},
+        ),
+        (
+            {"field_0": "city", "op_0": "in", "value_0": "rome\nOSLO", "spelling_0": "any"},
+            {"field": "city", "op": "in", "value": ["rome", "OSLO"], "fold": True},
+        ),
+        # spelling counts where a comparison cannot do without, whatever was ticked before
+        (
+            {"field_0": "age", "op_0": "eq", "value_0": "7", "spelling_0": "any"},
+            {"field": "age", "op": "eq", "value": 7},
+        ),
+        # as questions that were saved by a version before have it
+        (
+            {"field_0": "city", "op_0": "contains_alike", "value_0": "rom"},
+            {"field": "city", "op": "contains", "value": "rom", "fold": True},
+        ),
         # a comparison that the field's new type lacks becomes the type's first
         (
             {"field_0": "city", "op_0": "between", "value_0": "Rome"},
@@ -98,6 +118,20 @@ def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> 
     (condition,) = body["where"]["and"]
     assert condition.get("not", condition)["field"] == name
     assert ("not" in condition) == (op == "not_among")
+
+
+def test_every_comparison_of_texts_is_offered_also_in_any_spelling_and_at_each_distance() -> None:
+    offered = [
+        asked(field_0="city", op_0=op, value_0="a%", second_0="b", spelling_0="any")["where"]
+        for op in PHRASES["string"]
+        if op not in AMONG
+    ]
+    conditions = [condition for where in offered for condition in where["and"]]
+    assert {one["op"] for one in conditions} >= {*TEXT_OPERATORS, *FOLDING}
+    assert {one["op"] for one in conditions if one.get("fold")} == set(FOLDING)
+    near = [one.get("within", 1) for one in conditions if one["op"] == "near"]
+    assert near == list(range(1, MOST_EDITS + 1))
+    assert not any(has_spellings(kind, "eq") for kind in PHRASES if kind != "string")
 
 
 def test_the_values_of_another_schema_are_typed_as_on_the_command_line() -> None:

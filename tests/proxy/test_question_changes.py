@@ -7,8 +7,9 @@ import random
 import pytest
 
 from encrypted_records.errors import BadInput
+from encrypted_records.proxy.pages.comparisons import PHRASES
 from encrypted_records.proxy.pages.question_changes import change, read_pick, write_pick
-from encrypted_records.proxy.pages.search_form import PHRASES, Filter, Question
+from encrypted_records.proxy.pages.search_form import Filter, Question
 
 TYPES = {"city": "string", "age": "integer", "na:me\u202e": "number"}
 
@@ -27,6 +28,7 @@ def any_question(chance: random.Random) -> Question:
         name = chance.choice(list(TYPES))
         one = Filter(name, chance.choice(list(PHRASES[TYPES[name]])))
         one.narrows = chance.random() < 0.3
+        one.any_spelling = chance.random() < 0.3
         takes = one.takes(TYPES)
         many = takes if takes < 9 else chance.randrange(3)
         one.values = [f"{chance.randrange(1000)}" for _ in range(many)]

@@ -10,7 +10,7 @@ from encrypted_records.model import roster as form
 from tests.e2e.database import database_of
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers, refused
-from tests.proxy.sharing.test_removed_members import held_by, opened_rows
+from tests.proxy.sharing.test_removed_members import held_by, id_of, opened_rows
 from tests.proxy.test_reseal import groups, resealed
 from tests.support.service import Answer
 from tests.support.store import Store
@@ -65,7 +65,7 @@ def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
     for person in (team.ada, writer, reader):
         assert epochs(team, person) == [2]
     with database_of(team.ada.service) as database:
-        assert opened_rows(database, old[1], shared.schema) == set()
+        assert opened_rows(database, old[1].schema(id_of(shared.schema))) == set()
         counted = database.run(
             "SELECT count(*) AS n FROM roster_grant WHERE epoch < 2 AND dataset = %s", team.dataset
         )

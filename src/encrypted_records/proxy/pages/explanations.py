@@ -37,7 +37,8 @@ async def _explain(visit: Visit, on: SchemaQuestion, one: Filter, *, alone: bool
     if not alone:
         found = words.format_count(count, "record") if count else "none"
         sentences.append(f"{' '.join(one.says(on.types)).strip()}: alone {found}.")
-    if not count and on.types.get(one.name) == "string" and one.op in ("eq", "in", "prefix"):
+    plain = on.types.get(one.name) == "string" and not one.folds(on.types)
+    if not count and plain and one.op in ("eq", "in", "prefix"):
         for typed in one.values[:_MOST_SPELLINGS]:
             stored = await _find_spellings(visit, on, one, typed)
             if stored:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from encrypted_records.errors import BadInput
-from encrypted_records.proxy.pages.search_form import PHRASES, Filter, Question, is_listed
+from encrypted_records.proxy.pages.comparisons import PHRASES
+from encrypted_records.proxy.pages.search_form import Filter, Question, is_listed
 
 
 def change(

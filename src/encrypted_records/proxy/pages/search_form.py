@@ -19,66 +19,14 @@ import msgspec
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.queries import MAX_OFFSET
+from encrypted_records.proxy.pages.comparisons import (
+    AMONG,
+    FORMER,
+    OTHER_OPS,
+    PHRASES,
+    has_spellings,
+)
 
-#: Phrase of the filter builder -> its text, and how many values it takes (9: a list).
-_ANY = {
-    "missing": ("is missing", 0),
-    "present": ("is not missing", 0),
-    "among": ("is among", 1),
-    "not_among": ("is not among", 1),
-}
-_STRING = {
-    "eq": ("is", 1),
-    "prefix": ("starts with", 1),
-    "contains": ("contains", 1),
-    "ends_with": ("ends with", 1),
-    "has_words": ("has the words", 1),
-    "has_phrase": ("has the phrase", 1),
-    "alike": ("is, in any spelling,", 1),
-    "contains_alike": ("contains, in any spelling,", 1),
-    "near": ("is nearly", 1),
-    "matches": ("matches the pattern", 1),
-    "in": ("is one of", 9),
-    "ne": ("is not", 1),
-    **_ANY,
-}
-_NUMBER = {
-    "between": ("is between", 2),
-    "ge": ("is at least", 1),
-    "le": ("is at most", 1),
-    "gt": ("is above", 1),
-    "lt": ("is below", 1),
-    "eq": ("is", 1),
-    "in": ("is one of", 9),
-    "ne": ("is not", 1),
-    **_ANY,
-}
-_DATE = {
-    "between": ("is between", 2),
-    "ge": ("is at or after", 1),
-    "le": ("is at or before", 1),
-    "gt": ("is after", 1),
-    "lt": ("is before", 1),
-    "eq": ("is", 1),
-    "in": ("is one of", 9),
-    "ne": ("is not", 1),
-    **_ANY,
-}
-_SAME = {"eq": ("is", 1), "in": ("is one of", 9), "ne": ("is not", 1), **_ANY}
-PHRASES: Mapping[str, Mapping[str, tuple[str, int]]] = {
-    "date": _DATE,
-    "time": _DATE,
-    "date-time": _DATE,
-    "uuid": _SAME,
-    "boolean": _SAME,
-    "string": _STRING,
-    "integer": _NUMBER,
-    "number": _NUMBER,
-}
-#: Phrases that are another ``op`` with texts folded.
-_FOLDED = {"alike": "eq", "contains_alike": "contains"}
-#: Phrases behind which stand a field and a schema.
-AMONG = ("among", "not_among")
 PAGE_RECORDS = 50
 MAX_FILTERS = 100
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
@@ -86,18 +34,27 @@ _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 @dataclass(slots=True)
 class Filter:
-    """``values`` are text, as typed. ``narrows``: it must fit whatever the others are."""
+    """``values`` are text, as typed. ``narrows``: it must fit whatever the others are.
+    ``any_spelling``: capital letters, accents and widths do not count, where the phrase can do
+    without."""
 
     name: str
     op: str
     values: list[str] = field(default_factory=list)
     narrows: bool = False
+    any_spelling: bool = False
 
     def phrases(self, types: Mapping[str, str]) -> Mapping[str, tuple[str, int]]:
-        return PHRASES.get(types.get(self.name, ""), _STRING)
+        return PHRASES.get(types.get(self.name, ""), PHRASES["string"])
 
     def takes(self, types: Mapping[str, str]) -> int:
         return self.phrases(types).get(self.op, ("", 1))[1]
+
+    def has_spellings(self, types: Mapping[str, str]) -> bool:
+        return has_spellings(types.get(self.name, ""), self.op)
+
+    def folds(self, types: Mapping[str, str]) -> bool:
+        return self.any_spelling and self.has_spellings(types)
 
     def is_filled(self, types: Mapping[str, str]) -> bool:
         """A filter that nothing was typed into is not a filter yet."""
@@ -112,6 +69,8 @@ class Filter:
                 return self.name, phrase, f"{low} and {high}"
             phrase = PHRASES["number"]["ge" if low else "le"][0]
             return self.name, phrase, low or high
+        if self.folds(types):
+            phrase = f"{phrase.rstrip(',')}, in any spelling,"
         return self.name, phrase, ", ".join(self.values)
 
     @property
@@ -190,8 +149,10 @@ class Question:
             name = form.get(f"field-{number}")
             if name is None:
                 continue
-            condition = Filter(name, form.get(f"op-{number}", ""))
+            op = form.get(f"op-{number}", "")
+            condition = Filter(name, FORMER.get(op, op))
             condition.narrows = form.get(f"narrows-{number}") == "yes"
+            condition.any_spelling = op in FORMER or form.get(f"spelling-{number}") == "any"
             if condition.op not in condition.phrases(types):
                 condition.op = next(iter(condition.phrases(types)))
             typed = [form.get(f"{part}-{number}", "") for part in ("value", "second")]
@@ -214,6 +175,8 @@ class Question:
                 yield f"second-{number}", one.second
             if one.narrows:
                 yield f"narrows-{number}", "yes"
+            if one.any_spelling:
+                yield f"spelling-{number}", "any"
         if self.any_of:
             yield "any", "yes"
         yield from self.shown(types)
@@ -231,7 +194,7 @@ class Question:
     def mark(self, types: Mapping[str, str]) -> str:
         """Differs where the filters do, so that a cursor is used for its own filters only."""
         filters = [
-            (one.name, one.op, one.values, one.narrows)
+            (one.name, one.op, one.values, one.narrows, one.folds(types))
             for one in self.filters
             if one.is_filled(types)
         ]
@@ -322,9 +285,11 @@ def condition_of(
         # One end alone is typed: the other is open.
         op, typed = ("ge", typed[:1]) if typed[0].strip() else ("le", typed[1:])
     values = [_value(name, text, types, flaws) for text in typed]
-    if op in _FOLDED:
-        return {"field": name, "op": _FOLDED[op], "value": values[0], "fold": True}
-    return {"field": name, "op": op, "value": values if op in ("between", "in") else values[0]}
+    op, more = OTHER_OPS.get(op, (op, {}))
+    if search_filter.folds(types):
+        more = {**more, "fold": True}
+    value = values if op in ("between", "in") else values[0]
+    return {"field": name, "op": op, "value": value, **more}
 
 
 def _among(name: str, typed: str, flaws: list[Flaw]) -> dict[str, Any]:
