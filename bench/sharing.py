@@ -14,7 +14,8 @@ design's figures, which were measured on another one, are held within twice:
   removal from all of them is 100 new keys, 18 s.
 
 ``python -m bench.sharing [--members N] [--commits N] [--rows N]``; times are of the processor, so
-that a busy machine disturbs them less. It ends with 1 where a figure is more than twice the design's.
+that a busy machine disturbs them less. It ends with 1 where a figure is more than twice that
+of the design.
 """
 
 from __future__ import annotations
