@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Ers
+from tests.support.front import Asked, Reply, running_front
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import with_keyrings
+from tests.support.service import Service
 
 DEFINITION = {
     "type": "object",
@@ -51,6 +56,31 @@ def test_what_goes_is_shown_first_then_deleted_and_the_count_is_said(ers: Ers, v
     table = ers.done("retention", "run", "--output", "table")
     assert visits in table.out
     assert f"{visits}-plain" not in table.out
+
+
+@pytest.mark.parametrize("hidden", ["the rule", "the schema"])
+def test_an_api_hides_no_rule_by_what_it_lists(
+    ers: Ers, visits: str, running: Service, tmp_path: Path, hidden: str
+) -> None:
+    def hide(asked: Asked, reply: Reply) -> Reply:
+        path, _, _ = asked.path.partition("?")
+        if path != "/api/schemas/":
+            return reply
+        told = json.loads(reply.body)
+        for one in told["results"]:
+            one["schema"].pop("retention", None)
+        if hidden == "the schema":
+            told["results"] = [one for one in told["results"] if one["slug"] != visits]
+        return reply.with_body(json.dumps(told).encode())
+
+    with (
+        running_front(running.base_url) as front,
+        running_proxy(front.url, with_keyrings(running, tmp_path / "other")) as proxy,
+        front.telling(hide),
+    ):
+        ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
+        done = {one["schema"]: one["deleted"] for one in ers.done("retention", "run").lines}
+    assert done[visits] == 2
 
 
 def test_a_schema_without_a_rule_is_said_and_the_others_are_done_all_the_same(

@@ -117,6 +117,22 @@ def test_the_page_of_a_schema_says_what_goes_and_lets_it_go(service: Service) ->
     assert "Records stay until somebody deletes them" in shown
 
 
+def test_the_editor_saves_a_rule_that_lets_records_go_only_once_that_is_confirmed(
+    service: Service,
+) -> None:
+    store = new_store(service, definition_of(None))
+    store.ingest(rows_by_date())
+    browser = logged_in(service, store.account)
+    page = f"/schemas/{store.schema_id}/edit/"
+    json_text = msgspec.json.encode(definition_of(BY_DATE)).decode()
+    typed = {"name": "Visits", "json": json_text, "json-shown": ""}
+    shown = browser.visit(page, do="save", **typed).body.decode()
+    assert "3 records would go at once by this retention" in shown
+    assert look(store)["retention"] is None
+    browser.visit(page, do="save-and-let-go", **typed)
+    assert look(store)["retention"] == BY_DATE
+
+
 def store_old(store: Store, folder: Path, names: Sequence[str], *, days: int) -> list[str]:
     """Records that a proxy stored so many days ago, as their ids say."""
     moment = int(time.time() * 1000) - days * DAY_MILLISECONDS

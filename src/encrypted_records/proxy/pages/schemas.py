@@ -14,6 +14,9 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.saved import forget_questions
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
 
+#: The button that saves although a retention lets records go at once.
+_SAVE_AND_LET_GO = "save-and-let-go"
+
 
 def _url(visit: Visit) -> str:
     return f"/api/schemas/{visit.id}/"
@@ -91,11 +94,15 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     if do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):
         del draft.rows[int(do[7:])]
         return await _editor(visit, draft, **shown)
-    if do != "save":
+    if do not in ("save", _SAVE_AND_LET_GO):
         return await _editor(visit, draft, estimated=True, **shown)
     try:
         sent = {"name": draft.name, "description": draft.description}
         definition = draft.definition()
+        if shown["schema"] is not None and do == "save" and "retention" in definition:
+            going = await _count_going(visit, definition)
+            if going:
+                return await _editor(visit, draft, going=going, **shown)
         if shown["schema"] is None:
             stored = await visit.ask(
                 "POST", "/api/schemas/", {**sent, **more, "schema": definition}
@@ -105,6 +112,14 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     except (BadInput, Conflict) as error:
         return await _editor(visit, draft, problem=error, **shown)
     return visit.go(f"/schemas/{stored['id']}/")
+
+
+async def _count_going(visit: Visit, definition: dict[str, Any]) -> int:
+    """How many records a definition's retention would let go at once, where it is another one than
+    the present."""
+    asked = {"schema": definition, "dry_run": True}
+    plan = await visit.ask("POST", f"{_url(visit)}change/", asked)
+    return int(plan.get("old_enough", 0))
 
 
 async def _editor(
