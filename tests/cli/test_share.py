@@ -6,12 +6,14 @@ import json
 import os
 import re
 import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encrypted_records import Client
 from tests.cli.command import Ers, Said, environment
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.test_coming_back import delete_account
@@ -266,6 +268,40 @@ def test_a_lost_owners_words_and_the_operator_make_another_owner(
     assert b"ers organization recover" in done.stdout
     assert f"by the keys of {two.ada.email}" in ers.done(*recover, typed=f"{phrase}\n").out
     assert two.people()[two.grace.email]["role"] == "owner"
+
+
+def test_older_keys_are_forgotten_by_command_and_by_python(two: Two, running: Service) -> None:
+    ers = two.as_ada()
+    schema = ("schema", "create", "--file", "-", "--name", "Person", "--dataset", "medical")
+    url = ers.done(*schema, typed=SCHEMA).one["url"]
+    ers.done("record", "create", "--schema", url, "--file", "-", typed='[{"name": "Emmy"}]')
+    ers.done("share", "rotate", "medical")
+    forget = ("dataset", "reseal", "medical", "--forget")
+    asked = ers(*forget)
+    assert (asked.code != 0, "repeat it with --yes" in asked.err) == (True, True)
+    assert "still opens that copy" in asked.out
+
+    def see_through(done: bool, *, tries: int = 100) -> None:
+        """What was sealed again is erased a little later; then it is to be repeated."""
+        while not done:
+            assert (tries := tries - 1)
+            time.sleep(0.2)
+            said = ers(*forget, "--yes")
+            done = said.code == 0
+            assert done or "not erased yet" in said.err
+
+    first = ers(*forget, "--yes")
+    see_through(first.code == 0)
+    assert "are forgotten." in ers.done(*forget).out
+    ers.done("share", "rotate", "medical")
+    with Client(running.proxy_url, email=two.ada.email, password=two.ada.password) as client:
+        medical = client.dataset(f"{two.slug}/medical")
+        told = medical.reseal(forget=True)
+        assert told["epoch"] == 3
+        see_through(told["forgotten"])
+        assert [one["name"] for one in client.schema(url).search()] == ["Emmy"]
+    two.join()
+    assert two.as_grace().done("record", "search", "--schema", url).one["data"] == {"name": "Emmy"}
 
 
 def test_a_service_has_a_string_that_is_printed_once(two: Two) -> None:

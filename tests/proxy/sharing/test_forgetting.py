@@ -4,16 +4,28 @@ them any more."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from encrypted_records.model import roster as form
 from tests.e2e.database import database_of
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.proxy.sharing.test_removed_members import held_by, id_of, opened_rows
+from tests.proxy.test_erasing import in_files, index_bytes, sealed_fields
 from tests.proxy.test_reseal import groups, resealed
-from tests.support.service import Answer
+from tests.support.front import Asked, Reply
+from tests.support.service import Answer, Service
 from tests.support.store import Store
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
+    return services(getattr(request, "param", "sqlite"))
+
 
 LONG = "longer than what the index holds of a text, whatever it is: "
 
@@ -41,11 +53,34 @@ def forgotten(store: Store, shared: Shared) -> dict[str, Any]:
         time.sleep(0.3)
 
 
+def grants_under(epoch: int, team: Team) -> list[bytes]:
+    """The middle of each grant that the API keeps of an epoch."""
+    with database_of(team.ada.service) as database:
+        kept = database.run(
+            "SELECT body FROM roster_grant WHERE epoch = %s AND dataset = %s", epoch, team.dataset
+        )
+    bodies = [bytes(one["body"]) for one in kept]
+    return [one[len(one) // 2 :][:64] for one in bodies]
+
+
+def in_files_of_api(shared: Shared, needles: list[bytes]) -> set[bytes]:
+    """Those of these that some file of the API or its database contains."""
+    return in_files(Store(shared.team.ada.service, shared.team.ada.account, shared.schema), needles)
+
+
+def in_files_of_owner(shared: Shared, needles: list[bytes]) -> set[bytes]:
+    """The same of the proxy that forgets, whose caches go with it."""
+    ada = shared.team.ada
+    own = replace(ada.service, data_dir=ada.folder, database_url=None)
+    return in_files(Store(own, ada.account, shared.schema), needles)
+
+
 def epochs(team: Team, person: Person) -> list[int]:
     """Those that a new proxy of somebody's is granted."""
     return sorted(team.keys(person))
 
 
+@pytest.mark.parametrize("api", ["sqlite", "postgresql"], indirect=True)
 def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
     shared: Shared,
 ) -> None:
@@ -55,12 +90,18 @@ def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
     assert ada.proxy("DELETE", f"/api/records/{named[0]}/").status == 204
     writer, reader = shared.person(form.WRITER), shared.person(form.READER)
     grace, alan = shared.proxy(writer), shared.proxy(reader)
-    assert numbers(grace) == numbers(alan) == [1, 2, 3, 4, 5]
+    assert numbers(ada) == numbers(grace) == numbers(alan) == [1, 2, 3, 4, 5]
     old = held_by(team.ada, team.organization, team.dataset)
+    sealed = [piece for one in named[1:] for piece in sealed_fields(ada, one)]
+    sealed += [*index_bytes(ada), *grants_under(1, team)]
+    assert in_files_of_api(shared, sealed) == set(sealed)
+    assert in_files_of_owner(shared, sealed)
     rotate(ada, shared)
     resealed(ada)
 
     assert forgotten(ada, shared)["oldest"] == 2
+
+    assert in_files_of_api(shared, sealed) == in_files_of_owner(shared, sealed) == set()
 
     for person in (team.ada, writer, reader):
         assert epochs(team, person) == [2]
@@ -163,3 +204,42 @@ def test_keys_are_forgotten_once_more_and_given_out_without_the_older_ones(share
     ada.ingest([{"n": 2}])
     for person in (late, single):
         assert numbers(shared.proxy(person)) == [1, 2]
+
+
+def test_an_older_grant_that_an_api_shows_again_has_nobody_store_under_older_keys(
+    shared: Shared,
+) -> None:
+    """To a proxy that runs, and to one that starts: it kept what it once handed out."""
+    team = shared.team
+    ada = shared.proxy(team.ada)
+    ada.ingest([{"n": 1}])
+    writer = shared.person(form.WRITER)
+    grace = shared.proxy(writer)
+    front = shared.fronts[writer.id]
+    kept: dict[str, Reply] = {}
+
+    def keep(asked: Asked, reply: Reply) -> Reply:
+        if asked.method == "GET" and "/grants/" in asked.path:
+            kept[asked.path] = reply
+        return reply
+
+    with front.telling(keep):
+        grace.ingest([{"n": 2}])
+    assert kept
+    rotate(ada, shared)
+    resealed(ada)
+    forgotten(ada, shared)
+
+    def again(asked: Asked, reply: Reply) -> Reply:
+        return kept.get(asked.path, reply) if asked.method == "GET" else reply
+
+    with front.telling(again):
+        said = grace.send([{"n": 3}])
+        assert said.status >= 400, said.body
+        assert numbers(ada) == [1, 2]
+    late = shared.proxy(writer, folder=shared.folder / "late")
+    with shared.fronts[writer.id].telling(again):
+        assert late.send([{"n": 4}]).status >= 400
+    assert grace.send([{"n": 5}]).status == 201
+    assert numbers(ada) == numbers(grace) == [1, 2, 5]
+    assert {epoch for _, epoch in groups(ada)} == {2}
