@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import DoesNotOpen
+from encrypted_records.errors import DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.model import wire
@@ -120,7 +121,7 @@ class MergeExecutor:
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
-        staging = _staging(state, inputs)
+        staging = _staging(caller.user, state, inputs)
         digest = snapshot.definition.digest
         pages: tuple[Page, ...] = ()
         staged = 0
@@ -147,6 +148,12 @@ class MergeExecutor:
         if not staged:
             return PreparedSegment(merged.segment, merged.header, pages)
         return PreparedSegment(merged.segment, merged.header, staging=staging)
+
+    async def give_up(self, caller: Holder, new: PreparedSegment) -> None:
+        """Nothing will be made of it: drop what is staged."""
+        if new.staging is not None:
+            with suppress(ErsError):  # else it goes after a week
+                await self._api.drop_parts(new.staging, caller.auth)
 
     async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
         """The digests of each input's pages, compared with its commit.
@@ -194,6 +201,6 @@ class MergeExecutor:
         )
 
 
-def _staging(state: SchemaState, inputs: Sequence[Segment]) -> bytes:
-    """One id for every attempt at one merge (docs/SPEC.md, section 7.6)."""
-    return hashlib.sha256(b"".join((state.id, *(one.uid for one in inputs)))).digest()[:16]
+def _staging(user: bytes, state: SchemaState, inputs: Sequence[Segment]) -> bytes:
+    """One id for every attempt of a user at one merge (docs/SPEC.md, section 7.6)."""
+    return hashlib.sha256(b"".join((user, state.id, *(one.uid for one in inputs)))).digest()[:16]

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge import (
     MOST_DEAD,
@@ -35,7 +37,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
-from encrypted_records.proxy.write.merge_executor import MergeExecutor
+from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
 
 log = logging.getLogger(__name__)
 
@@ -310,9 +312,32 @@ class MergeScheduler:
         self, caller: Holder, state: SchemaState, inputs: Sequence[Segment]
     ) -> MergeOutcome:
         ledger = state.ledger
-        definition = state.definition
         seen = ledger.snapshot()
         new = await self._executor.build(caller, state, seen, inputs)
+        try:
+            await self._publish(caller, state, ledger, seen, inputs, new)
+        except (BadInput, NotFound) as error:
+            # Another proxy does the same merge and has replaced our parts.
+            if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
+                raise
+            raise Conflict("another merge came first", code="segment_not_live") from None
+        except Conflict:
+            await self._executor.give_up(caller, new)
+            raise
+        await asyncio.to_thread(self._pager.drop, [segment.uid for segment in inputs])
+        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
+        return MergeOutcome(len(inputs), new.segment.count)
+
+    async def _publish(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        ledger: Ledger,
+        seen: Snapshot,
+        inputs: Sequence[Segment],
+        new: PreparedSegment,
+    ) -> None:
+        """Have the new segment stand for its inputs, as the ledger had them before it was built."""
         replaced = [segment.uid for segment in inputs]
         async with state.lock:
             await self._committer.prepare(caller, [state])
@@ -323,22 +348,13 @@ class MergeScheduler:
             if any(now.groups_of(one) != seen.groups_of(one) for one in inputs):
                 raise Conflict("groups of the segments have ended", code="group_not_live")
             upload = ledger.draft(
-                definition,
+                seen.definition,
                 segments=[new.segment],
                 replaced=replaced,
                 pages=new.pages,
                 headers=() if new.staging else [new.header],
             )
-            try:
-                await self._committer.store(caller, [(state, upload)], staging=new.staging)
-            except (BadInput, NotFound) as error:
-                # Another proxy does the same merge and has replaced our parts.
-                if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
-                    raise
-                raise Conflict("another merge came first", code="segment_not_live") from None
-        await asyncio.to_thread(self._pager.drop, replaced)
-        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
-        return MergeOutcome(len(inputs), new.segment.count)
+            await self._committer.store(caller, [(state, upload)], staging=new.staging)
 
 
 @contextmanager
