@@ -101,7 +101,7 @@ def test_of_two_people_who_merge_the_same_one_goes_through_and_nothing_is_left_o
             await drop(staging, auth)
 
         proxy.services.api.stage = stage  # type: ignore[assignment,method-assign]
-        proxy.services.api.drop_parts = drop_parts  # type: ignore[method-assign]
+        proxy.services.api.drop_parts = drop_parts  # type: ignore[assignment,method-assign]
         await merged(proxy)
 
     with pytest.raises(Conflict) as caught:
