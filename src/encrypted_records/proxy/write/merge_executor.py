@@ -77,11 +77,20 @@ class MergeExecutor:
         self._keep_free = keep_free
 
     async def build(
-        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[Segment],
+        *,
+        large: bool = False,
     ) -> PreparedSegment:
         """One segment for the rows of ``inputs`` that live in ``snapshot``.
 
         Every page that goes into it is compared with what its segment's commit says.
+
+        Args:
+            large: it takes minutes, and no other such merge runs beside it.
 
         Raises:
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
@@ -96,11 +105,11 @@ class MergeExecutor:
             if built is not None:
                 return built
         try:
-            return await self._build_in_worker(caller, state, snapshot, inputs)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
             await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
-            return await self._build_in_worker(caller, state, snapshot, inputs)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large)
 
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
@@ -118,7 +127,12 @@ class MergeExecutor:
         return PreparedSegment(built.segment, built.header, built.pages)
 
     async def _build_in_worker(
-        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[Segment],
+        large: bool,
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
         staging = _staging(caller.user, state, inputs)
@@ -143,7 +157,7 @@ class MergeExecutor:
             return None
 
         task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
-        merged = await self._workers.run(task, listen)
+        merged = await self._workers.run(task, listen, beside=large)
         assert isinstance(merged, messages.MergedSegment)
         if not staged:
             return PreparedSegment(merged.segment, merged.header, pages)
