@@ -52,8 +52,8 @@ TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
 LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
 FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
 
-#: A merge of more rows takes minutes. It is a *large* one, and others do not wait for it.
-ORDINARY_ROWS = 1 << 20
+#: A merge of more rows takes up to a minute. It is a *large* one, and others do not wait for it.
+ORDINARY_ROWS = 1 << 16
 _ANY = range(1 << 32)
 
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long

@@ -143,13 +143,6 @@ class Publisher:
         return states
 
     async def merge(self, caller: Holder, states: Sequence[SchemaState]) -> None:
-        """Until nothing is worth it of merges that take seconds."""
-        for state in states:
-            while await self._merger.merge_ordinary(caller, state):
-                pass
-
-    async def merge_all(self, caller: Holder, states: Sequence[SchemaState]) -> None:
-        """Large ones, too, which may take minutes."""
         for state in states:
             while await self._merger.merge_next(caller, state):
                 pass

@@ -192,7 +192,7 @@ class JobRunner:
         log.info("a job of %d records is completed", (await self._read(job.id)).total)
         # Before tidy() ends the job's token.
         try:
-            await self._publisher.merge_all(caller, states)
+            await self._publisher.merge(caller, states)
         except ErsError as error:
             log.warning("merging failed, a later ingest tries again: %s", error.message)
         except Exception as error:  # the job is completed, even if merging fails

@@ -27,7 +27,8 @@ Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
 
 class WorkerPool:
-    """Up to ``count`` processes. Tasks are served in the order in which they come."""
+    """Up to ``count`` processes, and one beside them. Tasks are served in the order in which they
+    come."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or os.cpu_count() or 1
@@ -41,7 +42,7 @@ class WorkerPool:
         """A worker's result.
 
         Args:
-            beside: in a process more than ``count``, since it takes minutes. The caller sees to it
+            beside: in a process more than ``count``, since it takes long. The caller sees to it
                 that there is one such task at a time.
 
         Raises:

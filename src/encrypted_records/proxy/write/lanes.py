@@ -1,4 +1,4 @@
-"""The two lanes of a proxy's merges: a merge of minutes does not hold up those of seconds.
+"""The two lanes of a proxy's merges: a long one does not hold up those that take a second or two.
 
 In each lane one merge runs at a time. A merge belongs to one of them by how many rows it has, and
 takes its segments before it begins, so the two never merge the same one.

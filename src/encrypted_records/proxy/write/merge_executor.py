@@ -90,7 +90,7 @@ class MergeExecutor:
         Every page that goes into it is compared with what its segment's commit says.
 
         Args:
-            large: it takes minutes, and no other such merge runs beside it.
+            large: it takes long, and no other such merge runs beside it.
 
         Raises:
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.

@@ -144,17 +144,16 @@ class MergeScheduler:
             raise too_many_segments()
 
     def _begin(self, caller: Holder, state: SchemaState) -> list[asyncio.Task[None]]:
-        """The running merges of a schema that make room, started now if it is time."""
+        """The running merges of a schema, started now if it is time."""
         key = (caller.user, state.id)
         if key not in self._small.running and self._small_ones(state):
             self._small.start(key, self._merge_small(caller, state))
         if key not in self._small.running:
-            self.begin_others(caller, state)
-        running = (self._small.running.get(key), self._lanes.ordinary.running.get(key))
-        return [task for task in running if task is not None]
+            self._begin_others(caller, state)
+        every = (self._small, *self._lanes.both)
+        return [tasks.running[key] for tasks in every if key in tasks.running]
 
-    def begin_others(self, caller: Holder, state: SchemaState) -> None:
-        """Start in the background what is worth it of all but the smallest merges."""
+    def _begin_others(self, caller: Holder, state: SchemaState) -> None:
         key = (caller.user, state.id)
         ordinary, large = self._lanes.both
         if key not in ordinary.running and (
@@ -193,12 +192,12 @@ class MergeScheduler:
         Raises:
             ErsError: it failed, and changed nothing.
         """
-        return await self.merge_ordinary(caller, state) or await self._next_of(
+        return await self._merge_ordinary(caller, state) or await self._next_of(
             caller, state, self._lanes.large
         )
 
-    async def merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
-        """As :meth:`merge_next`, of those that take seconds."""
+    async def _merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
+        """As :meth:`merge_next`, of those that are not large."""
         small = self._small.running.get((caller.user, state.id))
         if small is not None:
             await asyncio.wait([small])
@@ -290,22 +289,22 @@ class MergeScheduler:
         with _log_errors():
             while await self._merge(caller, state, self._small_ones):
                 pass
-        self.begin_others(caller, state)
+        self._begin_others(caller, state)
 
     async def _in_background(self, caller: Holder, state: SchemaState) -> None:
         with _log_errors():
-            while await self.merge_ordinary(caller, state) or await self.compact_next(
+            while await self._merge_ordinary(caller, state) or await self.compact_next(
                 caller, state
             ):
-                # What it made may be enough for a large one.
-                self.begin_others(caller, state)
+                # What it made may be worth a large one.
+                self._begin_others(caller, state)
 
     async def _merge_large(self, caller: Holder, state: SchemaState) -> None:
         with _log_errors():
             while await self._next_of(caller, state, self._lanes.large):
                 pass
         # Its groups may be many, and were left alone meanwhile.
-        self.begin_others(caller, state)
+        self._begin_others(caller, state)
 
     async def _merge(
         self,
