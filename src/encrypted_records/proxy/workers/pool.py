@@ -42,8 +42,8 @@ class WorkerPool:
         """A worker's result.
 
         Args:
-            beside: in a process more than ``count``, since it takes long. The caller sees to it
-                that there is one such task at a time.
+            beside: in a process more than ``count``, since it takes long. The caller has
+                one such task at a time.
 
         Raises:
             ErsError: the worker's own, such as DoesNotOpen or BadInput.

@@ -31,7 +31,7 @@ class Tasks:
 
 
 class Lane(Tasks):
-    """Merges of so many ``rows``; whoever merges holds ``lock``."""
+    """Merges of so many ``rows``; each holds ``lock``."""
 
     def __init__(self, rows: range) -> None:
         super().__init__()
