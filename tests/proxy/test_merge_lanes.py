@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
@@ -76,20 +76,26 @@ def counts(proxy: Proxy) -> list[int]:
 
 
 @asynccontextmanager
-async def held(proxy: Proxy, work: Awaitable[Any]) -> AsyncIterator[asyncio.Future[Any]]:
-    """``work`` has staged pages, and goes on when this ends."""
+async def held(
+    proxy: Proxy, work: Awaitable[Any], *, reading: bool = False
+) -> AsyncIterator[asyncio.Future[Any]]:
+    """``work`` has staged pages, or waits for some, and goes on when this ends."""
     reached, go_on = asyncio.Event(), asyncio.Event()
-    stage = proxy.services.api.stage
+    owner, name = (
+        (proxy.services.pager, "fetch_sealed") if reading else (proxy.services.api, "stage")
+    )
+    act = getattr(owner, name)
 
-    async def wait(*arguments: Any) -> None:
-        await stage(*arguments)
+    async def wait(*arguments: Any) -> Any:
+        done = await act(*arguments)
         reached.set()
         await go_on.wait()
+        return done
 
-    proxy.services.api.stage = wait  # type: ignore[assignment,method-assign]
+    setattr(owner, name, wait)
     task = asyncio.ensure_future(work)
     await asyncio.wait_for(reached.wait(), SOON)
-    proxy.services.api.stage = stage  # type: ignore[method-assign]
+    setattr(owner, name, act)
     try:
         yield task
     finally:
@@ -267,3 +273,31 @@ def test_a_proxy_that_stops_in_the_middle_leaves_it_to_the_next(store: Store, ru
 
     run(stop)
     run(go_on)
+
+
+def test_a_large_one_whose_worker_is_killed_fails_alone(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        pool = proxy.services.workers
+        take, taken = pool._take, list[asyncio.subprocess.Process]()
+
+        async def noted() -> asyncio.subprocess.Process:
+            taken.append(await take())
+            return taken[-1]
+
+        pool._take = noted  # type: ignore[method-assign]
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        work = merging.merge_next(proxy.caller, proxy.state)
+        async with held(proxy, work, reading=True) as large:
+            taken[0].kill()
+            await fill(proxy, SMALL)
+            assert await soon(merging.merge_next(proxy.caller, proxy.state)) is not None
+        with pytest.raises(Unavailable) as caught:
+            await large
+        assert caught.value.reason == "worker_lost"
+        assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
+        outcome = await merging.merge_next(proxy.caller, proxy.state)
+        assert outcome is not None and outcome.rows > 2 * LARGE
+        assert await proxy.count(LOW) == 41
+
+    run(test)
