@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.service import Service, descendants
@@ -27,6 +29,19 @@ def processor_seconds(pid: int, *, ended: bool = False) -> float:
     """Seconds of processor time that a process used; with that of children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if ended else 13])) / _TICK
+
+
+def written_bytes(root: int) -> int:
+    """Bytes that a process and all it started had the disk write, those that ended too."""
+    total = 0
+    for pid in [root, *descendants(root)]:
+        try:
+            text = Path(f"/proc/{pid}/io").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        lines = dict(line.split(": ") for line in text.splitlines())
+        total += int(lines["write_bytes"]) - int(lines["cancelled_write_bytes"])
+    return total
 
 
 class Meter:
@@ -76,3 +91,24 @@ class Meter:
             with suppress(FileNotFoundError, ProcessLookupError, KeyError):  # it has ended
                 found.append(memory_mib(pid, "VmHWM"))
         return sorted(found)
+
+
+@contextmanager
+def watched_workers(meter: Meter) -> Iterator[list[float]]:
+    """The most memory, in MiB, that a worker has had meanwhile, in a list of one.
+
+    Workers end with their work, so somebody has to look all the time.
+    """
+    most, over = [0.0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.2):
+            most[0] = max([most[0], *meter.workers_mib()])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()

@@ -141,14 +141,16 @@ class Asking:
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def post(self, path: str, body: Any) -> Any:
-        return self._ask("POST", path, json.dumps(body))
+    def post(self, path: str, body: Any, **headers: str) -> Any:
+        return self._ask("POST", path, json.dumps(body), headers)
 
     def get(self, path: str) -> Any:
         return self._ask("GET", path, None)
 
-    def _ask(self, method: str, path: str, body: str | None) -> Any:
-        self._connection.request(method, path, body, self._headers)
+    def _ask(
+        self, method: str, path: str, body: str | None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        self._connection.request(method, path, body, {**self._headers, **(headers or {})})
         answer = self._connection.getresponse()
         text = answer.read()
         assert answer.status in (200, 201), text

@@ -92,6 +92,64 @@ def test_merging_bounds_how_many_segments_there_are_however_records_come(sizes: 
         assert left_alone <= sum(sizes) / (tiers[-1].capacity / 2)
 
 
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=120),
+    st.integers(1, 130),
+    st.lists(st.tuples(st.sampled_from(["store", "begin", "end"]), st.booleans()), max_size=400),
+)
+def test_two_lanes_never_take_the_same_segment_and_leave_as_few(
+    sizes: list[int], most: int, steps: list[tuple[str, bool]]
+) -> None:
+    """One of merges of up to ``most`` rows and one of larger ones, however they interleave."""
+    tiers = (Tier(8, 4), Tier(32, 2), Tier(128, 3))
+    lanes = (range(most + 1), range(most + 1, 1 << 32))
+    waiting = list(sizes)
+    live: list[list[int]] = []  # lists, since two of the same size are two
+    taken: list[list[list[int]]] = [[], []]
+
+    def begin(lane: int) -> None:
+        if taken[lane]:
+            return
+        uids = {at.to_bytes(16, "big") for at, one in enumerate(live) if is_taken(one)}
+        counts = snapshot(*(one[0] for one in live))
+        inputs = worth_merging(counts, tiers, now=NOW, taken=uids, rows=lanes[lane])
+        chosen = [live[int.from_bytes(one.uid, "big")] for one in inputs]
+        assert not any(is_taken(one) for one in chosen)
+        assert not chosen or sum(one[0] for one in chosen) in lanes[lane]
+        taken[lane] = chosen
+
+    def is_taken(one: list[int]) -> bool:
+        return any(one is other for lane in taken for other in lane)
+
+    def end(lane: int) -> None:
+        if taken[lane]:
+            merged = [sum(one[0] for one in taken[lane])]
+            live[:] = [one for one in live if not any(one is other for other in taken[lane])]
+            live.append(merged)
+            taken[lane] = []
+
+    for step, large in steps:
+        if step == "store" and waiting:
+            live.append([waiting.pop()])
+        elif step == "begin":
+            begin(int(large))
+        elif step == "end":
+            end(int(large))
+    live += [[size] for size in waiting]
+    end(0)
+    end(1)
+    while True:
+        begin(0)
+        begin(1)
+        if not taken[0] and not taken[1]:
+            break
+        end(0)
+        end(1)
+    assert sum(one[0] for one in live) == sum(sizes)
+    left_alone = sum(one[0] > 64 for one in live)
+    assert len(live) - left_alone <= sum(tier.few for tier in tiers)
+
+
 def test_ten_million_records_are_in_far_fewer_segments_than_may_be_live() -> None:
     beside = sum(tier.few for tier in TIERS)
     assert beside + 10_000_000 // (TIERS[-1].capacity // 2) == 113

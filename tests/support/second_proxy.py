@@ -25,8 +25,10 @@ from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
+from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support.proxies import running_proxy
@@ -70,7 +72,12 @@ class Proxy:
         return sum(map(len, found))
 
     def merger(
-        self, *tiers: Tier, pages_at_once: int = PAGES_AT_ONCE, sizes: Sizes | None = None
+        self,
+        *tiers: Tier,
+        pages_at_once: int = PAGES_AT_ONCE,
+        sizes: Sizes | None = None,
+        lanes: Lanes | None = None,
+        workers: WorkerPool | None = None,
     ) -> MergeScheduler:
         """One that merges by these tiers, and makes one group of many where there are ``sizes``."""
         services = self.services
@@ -80,14 +87,16 @@ class Proxy:
             services.api,
             services.fetcher,
             pager,
-            services.workers,
+            workers or services.workers,
             services.spool.folder,
             pages_at_once,
         )
         compactor = sizes and Compactor(
             services.api, services.schemas, committer, services.workers, sizes
         )
-        return MergeScheduler(builds, pager, committer, tiers, compactor=compactor or None)
+        return MergeScheduler(
+            builds, pager, committer, tiers, compactor=compactor or None, lanes=lanes
+        )
 
 
 def with_keyrings(service: Service, data_dir: Path) -> Path:

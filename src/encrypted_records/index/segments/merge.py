@@ -52,6 +52,10 @@ TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
 LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
 FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
 
+#: A merge of more rows takes up to a minute. It is a *large* one, and others do not wait for it.
+ORDINARY_ROWS = 1 << 16
+_ANY = range(1 << 32)
+
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long
 #: a single one may be, in milliseconds.
 MOST_DEAD = 0.05
@@ -65,6 +69,7 @@ def worth_merging(
     now: int,
     taken: Collection[bytes] = (),
     most_dead: float = MOST_DEAD,
+    rows: range = _ANY,
 ) -> tuple[Segment, ...]:
     """The segments to merge next; none where all is well.
 
@@ -77,6 +82,7 @@ def worth_merging(
         now: milliseconds since 1970.
         taken: uids of segments that are left alone, since they are being merged.
         most_dead: the part of a segment's rows that may be dead before it is merged by itself.
+        rows: how many the merged segments may have together.
     """
     segments = _by_age(snapshot, snapshot.segments, taken)
     below = -1
@@ -86,20 +92,38 @@ def worth_merging(
         if len(own) <= tier.few:
             continue
         chosen = _oldest(own, tier.capacity)
-        if len(chosen) > 1:
+        if len(chosen) > 1 and rows_of(chosen) in rows:
             return chosen
     loose = [one for one in segments if one.count in LOOSE]
     if len(loose) > FEW_LOOSE:
-        return _oldest(loose, LOOSE_CAPACITY)
+        chosen = _oldest(loose, LOOSE_CAPACITY)
+        if rows_of(chosen) in rows:
+            return chosen
     decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
-    return _oldest(decayed, tiers[-1].capacity)
+    return _rewritten(decayed, tiers, rows)
 
 
 def listing_dead(
-    snapshot: Snapshot, tiers: Sequence[Tier] = TIERS, *, taken: Collection[bytes] = ()
+    snapshot: Snapshot,
+    tiers: Sequence[Tier] = TIERS,
+    *,
+    taken: Collection[bytes] = (),
+    rows: range = _ANY,
 ) -> tuple[Segment, ...]:
     """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
-    return _oldest(_by_age(snapshot, dying(snapshot), taken), tiers[-1].capacity)
+    return _rewritten(_by_age(snapshot, dying(snapshot), taken), tiers, rows)
+
+
+def rows_of(segments: Sequence[Segment]) -> int:
+    return sum(one.count for one in segments)
+
+
+def _rewritten(
+    segments: Sequence[Segment], tiers: Sequence[Tier], rows: range
+) -> tuple[Segment, ...]:
+    """The oldest of those, for which it is worth to be rewritten alone."""
+    own = [one for one in segments if one.count in rows]
+    return _oldest(own, min(tiers[-1].capacity, rows[-1]))
 
 
 def dying(snapshot: Snapshot) -> list[Segment]:

@@ -32,6 +32,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "concepts-leaks": ("What leaks", "in plain words, with an attack"),
         "performance": ("How fast", "what was measured, with charts"),
+        "scale": ("How it grows", "many records: what is bounded, and what is missing"),
         "comparison": ("Compared with others", "what each of them does better, too"),
     },
     "Reference": {

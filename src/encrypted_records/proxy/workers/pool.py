@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.proxy.workers import messages
@@ -27,7 +27,8 @@ Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
 
 class WorkerPool:
-    """Up to ``count`` processes. Tasks are served in the order in which they come."""
+    """Up to ``count`` processes, and one beside them. Tasks are served in the order in which they
+    come."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or os.cpu_count() or 1
@@ -35,14 +36,20 @@ class WorkerPool:
         #: processes that wait for a task
         self.idle: list[asyncio.subprocess.Process] = []
 
-    async def run(self, task: messages.Task, listener: Listener | None = None) -> messages.Result:
+    async def run(
+        self, task: messages.Task, listener: Listener | None = None, *, beside: bool = False
+    ) -> messages.Result:
         """A worker's result.
+
+        Args:
+            beside: in a process more than ``count``, since it takes long. The caller has
+                one such task at a time.
 
         Raises:
             ErsError: the worker's own, such as DoesNotOpen or BadInput.
             Unavailable: ``worker_lost``; it ended or did not start, and a second try may succeed.
         """
-        async with self._free:
+        async with nullcontext() if beside else self._free:
             process = await self._take()
             try:
                 answer = await _run(process, task, listener)

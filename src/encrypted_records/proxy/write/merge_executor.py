@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import DoesNotOpen
+from encrypted_records.errors import DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.model import wire
@@ -76,11 +77,20 @@ class MergeExecutor:
         self._keep_free = keep_free
 
     async def build(
-        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[Segment],
+        *,
+        large: bool = False,
     ) -> PreparedSegment:
         """One segment for the rows of ``inputs`` that live in ``snapshot``.
 
         Every page that goes into it is compared with what its segment's commit says.
+
+        Args:
+            large: it takes long, and no other such merge runs beside it.
 
         Raises:
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
@@ -95,11 +105,11 @@ class MergeExecutor:
             if built is not None:
                 return built
         try:
-            return await self._build_in_worker(caller, state, snapshot, inputs)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
             await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
-            return await self._build_in_worker(caller, state, snapshot, inputs)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large)
 
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
@@ -117,10 +127,15 @@ class MergeExecutor:
         return PreparedSegment(built.segment, built.header, built.pages)
 
     async def _build_in_worker(
-        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[Segment],
+        large: bool,
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
-        staging = _staging(state, inputs)
+        staging = _staging(caller.user, state, inputs)
         digest = snapshot.definition.digest
         pages: tuple[Page, ...] = ()
         staged = 0
@@ -142,11 +157,17 @@ class MergeExecutor:
             return None
 
         task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
-        merged = await self._workers.run(task, listen)
+        merged = await self._workers.run(task, listen, beside=large)
         assert isinstance(merged, messages.MergedSegment)
         if not staged:
             return PreparedSegment(merged.segment, merged.header, pages)
         return PreparedSegment(merged.segment, merged.header, staging=staging)
+
+    async def give_up(self, caller: Holder, new: PreparedSegment) -> None:
+        """Nothing will be made of it: drop what is staged."""
+        if new.staging is not None:
+            with suppress(ErsError):  # else it goes after a week
+                await self._api.drop_parts(new.staging, caller.auth)
 
     async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
         """The digests of each input's pages, compared with its commit.
@@ -194,6 +215,6 @@ class MergeExecutor:
         )
 
 
-def _staging(state: SchemaState, inputs: Sequence[Segment]) -> bytes:
-    """One id for every attempt at one merge (docs/SPEC.md, section 7.6)."""
-    return hashlib.sha256(b"".join((state.id, *(one.uid for one in inputs)))).digest()[:16]
+def _staging(user: bytes, state: SchemaState, inputs: Sequence[Segment]) -> bytes:
+    """One id for every attempt of a user at one merge (docs/SPEC.md, section 7.6)."""
+    return hashlib.sha256(b"".join((user, state.id, *(one.uid for one in inputs)))).digest()[:16]

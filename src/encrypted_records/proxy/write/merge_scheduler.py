@@ -2,8 +2,9 @@
 
 Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
 the ingest that crosses the limit merges them before it returns. All other merging runs in the
-background after a commit, with the credentials of the request that made it,
-one merge at a time: it may fail or lose a race, and then a later commit tries again.
+background after a commit, with the credentials of the request that made it, one merge at a time,
+and beside it one large one (:mod:`.lanes`): it may fail or lose a race, and then a later commit
+tries again.
 
 No two merges of one proxy take the same segment: small merges of a schema run one after
 another, whichever request starts them, and segments that a merge uses are left out of the others.
@@ -14,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound
+from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge import (
     MOST_DEAD,
@@ -27,15 +29,17 @@ from encrypted_records.index.segments.merge import (
     Tier,
     dying,
     listing_dead,
+    rows_of,
     worth_merging,
 )
-from encrypted_records.model.records import MAX_SMALL_SEGMENTS, SMALL_SEGMENT_ROWS, Segment
+from encrypted_records.model.records import Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
-from encrypted_records.proxy.write.merge_executor import MergeExecutor
+from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, is_full, too_many_segments
+from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +53,6 @@ _OVERTAKEN = frozenset({"segment_not_live", "group_not_live"})
 
 #: Races with other merges that a purge loses before it gives up.
 MOST_LOST = 100
-
-#: A user's id and a schema's: others of a proxy would only race for what one of them merges.
-_MergeKey = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class MergeScheduler:
         most_dead: float = MOST_DEAD,
         room_seconds: float = ROOM_SECONDS,
         compactor: Compactor | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         """
         Args:
@@ -82,9 +84,8 @@ class MergeScheduler:
         self._executor = executor
         self._pager = pager
         self._committer = committer
-        self._small: dict[_MergeKey, asyncio.Task[None]] = {}
-        self._running: dict[_MergeKey, asyncio.Task[None]] = {}
-        self._lock = asyncio.Lock()
+        self._small = Tasks()
+        self._lanes = lanes or Lanes()
         #: uids of the segments that merges under way replace
         self._taken: set[bytes] = set()
         self.tiers = tiers
@@ -97,7 +98,7 @@ class MergeScheduler:
         crossed = self._small_ones(state)
         self._begin(caller, state)
         if crossed:
-            await asyncio.wait([self._small[caller.user, state.id]])
+            await asyncio.wait([self._small.running[caller.user, state.id]])
 
     def require_room(self, states: Sequence[SchemaState]) -> None:
         """See whether the API would take one more segment of each.
@@ -105,8 +106,8 @@ class MergeScheduler:
         Raises:
             MergeFirst: of one it would not, by what is known of it.
         """
-        if any(_is_full(state) for state in states):
-            raise _too_many_segments()
+        if any(is_full(state) for state in states):
+            raise too_many_segments()
 
     def give_up_at(self) -> float:
         """Until when a writer who begins now waits for room, as :func:`time.monotonic` counts."""
@@ -123,79 +124,88 @@ class MergeScheduler:
         Raises:
             MergeFirst: it is not there by then, or nothing is left to merge.
         """
-        if not any(map(_is_full, states)):
+        if not any(map(is_full, states)):
             # The API has more segments than this proxy knows of; the next try reads the log first.
             await asyncio.sleep(_PAUSE_SECONDS)
         for state in states:
-            while _is_full(state):
+            while is_full(state):
                 under_way = self._begin(caller, state)
                 if not under_way:
-                    raise _too_many_segments()
+                    raise too_many_segments()
                 left = until - time.monotonic()
                 await asyncio.wait(
                     under_way, timeout=max(0, left), return_when=asyncio.FIRST_COMPLETED
                 )
                 if left <= 0:
-                    raise _too_many_segments()
-                if _is_full(state):
+                    raise too_many_segments()
+                if is_full(state):
                     await asyncio.sleep(_PAUSE_SECONDS)
         if time.monotonic() > until:
-            raise _too_many_segments()
+            raise too_many_segments()
 
     def _begin(self, caller: Holder, state: SchemaState) -> list[asyncio.Task[None]]:
         """The running merges of a schema, started now if it is time."""
         key = (caller.user, state.id)
-        if key not in self._small and self._small_ones(state):
-            self._start(self._small, key, self._merge_small(caller, state))
-        if key not in self._small:
+        if key not in self._small.running and self._small_ones(state):
+            self._small.start(key, self._merge_small(caller, state))
+        if key not in self._small.running:
             self._begin_others(caller, state)
-        running = (self._small.get(key), self._running.get(key))
-        return [task for task in running if task is not None]
+        every = (self._small, *self._lanes.both)
+        return [tasks.running[key] for tasks in every if key in tasks.running]
 
     def _begin_others(self, caller: Holder, state: SchemaState) -> None:
         key = (caller.user, state.id)
-        if key not in self._running and (
-            self._choose(state, self.tiers) or self._find_crowd(state, self._taken)
+        ordinary, large = self._lanes.both
+        if key not in ordinary.running and (
+            self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
-            self._start(self._running, key, self._in_background(caller, state))
+            ordinary.start(key, self._in_background(caller, state))
+        if key not in large.running and self._choose(state, self.tiers, large):
+            large.start(key, self._merge_large(caller, state))
 
-    def _start(
-        self,
-        tasks: dict[_MergeKey, asyncio.Task[None]],
-        key: _MergeKey,
-        work: Coroutine[Any, Any, None],
-    ) -> None:
-        task = tasks[key] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: tasks.pop(key))
-
-    def _choose(self, state: SchemaState, tiers: tuple[Tier, ...]) -> tuple[Segment, ...]:
-        return self._find(state, tiers, self._taken)
+    def _choose(
+        self, state: SchemaState, tiers: tuple[Tier, ...], lane: Lane
+    ) -> tuple[Segment, ...]:
+        return self._find(state, tiers, self._taken, rows=lane.rows)
 
     def _find(
-        self, state: SchemaState, tiers: tuple[Tier, ...], taken: Collection[bytes]
+        self,
+        state: SchemaState,
+        tiers: tuple[Tier, ...],
+        taken: Collection[bytes],
+        **rows: range,
     ) -> tuple[Segment, ...]:
-        return worth_merging(
-            state.ledger.snapshot(), tiers, now=_now(), taken=taken, most_dead=self._most_dead
-        )
+        dead = self._most_dead
+        snapshot = state.ledger.snapshot()
+        return worth_merging(snapshot, tiers, now=_now(), taken=taken, most_dead=dead, **rows)
 
     def _small_ones(self, state: SchemaState) -> tuple[Segment, ...]:
         """The segments to merge before the ingest that stored the last of them returns."""
         tier = self.tiers[0]
-        chosen = self._choose(state, (tier,))
+        chosen = self._choose(state, (tier,), self._lanes.ordinary)
         # No ingest waits for a large segment with many dead rows.
-        return chosen if sum(one.count for one in chosen) <= tier.capacity else ()
+        return chosen if rows_of(chosen) <= tier.capacity else ()
 
     async def merge_next(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
-        """The next merge of a schema; None where nothing is worth it.
+        """The next merge of a schema; None where nothing is worth it. Large ones come last.
 
         Raises:
             ErsError: it failed, and changed nothing.
         """
-        small = self._small.get((caller.user, state.id))
+        return await self._merge_ordinary(caller, state) or await self._next_of(
+            caller, state, self._lanes.large
+        )
+
+    async def _merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
+        """As :meth:`merge_next`, of those that are not large."""
+        small = self._small.running.get((caller.user, state.id))
         if small is not None:
             await asyncio.wait([small])
-        async with self._lock:
-            return await self._merge(caller, state, lambda one: self._choose(one, self.tiers))
+        return await self._next_of(caller, state, self._lanes.ordinary)
+
+    async def _next_of(self, caller: Holder, state: SchemaState, lane: Lane) -> MergeOutcome | None:
+        async with lane.lock:
+            return await self._merge(caller, state, lambda one: self._choose(one, self.tiers, lane))
 
     async def compact_next(self, caller: Holder, state: SchemaState) -> int:
         """Make one group of many small ones whose segment stays; how many they were, and 0 where
@@ -204,7 +214,7 @@ class MergeScheduler:
         Raises:
             ErsError: it failed, and changed nothing.
         """
-        async with self._lock:
+        async with self._lanes.ordinary.lock:
             while crowd := self._find_crowd(state, self._taken):
                 self._taken.add(crowd.segment)
                 try:
@@ -224,15 +234,12 @@ class MergeScheduler:
         Raises:
             ErsError: it failed; what was merged before stays.
         """
-
-        def choose(present: SchemaState) -> tuple[Segment, ...]:
-            return listing_dead(present.ledger.snapshot(), self.tiers, taken=self._taken)
-
         rows = lost = 0
         while dying(state.ledger.snapshot()):
             try:
-                async with self._lock:
-                    outcome = await self._merge(caller, state, choose)
+                outcome = None
+                for lane in self._lanes.both:
+                    outcome = outcome or await self._purge_next(caller, state, lane)
             except Conflict as error:
                 lost += 1
                 if error.reason not in _OVERTAKEN or lost > MOST_LOST:
@@ -251,9 +258,20 @@ class MergeScheduler:
                 rows += outcome.rows
         return rows
 
+    async def _purge_next(
+        self, caller: Holder, state: SchemaState, lane: Lane
+    ) -> MergeOutcome | None:
+        def choose(present: SchemaState) -> tuple[Segment, ...]:
+            snapshot = present.ledger.snapshot()
+            return listing_dead(snapshot, self.tiers, taken=self._taken, rows=lane.rows)
+
+        async with lane.lock:
+            return await self._merge(caller, state, choose)
+
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""
-        running = [*self._small.values(), *self._running.values()]
+        every = (self._small, *self._lanes.both)
+        running = [task for tasks in every for task in tasks.running.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -261,7 +279,7 @@ class MergeScheduler:
     @property
     def running(self) -> int:
         """How many schemas are being merged in the background."""
-        return len(self._running)
+        return len(set().union(*(lane.running for lane in self._lanes.both)))
 
     def pending(self, state: SchemaState) -> bool:
         """Whether there is something to merge, or groups to make one of."""
@@ -275,8 +293,18 @@ class MergeScheduler:
 
     async def _in_background(self, caller: Holder, state: SchemaState) -> None:
         with _log_errors():
-            while await self.merge_next(caller, state) or await self.compact_next(caller, state):
+            while await self._merge_ordinary(caller, state) or await self.compact_next(
+                caller, state
+            ):
+                # What it made may be worth a large one.
+                self._begin_others(caller, state)
+
+    async def _merge_large(self, caller: Holder, state: SchemaState) -> None:
+        with _log_errors():
+            while await self._next_of(caller, state, self._lanes.large):
                 pass
+        # Its groups may be many, and were left alone meanwhile.
+        self._begin_others(caller, state)
 
     async def _merge(
         self,
@@ -310,9 +338,33 @@ class MergeScheduler:
         self, caller: Holder, state: SchemaState, inputs: Sequence[Segment]
     ) -> MergeOutcome:
         ledger = state.ledger
-        definition = state.definition
         seen = ledger.snapshot()
-        new = await self._executor.build(caller, state, seen, inputs)
+        large = rows_of(inputs) in self._lanes.large.rows
+        new = await self._executor.build(caller, state, seen, inputs, large=large)
+        try:
+            await self._publish(caller, state, ledger, seen, inputs, new)
+        except (BadInput, NotFound) as error:
+            # Another proxy does the same merge and has replaced our parts.
+            if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
+                raise
+            raise Conflict("another merge came first", code="segment_not_live") from None
+        except Conflict:
+            await self._executor.give_up(caller, new)
+            raise
+        await asyncio.to_thread(self._pager.drop, [segment.uid for segment in inputs])
+        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
+        return MergeOutcome(len(inputs), new.segment.count)
+
+    async def _publish(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        ledger: Ledger,
+        seen: Snapshot,
+        inputs: Sequence[Segment],
+        new: PreparedSegment,
+    ) -> None:
+        """Have the new segment stand for its inputs, as the ledger had them before it was built."""
         replaced = [segment.uid for segment in inputs]
         async with state.lock:
             await self._committer.prepare(caller, [state])
@@ -323,22 +375,13 @@ class MergeScheduler:
             if any(now.groups_of(one) != seen.groups_of(one) for one in inputs):
                 raise Conflict("groups of the segments have ended", code="group_not_live")
             upload = ledger.draft(
-                definition,
+                seen.definition,
                 segments=[new.segment],
                 replaced=replaced,
                 pages=new.pages,
                 headers=() if new.staging else [new.header],
             )
-            try:
-                await self._committer.store(caller, [(state, upload)], staging=new.staging)
-            except (BadInput, NotFound) as error:
-                # Another proxy does the same merge and has replaced our parts.
-                if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
-                    raise
-                raise Conflict("another merge came first", code="segment_not_live") from None
-        await asyncio.to_thread(self._pager.drop, replaced)
-        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
-        return MergeOutcome(len(inputs), new.segment.count)
+            await self._committer.store(caller, [(state, upload)], staging=new.staging)
 
 
 @contextmanager
@@ -350,21 +393,6 @@ def _log_errors() -> Iterator[None]:
         log.warning("merging failed, a later ingest tries again: %s", error.message)
     except Exception as error:
         log.error("merging failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
-
-
-def _is_full(state: SchemaState) -> bool:
-    segments = state.ledger.snapshot().segments
-    if len(segments) < MAX_SMALL_SEGMENTS:
-        return False
-    return sum(one.count <= SMALL_SEGMENT_ROWS for one in segments) >= MAX_SMALL_SEGMENTS
-
-
-def _too_many_segments() -> MergeFirst:
-    return MergeFirst(
-        f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes fewer,"
-        " and each question looks into all of them",
-        retry_after=2,
-    )
 
 
 def _now() -> int:

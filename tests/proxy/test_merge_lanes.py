@@ -1,0 +1,303 @@
+"""A large merge, held at a step, while smaller ones, writers and questions go on beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import Conflict, Unavailable
+from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.merge import Tier
+from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9999}},
+}
+#: Of more rows than a mini has, and of half as many.
+LARGE, SMALL = 4200, 2500
+#: Two of the one are a large merge, two of the other none.
+MOST = 6000
+TIERS = (Tier(4096, 3), Tier(MOST, 1), Tier(1 << 16, 1))
+LOW = {"field": "n", "op": "lt", "value": 10}
+#: How long something may take that must not wait.
+SOON = 60.0
+Test = Callable[[Proxy], Awaitable[None]]
+Run = Callable[[Test], None]
+
+
+@pytest.fixture
+def store(service: Service) -> Store:
+    store = new_store(service, DEFINITION)
+    store.ingest([{"n": 0}])
+    return store
+
+
+@pytest.fixture
+def run(store: Store, tmp_path: Path) -> Run:
+    folder = with_keyrings(store.service, tmp_path)
+
+    def run(test: Test) -> None:
+        async def whole() -> None:
+            async with second_proxy(store, folder) as proxy:
+                await test(proxy)
+
+        asyncio.run(whole())
+
+    return run
+
+
+async def fill(proxy: Proxy, count: int, times: int = 2) -> None:
+    for _ in range(times):
+        await proxy.ingest([{"n": number} for number in range(count)])
+
+
+def merger(proxy: Proxy, **more: Any) -> MergeScheduler:
+    return proxy.merger(*TIERS, pages_at_once=2, lanes=Lanes(MOST), **more)
+
+
+def delete(store: Store, record: str) -> None:
+    answer = store.proxy("DELETE", f"/api/records/{record}/")
+    assert answer.status == 204, answer.body
+
+
+def counts(proxy: Proxy) -> list[int]:
+    return sorted(one.count for one in proxy.state.ledger.snapshot().segments)
+
+
+@asynccontextmanager
+async def held(
+    proxy: Proxy, work: Awaitable[Any], *, reading: bool = False
+) -> AsyncIterator[asyncio.Future[Any]]:
+    """``work`` has staged pages, or waits for some, and goes on when this ends."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    owner, name = (
+        (proxy.services.pager, "fetch_sealed") if reading else (proxy.services.api, "stage")
+    )
+    act = getattr(owner, name)
+
+    async def wait(*arguments: Any) -> Any:
+        done = await act(*arguments)
+        reached.set()
+        await go_on.wait()
+        return done
+
+    setattr(owner, name, wait)
+    task = asyncio.ensure_future(work)
+    await asyncio.wait_for(reached.wait(), SOON)
+    setattr(owner, name, act)
+    try:
+        yield task
+    finally:
+        go_on.set()
+        await asyncio.wait([task])
+
+
+async def until(told: Callable[[], bool]) -> None:
+    while not told():  # noqa: ASYNC110 # nothing tells of it
+        await asyncio.sleep(0.02)
+
+
+async def soon(work: Awaitable[Any]) -> Any:
+    return await asyncio.wait_for(work, SOON)
+
+
+def test_smaller_merges_go_on_beside_a_large_one_though_there_is_one_worker(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy, workers=WorkerPool(1))
+        await fill(proxy, LARGE)
+        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+            await fill(proxy, SMALL)
+            assert await soon(merging.merge_next(proxy.caller, proxy.state)) == MergeOutcome(
+                2, 2 * SMALL
+            )
+            assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
+            assert await proxy.count(LOW) == 41
+            assert not large.done()
+        assert await large == MergeOutcome(2, 2 * LARGE)
+        assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE]
+        assert await proxy.count(LOW) == 41
+
+    run(test)
+
+
+def test_it_begins_behind_an_ingest_and_those_after_it_do_not_wait(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+
+        async def behind() -> None:
+            await merging.after_ingest(proxy.caller, proxy.state)
+            await until(lambda: not merging.running)
+
+        async with held(proxy, behind()):
+            assert merging.running == 1
+            for _ in range(4):
+                await proxy.ingest([{"n": 1}])
+                await soon(merging.after_ingest(proxy.caller, proxy.state))
+            await fill(proxy, SMALL)
+            await soon(merging.after_ingest(proxy.caller, proxy.state))
+            await soon(until(lambda: 2 * SMALL in counts(proxy)))
+            assert counts(proxy).count(LARGE) == 2
+            # Nothing but the large one is worth it, which is under way.
+            await soon(asyncio.sleep(0.1))
+            assert merging.running == 1 and merging.pending(proxy.state)
+        assert not merging.running
+        assert 2 * LARGE in counts(proxy) or 2 * LARGE + 2 * SMALL in counts(proxy)
+        assert await proxy.count(LOW) == 45
+
+    run(test)
+
+
+def test_what_dies_meanwhile_is_dead_in_the_new_segment(store: Store, run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        found = await asyncio.to_thread(store.found, LOW)
+        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+            await asyncio.to_thread(delete, store, found[-1])
+        assert await large == MergeOutcome(2, 2 * LARGE)
+        assert await proxy.count(LOW) == 20
+        assert await merging.purge(proxy.caller, proxy.state) == 2 * LARGE - 1
+        assert counts(proxy) == [1, 2 * LARGE - 1]
+        assert await proxy.count(LOW) == 20
+
+    run(test)
+
+
+def test_a_purge_waits_for_it(store: Store, run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        found = await asyncio.to_thread(store.found, LOW)
+        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+            await asyncio.to_thread(delete, store, found[-1])
+            await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
+            purging = asyncio.ensure_future(merging.purge(proxy.caller, proxy.state))
+            await asyncio.sleep(0.5)
+            assert not purging.done() and not large.done()
+        assert await soon(purging) == 2 * LARGE - 1
+        assert await proxy.count(LOW) == 20
+
+    run(test)
+
+
+def test_a_compaction_leaves_its_segments_alone(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy, sizes=Sizes(few=1, small=(1 << 12,)))
+        await fill(proxy, SMALL, times=4)
+        for _ in range(2):
+            await merging.merge_next(proxy.caller, proxy.state)
+        assert counts(proxy) == [1, 2 * SMALL, 2 * SMALL]
+        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+            assert await soon(merging.compact_next(proxy.caller, proxy.state)) == 0
+        assert await large == MergeOutcome(2, 4 * SMALL)
+        assert await soon(merging.compact_next(proxy.caller, proxy.state)) == 4
+        assert await proxy.count(LOW) == 41
+
+    run(test)
+
+
+def test_two_large_ones_run_one_after_the_other_and_share_no_segment(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as first:
+            await fill(proxy, LARGE + 1)
+            second = asyncio.ensure_future(merging.merge_next(proxy.caller, proxy.state))
+            await asyncio.sleep(0.5)
+            assert not second.done() and not first.done()
+        assert await first == MergeOutcome(2, 2 * LARGE)
+        outcome = await soon(second)
+        assert outcome.inputs > 1 and outcome.rows > MOST
+        assert sum(counts(proxy)) == 1 + 4 * LARGE + 2
+        assert await proxy.count(LOW) == 41
+
+    run(test)
+
+
+def test_another_proxy_that_was_faster_is_not_undone(
+    store: Store, run: Run, tmp_path: Path
+) -> None:
+    other = with_keyrings(store.service, tmp_path / "other")
+
+    async def faster() -> None:
+        async with second_proxy(store, other) as proxy:
+            assert await merger(proxy).merge_next(proxy.caller, proxy.state)
+
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        with pytest.raises(Conflict) as caught:
+            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+                await faster()
+            await large
+        assert caught.value.reason == "segment_not_live"
+        await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
+        assert await proxy.count(LOW) == 21
+        assert counts(proxy) == [1, 2 * LARGE]
+        assert await merging.merge_next(proxy.caller, proxy.state) is None
+
+    run(test)
+
+
+def test_a_proxy_that_stops_in_the_middle_leaves_it_to_the_next(store: Store, run: Run) -> None:
+    async def stop(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+
+        async def behind() -> None:
+            await merging.after_ingest(proxy.caller, proxy.state)
+            await until(lambda: not merging.running)
+
+        async with held(proxy, behind()):
+            await soon(merging.close())
+            assert not merging.running
+        assert counts(proxy) == [1, LARGE, LARGE]
+
+    async def go_on(proxy: Proxy) -> None:
+        assert await proxy.count(LOW) == 21
+        outcome = await merger(proxy).merge_next(proxy.caller, proxy.state)
+        assert outcome == MergeOutcome(2, 2 * LARGE)
+        assert await proxy.count(LOW) == 21
+
+    run(stop)
+    run(go_on)
+
+
+def test_a_large_one_whose_worker_is_killed_fails_alone(run: Run) -> None:
+    async def test(proxy: Proxy) -> None:
+        pool = proxy.services.workers
+        take, taken = pool._take, list[asyncio.subprocess.Process]()
+
+        async def noted() -> asyncio.subprocess.Process:
+            taken.append(await take())
+            return taken[-1]
+
+        pool._take = noted  # type: ignore[method-assign]
+        merging = merger(proxy)
+        await fill(proxy, LARGE)
+        work = merging.merge_next(proxy.caller, proxy.state)
+        async with held(proxy, work, reading=True) as large:
+            taken[0].kill()
+            await fill(proxy, SMALL)
+            assert await soon(merging.merge_next(proxy.caller, proxy.state)) is not None
+        with pytest.raises(Unavailable) as caught:
+            await large
+        assert caught.value.reason == "worker_lost"
+        assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
+        outcome = await merging.merge_next(proxy.caller, proxy.state)
+        assert outcome is not None and outcome.rows > 2 * LARGE
+        assert await proxy.count(LOW) == 41
+
+    run(test)
