@@ -183,13 +183,17 @@ class Transport(Closing):
             return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
         began = time.monotonic()
+        refusals: list[Response] = []
         try:
             self._outage.refuse()
             seconds = timeout or self.timing.silent_seconds
             async with Patience(seconds, self.timing.least_rate) as patience:
                 asked = Request(method, path, data, more, params, patience, auth, bare)
-                response = await self._until_answered(asked, self.timing.pauses if again else ())
+                pauses = self.timing.pauses if again else ()
+                response = await self._until_answered(asked, pauses, refusals)
         except TimeoutError:
+            if refusals:
+                return refusals[-1].check()  # which says more than that no other came in time
             error = self._no_answer()
             self._outage.note_failure(error, began)
             raise error from None
@@ -198,8 +202,13 @@ class Transport(Closing):
             raise
         return response.check()
 
-    async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
+    async def _until_answered(
+        self, asked: Request, pauses: Sequence[float], refusals: list[Response]
+    ) -> Response:
         """
+        Args:
+            refusals: gets the answers after which it is asked again.
+
         Raises:
             TimeoutError: the patience is at its end.
             ApiUnreachable, ApiTimeout: no try that is left.
@@ -222,6 +231,7 @@ class Transport(Closing):
             else:
                 if response.status not in _TRANSIENT or pause is None:
                     return response
+                refusals.append(response)
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)
