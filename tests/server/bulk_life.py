@@ -20,6 +20,7 @@ import pickle
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +102,7 @@ class Forks:
                 _arm(self.objects, dies_at, writing)
                 answer = function()
             except BaseException as error:
-                answer = AssertionError(f"{type(error).__name__}: {error}")
+                answer = AssertionError("".join(traceback.format_exception(error)))
             with os.fdopen(writing, "wb") as stream:
                 pickle.dump(answer, stream)
             os._exit(0)
