@@ -64,13 +64,13 @@ def running_server(folder: Path, *, durable: bool) -> Iterator[str]:
         folder: as root, the folders above it must be open to other users.
         durable: write as in earnest; else nothing is kept and a crash may lose what was committed.
     """
-    binaries = _installed()
+    binaries = installed()
     chosen = _own_server(binaries, folder, durable) if binaries else _bundled_server(folder)
     with chosen as base_url:
         yield base_url
 
 
-def _installed() -> Path | None:
+def installed() -> Path | None:
     """The folder of the newest PostgreSQL that can make and run a cluster here."""
     candidates = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
     if shutil.which("pg_config"):
@@ -176,7 +176,7 @@ def _children(pid: int) -> list[int]:
 @contextmanager
 def running_pair() -> Iterator[Pair]:
     """Skipped by name where no PostgreSQL is installed: the bundled one copies nothing."""
-    binaries = _installed()
+    binaries = installed()
     if binaries is None or not (binaries / "pg_basebackup").exists():
         pytest.skip("no PostgreSQL with pg_basebackup is installed (Debian: postgresql)")
     with ExitStack() as stack:
