@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,15 @@ def postgresql() -> Iterator[NewDatabase]:
 @pytest.fixture
 def postgresql_url(postgresql: NewDatabase) -> str:
     return postgresql()
+
+
+def vacuum(connection: psycopg.Connection[Any]) -> None:
+    """Do what docs/operations.md tells operators to do when somebody was erased."""
+    document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    statements = re.findall(r"-c '(VACUUM FULL \w+)'", document)
+    assert statements
+    for statement in (*statements, "CHECKPOINT"):
+        connection.execute(statement)
 
 
 @contextmanager
