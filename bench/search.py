@@ -32,7 +32,7 @@ from typing import Any
 
 import psycopg
 
-from bench.support import people, plain, results, stack
+from bench.support import answers, people, plain, results, stack
 from bench.support.processes import Meter
 from bench.support.table import Row, show
 from tests.support.postgres import running_server
@@ -164,38 +164,6 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
     ]
 
 
-def compare(question: Question, body: Body, ours: Any, theirs: Any) -> None:
-    """Both answers are alike, as far as they are determined."""
-    if question.aggregates:
-        assert _values(body, ours) == theirs["rows"], (body, ours, theirs)
-        return
-    ours, theirs = ([row["data"] for row in answer["results"]] for answer in (ours, theirs))
-    assert len(ours) == len(theirs), (body, len(ours), len(theirs))
-    fields = [name.removeprefix("-") for name in body.get("order_by", [])]
-    assert _cut(ours, fields) == _cut(theirs, fields), body
-    if len(ours) < LIMIT:
-        assert _as_set(ours) == _as_set(theirs), body
-
-
-def _cut(rows: list[Body], fields: list[str]) -> list[list[Any]]:
-    return [[row[name] for name in fields] for row in rows]
-
-
-def _as_set(rows: list[Body]) -> set[tuple[Any, ...]]:
-    return {tuple(row[name] for name in people.FIELDS) for row in rows}
-
-
-def _values(body: Body, ours: Any) -> list[list[Any]]:
-    """Our answer as the rows of an SQL statement."""
-
-    def flat(measures: list[Body]) -> list[Any]:
-        return [one["values"][0]["value"] if "values" in one else one["value"] for one in measures]
-
-    if "group_by" not in body:
-        return [flat(ours["measures"])]
-    return [[*one["group"].values(), *flat(one["measures"])] for one in ours["groups"]]
-
-
 @dataclass(frozen=True)
 class Figures:
     """Milliseconds of each time it was asked; ``processor`` of proxy and API for one warm time.
@@ -243,7 +211,7 @@ def measure(
             mine, answer = timed(lambda: ours.post(question.path, {"schema": store.schema} | body))  # noqa: B023
             other, reference = timed(lambda: theirs.post(question.path, body))  # noqa: B023
             if at == 0:
-                compare(question, body, answer, reference)
+                answers.compare(body, answer, reference, aggregates=question.aggregates)
                 firsts.append(mine)
             else:
                 own.append(mine)

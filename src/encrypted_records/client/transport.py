@@ -71,9 +71,7 @@ BARE = "bare"
 #: Gives an Authorization value; asked for each request, since what it gives may expire.
 Authorization = Callable[[], Awaitable[str]]
 
-
 T = TypeVar("T")
-
 _STANDARD = Timing()
 
 
@@ -183,17 +181,15 @@ class Transport(Closing):
             return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
         began = time.monotonic()
-        refusals: list[Response] = []
+        patience = Patience(timeout or self.timing.silent_seconds, self.timing.least_rate)
+        asked = Request(method, path, data, more, params, patience, auth, bare)
         try:
             self._outage.refuse()
-            seconds = timeout or self.timing.silent_seconds
-            async with Patience(seconds, self.timing.least_rate) as patience:
-                asked = Request(method, path, data, more, params, patience, auth, bare)
-                pauses = self.timing.pauses if again else ()
-                response = await self._until_answered(asked, pauses, refusals)
+            async with patience:
+                response = await self._until_answered(asked, self.timing.pauses if again else ())
         except TimeoutError:
-            if refusals:
-                return refusals[-1].check()  # which says more than that no other came in time
+            if asked.refusals:
+                return asked.refusals[-1].check()  # says more than that no other came in time
             error = self._no_answer()
             self._outage.note_failure(error, began)
             raise error from None
@@ -202,13 +198,8 @@ class Transport(Closing):
             raise
         return response.check()
 
-    async def _until_answered(
-        self, asked: Request, pauses: Sequence[float], refusals: list[Response]
-    ) -> Response:
+    async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
         """
-        Args:
-            refusals: gets the answers after which it is asked again.
-
         Raises:
             TimeoutError: the patience is at its end.
             ApiUnreachable, ApiTimeout: no try that is left.
@@ -231,7 +222,7 @@ class Transport(Closing):
             else:
                 if response.status not in _TRANSIENT or pause is None:
                     return response
-                refusals.append(response)
+                asked.refusals.append(response)
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)
