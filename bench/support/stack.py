@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,8 +27,11 @@ from tests.support import jobs
 from tests.support.service import Account, Service, call, free_ports, state_of
 from tests.support.sides import running_side
 from tests.support.store import Store, new_store
+from tests.support.swift import running_swift
 
 PATIENCE = 4 * 3600.0
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+BUCKET = "records"
 
 
 @contextmanager
@@ -53,12 +57,32 @@ def database(server: str, name: str) -> str:
 
 
 @contextmanager
-def running_api(folder: Path, database_url: str | None) -> Iterator[tuple[str, int]]:
+def running_bulk_store(folder: Path, kind: str) -> Iterator[Mapping[str, str]]:
+    """The variables by which an API finds a store of objects: ``files`` in its data folder, or
+    ``swift``, which keeps in ``folder`` what it has."""
+    if kind == "files":
+        yield {}
+        return
+    own = folder / kind
+    is_new = not own.exists()
+    own.mkdir(exist_ok=True)
+    with running_swift(own) as swift:
+        if is_new:
+            swift.make_bucket(BUCKET)
+        url = f"s3://{BUCKET}/bench?endpoint={swift.endpoint}"
+        yield {"ERS_BULK_URL": url, **swift.credentials}
+
+
+@contextmanager
+def running_api(
+    folder: Path, database_url: str | None, environment: Mapping[str, str] = NOTHING_MORE
+) -> Iterator[tuple[str, int]]:
     """Its URL and process id."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     settings = {"ERS_DATA_DIR": str(folder / "api"), "ERS_API_PORT": str(port)}
     settings |= {"ERS_DATABASE_URL": database_url} if database_url else {}
+    settings |= environment
     with running_side("api", settings, url, folder / "sides.log") as process:
         yield url, process.pid
 

@@ -13,7 +13,7 @@ import pytest
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.outage import came_in
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport
-from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded, Unavailable
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -63,6 +63,36 @@ def test_a_silent_server_is_waited_for_once_and_not_once_for_each_try() -> None:
             assert SECONDS <= time.monotonic() - began < SOON
 
     asyncio.run(ask())
+
+
+def test_what_a_server_has_said_is_told_although_it_is_silent_when_it_is_asked_again() -> None:
+    body = (
+        b'{"title": "x", "status": 503, "code": "bulk_store_unavailable", "detail": "it is away"}'
+    )
+    problem = (
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    asked = 0
+
+    async def refuse_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while await reader.readuntil(b"\r\n\r\n"):
+            asked += 1
+            if asked > 1:
+                await asyncio.sleep(60)
+            writer.write(problem)
+
+    async def ask() -> None:
+        async with server(refuse_once) as transport:
+            began = time.monotonic()
+            with pytest.raises(Unavailable) as caught:
+                await transport.request("GET", "/")
+            assert time.monotonic() - began < SOON
+            assert caught.value.reason == "bulk_store_unavailable"
+
+    asyncio.run(ask())
+    assert asked == 2
 
 
 def test_a_large_body_that_nobody_takes_is_given_up() -> None:

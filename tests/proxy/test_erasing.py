@@ -17,6 +17,7 @@ from encrypted_records.model.records import (
     PageRef,
     Segment,
 )
+from tests.support import postgres
 from tests.support.erasures import MOST_SECONDS, seen_through
 from tests.support.page_visits import logged_in
 from tests.support.service import Service, call
@@ -96,9 +97,7 @@ def in_files(store: Store, needles: list[bytes]) -> set[bytes]:
 def _vacuumed(url: str) -> Path:
     """PostgreSQL's tables, after what docs/operations.md tells operators to do."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for table in ("record_row", "index_page", "index_segment", "changed_row", "row_part"):
-            connection.execute(f"VACUUM FULL {table}".encode())
-        connection.execute("CHECKPOINT")
+        postgres.vacuum(connection)
         row = connection.execute(
             "SELECT current_setting('data_directory'), oid FROM pg_database"
             " WHERE datname = current_database()"

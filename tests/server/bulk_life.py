@@ -5,7 +5,8 @@ bytes, and dies at a chosen step: before and after each end of a transaction, be
 that changes the row of an object, and before each call that syncs, renames or deletes a file; of a
 store that speaks S3, before and after each request that writes or deletes. A request that died is
 sent again and dies one step later, on what is left of the one before, until it lives. After each
-death the sweep must leave exactly the objects that parts point to.
+death the sweep must leave exactly the objects that parts point to. Each step has a name, by which
+:mod:`.test_bulk_kills` lists those that there are.
 
 Arguments: data folder, URL of the database or nothing, URL of a bulk store or nothing, path of a
 file with the members of an account. What was seen goes to stdout, as JSON.
@@ -19,6 +20,7 @@ import pickle
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +37,13 @@ MANY = 70
 #: The ordinal of the row that is erased.
 GONE = 5
 _OLD = "2001-01-01 00:00:00"
-_OF_FILES = ("fsync", "rename", "unlink")
+_STATES = ("writing", "stored", "named", "doomed")
+_OF_FILES = {"fsync": "synced", "rename": "named", "unlink": "deleted"}
 _OF_REQUESTS = ("put", "delete")
 
 
 class Killed(Exception):
-    """A child died of SIGKILL."""
+    """A child died of SIGKILL, at the step that this names."""
 
 
 @dataclass
@@ -50,7 +53,8 @@ class Forks:
     objects: Path
     #: the step at which the next request dies; 0 is none
     dies_at: int = 0
-    deaths: dict[str, int] = field(default_factory=dict)
+    #: by request, the steps before or after which it died
+    deaths: dict[str, list[str]] = field(default_factory=dict)
 
     def call(self, method: str, path: str, body: Any = None, *, headers: dict[str, str]) -> Answer:
         def ask() -> Answer:
@@ -67,7 +71,8 @@ class Forks:
             )
             return Answer(got.status_code, got.headers, got.getvalue())
 
-        answer: Answer = self.live_through(method, path.split("/")[-2], ask)
+        what = "job" if method == "DELETE" else path.split("/")[-2]
+        answer: Answer = self.live_through(method, what, ask)
         return answer
 
     def live_through(self, *what: Any) -> Any:
@@ -78,8 +83,8 @@ class Forks:
             try:
                 # A sweep goes on with what the one that died has left.
                 answer = self.fork(function, self.dies_at, checks=names != ["sweep"])
-            except Killed:
-                self.deaths[name] = self.deaths.get(name, 0) + 1
+            except Killed as death:
+                self.deaths.setdefault(name, []).append(str(death))
                 self.dies_at += 1
                 continue
             self.dies_at = min(self.dies_at, 1)
@@ -94,10 +99,10 @@ class Forks:
             try:
                 if dies_at > 1 and checks:
                     self.check()  # what the one that died has left
-                _arm(self.objects, dies_at)
+                _arm(self.objects, dies_at, writing)
                 answer = function()
             except BaseException as error:
-                answer = AssertionError(f"{type(error).__name__}: {error}")
+                answer = AssertionError("".join(traceback.format_exception(error)))
             with os.fdopen(writing, "wb") as stream:
                 pickle.dump(answer, stream)
             os._exit(0)
@@ -108,7 +113,7 @@ class Forks:
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL
             _wait_until_alone()
-            raise Killed
+            raise Killed(data.decode())
         answer = pickle.loads(data)
         if isinstance(answer, AssertionError):
             raise answer
@@ -120,49 +125,61 @@ class Forks:
         return left(self.objects)
 
 
-def _arm(objects: Path, dies_at: int) -> None:
-    """Have this process die before its ``dies_at``-th step."""
+def _arm(objects: Path, dies_at: int, telling: int) -> None:
+    """Have this process die at its ``dies_at``-th step, of which it tells the name."""
     if not dies_at:
         return
     from django.db import connection
 
     count = 0
+    write = os.write
 
-    def step() -> None:
+    def step(name: str) -> None:
         nonlocal count
         count += 1
         if count == dies_at:
+            write(telling, name.encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def with_step(original: Any) -> Any:
+    def write_in_halves(descriptor: int, data: Any) -> int:
+        half = len(data) // 2
+        step("before a file is written")
+        write(descriptor, data[:half])
+        step("when a file is half written")
+        return half + write(descriptor, data[half:])
+
+    def with_step(verb: str, original: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            # Files of the store; a descriptor that is written to or synced is of one of them.
-            if isinstance(arguments[0], int) or Path(arguments[0]).is_relative_to(objects):
-                step()
+            # Files of the store; a descriptor that is synced is of one of them.
+            of = arguments[0]
+            path = Path(f"/proc/self/fd/{of}").resolve() if isinstance(of, int) else Path(of)
+            if isinstance(of, int) or path.is_relative_to(objects):
+                step(f"before a {'folder' if path.is_dir() else 'file'} is {verb}")
             return original(*arguments, **options)
 
         return call
 
-    def around_request(original: Any) -> Any:
+    def around_request(verb: str, original: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            step()
+            step(f"before the store is asked to {verb}")
             answer = original(*arguments, **options)
-            step()
+            step(f"after the store was asked to {verb}")
             return answer
 
         return call
 
-    for name in _OF_FILES:
-        setattr(os, name, with_step(getattr(os, name)))
+    os.write = write_in_halves  # which here nothing but the store of files uses
+    for name, verb in _OF_FILES.items():
+        setattr(os, name, with_step(verb, getattr(os, name)))
     if obstore := sys.modules.get("obstore"):
         for name in _OF_REQUESTS:
-            setattr(obstore, name, around_request(getattr(obstore, name)))
+            setattr(obstore, name, around_request(name, getattr(obstore, name)))
 
-    def around(execute: Any, sql: str, *rest: Any) -> Any:
+    def around(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
         # Of those that end by themselves, in a transaction or not.
         if "bulk_object" in sql and not sql.startswith("SELECT"):
-            step()
-        return execute(sql, *rest)
+            step(f"before its row says {_said(sql, parameters)}")
+        return execute(sql, parameters, *rest)
 
     connection.ensure_connection()
     connection.execute_wrappers.append(around)
@@ -170,11 +187,20 @@ def _arm(objects: Path, dies_at: int) -> None:
     original = this.commit
 
     def commit() -> None:
-        step()
+        step("before a transaction ends")
         original()
-        step()
+        step("after a transaction ended")
 
     this.commit = commit
+
+
+def _said(sql: str, parameters: Any) -> str:
+    """What a statement makes of the rows of objects."""
+    if sql.startswith("DELETE"):
+        return "nothing any more"
+    # What is set stands before what is asked for; of several rows PostgreSQL gets it as a list.
+    each = (one[0] if isinstance(one, list) else one for one in parameters or ())
+    return next((str(one) for one in each if one in _STATES), "since when")
 
 
 def _wait_until_alone() -> None:

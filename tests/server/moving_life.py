@@ -123,7 +123,7 @@ def live(account: Account, forks: Moves, data: Path, url: str) -> dict[str, Any]
         forks.look, forks.dies_at = check, 1
         forks.live_through("move", move)
         forks.fork(check_whole)
-        return {"steps": forks.deaths["move"]}
+        return {"steps": len(forks.deaths["move"])}
     begin = data.with_name("begin")
     folders = (data / "api", forks.objects)
     for folder in folders:

@@ -1,52 +1,145 @@
 """SIGKILL between any two steps of an object's life: nothing acknowledged is lost, and the sweep
-leaves exactly the objects that something points to."""
+leaves exactly the objects that something points to.
+
+The life, and not this list, says which steps there are: :mod:`.bulk_life` dies at each that it
+comes to, one after the other, and looks at what is left after each. So a step that is new and not
+listed here fails a test, and so does one that is listed and that nobody has died at.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.server.api import Account, running_api
+from tests.support.postgres import NewDatabase
 from tests.support.service import clean_environment
+from tests.support.swift import running_swift
+
+BUCKET = "records"
+_FILE_IS_WRITTEN = (
+    "before a folder is synced",
+    "before a file is written",
+    "when a file is half written",
+    "before a file is synced",
+    "before a file is named",
+)
+_PUT = ("before the store is asked to put", "after the store was asked to put")
+_DELETE = ("before the store is asked to delete", "after the store was asked to delete")
+_ENDS = ("before a transaction ends", "after a transaction ended")
+_BEGINS = ("before its row says writing", *_ENDS)
 
 
-def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """On SQLite and files; :mod:`.test_bulk_s3` has PostgreSQL and S3."""
-    with running_api(tmp_path) as api:
-        account = api.new_account()
-    deaths = deaths_of_a_life(tmp_path, account)
-    assert deaths["POST staging"] > 20
+def steps(written: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The steps of an object's life, by what is asked of the API.
+
+    Args:
+        written, deleted: those of the store.
+    """
+    return {
+        # A part is staged, in the place of one that was staged before.
+        "POST staging": (
+            *_BEGINS,
+            *written,
+            "before its row says stored",
+            "before its row says doomed",
+            *_ENDS,
+        ),
+        # A job's commit, and that of a merge, which replaces the job's segments.
+        "POST publish": ("before its row says named", "before its row says doomed", *_ENDS),
+        "DELETE job": ("before its row says doomed", *_ENDS),
+        "sweep": (
+            "before its row says since when",
+            *deleted,
+            "before its row says nothing any more",
+            *_ENDS,
+        ),
+        # An object is written again without a row.
+        "erase": (
+            "before its row says since when",
+            *_BEGINS,
+            *written,
+            "before its row says stored",
+            "before its row says named",
+            "before its row says doomed",
+            *_ENDS,
+        ),
+    }
 
 
-def deaths_of_a_life(
-    folder: Path,
-    account: Account,
-    *,
-    database_url: str = "",
-    bulk_url: str = "",
-    environment: Mapping[str, str] | None = None,
-) -> dict[str, int]:
-    """How often each kind of request has died, in places of its own."""
-    seen = json.loads(
-        ran(
-            ["tests.server.bulk_life", folder / "data", database_url, bulk_url],
-            account,
-            folder,
-            environment,
-        )
-    )
+FILES = steps(_FILE_IS_WRITTEN, ("before a file is deleted", "before a folder is synced"))
+S3 = steps(_PUT, _DELETE)
+LIVES = {"sqlite and files": FILES, "postgresql and files": FILES, "postgresql and s3": S3}
+
+
+@dataclass(frozen=True)
+class Life:
+    #: the objects that were left after a job, and in the end, by state
+    published: dict[str, int]
+    left: dict[str, int]
+    #: by what was asked, at which steps it died
+    deaths: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def lives(
+    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
+) -> Iterator[Callable[[str], Life]]:
+    """A life with a death at each step, by where it is lived."""
+    with ExitStack() as stack:
+
+        @cache
+        def of(where: str) -> Life:
+            folder = tmp_path_factory.mktemp("life")
+            database_url = "" if where.startswith("sqlite") else postgresql()
+            bulk_url, environment = "", {}
+            if where.endswith("s3"):
+                swift = stack.enter_context(running_swift(tmp_path_factory.mktemp("swift")))
+                swift.make_bucket(BUCKET)
+                bulk_url = f"s3://{BUCKET}/of/ours?endpoint={swift.endpoint}&least=0"
+                environment = swift.credentials
+            with running_api(folder, database_url=database_url or None) as api:
+                account = api.new_account()
+            program = ["tests.server.bulk_life", folder / "data", database_url, bulk_url]
+            return Life(**json.loads(ran(program, account, folder, environment)))
+
+        yield of
+
+
+@pytest.mark.parametrize(
+    ("where", "asked", "step"),
+    [
+        (where, asked, step)
+        for where, life in LIVES.items()
+        for asked, named in life.items()
+        for step in named
+    ],
+)
+def test_a_kill_at_this_step_loses_nothing_and_leaves_nothing_behind(
+    where: str, asked: str, step: str, lives: Callable[[str], Life]
+) -> None:
+    assert step in lives(where).deaths[asked]
+
+
+@pytest.mark.parametrize("where", LIVES)
+def test_there_are_no_other_steps_and_exactly_the_named_objects_are_left(
+    where: str, lives: Callable[[str], Life]
+) -> None:
+    life = lives(where)
+    seen = {asked: set(named) for asked, named in life.deaths.items()}
+    assert seen == {asked: set(named) for asked, named in LIVES[where].items()}
     # Rows and their mini; then rows, and the pages of the merge.
-    assert seen["published"] == {"named": 2}
-    assert seen["left"] == {"named": 2}
-    deaths: dict[str, int] = seen["deaths"]
-    assert deaths["POST publish"] > 4
-    assert deaths["sweep"] > 2
-    assert deaths["erase"] > 5
-    return deaths
+    assert life.published == {"named": 2}
+    assert life.left == {"named": 2}
 
 
 def ran(

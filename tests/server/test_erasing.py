@@ -24,6 +24,7 @@ from encrypted_records.model.records import (
 from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, person, salt_of
+from tests.support import postgres
 
 #: More than two blocks.
 MANY = 150
@@ -117,12 +118,10 @@ def holding(api: Api, *needles: bytes) -> set[str]:
 
 
 def vacuum(api: Api) -> None:
-    """What docs/operations.md tells operators of PostgreSQL to do."""
+    """What an operator of PostgreSQL does."""
     if api.database_url is not None:
         with psycopg.connect(api.database_url, autocommit=True) as connection:
-            for table in ("record_row", "changed_row", "index_page", "index_segment", "row_part"):
-                connection.execute(f"VACUUM FULL {table}".encode())
-            connection.execute("CHECKPOINT")
+            postgres.vacuum(connection)
 
 
 def traces(row: SealedRow) -> list[bytes]:
@@ -179,17 +178,10 @@ def test_salt_and_digests_go_with_the_last_row_of_a_group(api: Api, writer: Writ
         )
         kill(writer, group, 1, 2)
         erase(writer)
-        vacuum_of_digests(api)
+        vacuum(api)
         assert not holding(api, salt_of(group).salt, own)
         answer = rows_of(writer, group, 2)
         assert (answer.status, answer.code) == (404, "row_gone")
-
-
-def vacuum_of_digests(api: Api) -> None:
-    if api.database_url is not None:
-        with psycopg.connect(api.database_url, autocommit=True) as connection:
-            for table in ("record_group", "erased_row", "row_run"):
-                connection.execute(f"VACUUM FULL {table}".encode())
 
 
 def test_pages_and_header_of_a_segment_that_was_merged_away_are_in_no_file(

@@ -127,7 +127,8 @@ class Front:
                         self.send_header(name, value)
                 for cookie in reply.cookies:
                     self.send_header("Set-Cookie", cookie)
-                self.send_header("Content-Length", str(len(reply.body)))
+                length = reply.headers.get("Content-Length") if asked.method == "HEAD" else None
+                self.send_header("Content-Length", length or str(len(reply.body)))
                 self.end_headers()
                 self.wfile.write(reply.body)
 

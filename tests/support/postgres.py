@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,15 @@ def postgresql_url(postgresql: NewDatabase) -> str:
     return postgresql()
 
 
+def vacuum(connection: psycopg.Connection[Any]) -> None:
+    """Do what docs/operations.md tells operators to do when somebody was erased."""
+    document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    statements = re.findall(r"-c '(VACUUM FULL \w+)'", document)
+    assert statements
+    for statement in (*statements, "CHECKPOINT"):
+        connection.execute(statement)
+
+
 @contextmanager
 def running_postgresql() -> Iterator[NewDatabase]:
     with (
@@ -64,13 +74,13 @@ def running_server(folder: Path, *, durable: bool) -> Iterator[str]:
         folder: as root, the folders above it must be open to other users.
         durable: write as in earnest; else nothing is kept and a crash may lose what was committed.
     """
-    binaries = _installed()
+    binaries = installed()
     chosen = _own_server(binaries, folder, durable) if binaries else _bundled_server(folder)
     with chosen as base_url:
         yield base_url
 
 
-def _installed() -> Path | None:
+def installed() -> Path | None:
     """The folder of the newest PostgreSQL that can make and run a cluster here."""
     candidates = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
     if shutil.which("pg_config"):
@@ -176,7 +186,7 @@ def _children(pid: int) -> list[int]:
 @contextmanager
 def running_pair() -> Iterator[Pair]:
     """Skipped by name where no PostgreSQL is installed: the bundled one copies nothing."""
-    binaries = _installed()
+    binaries = installed()
     if binaries is None or not (binaries / "pg_basebackup").exists():
         pytest.skip("no PostgreSQL with pg_basebackup is installed (Debian: postgresql)")
     with ExitStack() as stack:

@@ -15,12 +15,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tests.support.ports import free_port
+from tests.support.service import ANSWER_SECONDS
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".venv" / "swift"
@@ -119,6 +126,27 @@ class Swift:
         """Variables of the environment, as the SDKs have them."""
         return {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
+    def bucket(self, name: str, prefix: str | None = None) -> S3Store:
+        """A bucket as a client of the store sees it."""
+        from obstore.store import S3Store
+
+        return S3Store(
+            name,
+            prefix=prefix,
+            region="us-east-1",
+            access_key_id=KEY,
+            secret_access_key=SECRET,
+            config={"endpoint": self.endpoint},
+            client_options={"allow_http": True},
+        )
+
+    def make_bucket(self, name: str) -> None:
+        import obstore
+
+        url = obstore.sign(self.bucket(name), "PUT", "", timedelta(minutes=5))
+        with urlopen(Request(url, method="PUT"), timeout=ANSWER_SECONDS) as answer:
+            assert answer.status == 200
+
     def kill(self, kind: str) -> None:
         _end(self.servers[kind])
 
@@ -160,10 +188,11 @@ def install() -> Path:
 
 @contextmanager
 def running_swift(folder: Path) -> Iterator[Swift]:
-    """A store that is ready; nothing of it is left running when the block is."""
+    """A store that is ready, with the objects that the folder has; nothing of it is left running
+    when the block is."""
     python = install()
     for number in range(COPIES):
-        (folder / "devices" / f"d{number}").mkdir(parents=True)
+        (folder / "devices" / f"d{number}").mkdir(parents=True, exist_ok=True)
     ports = {kind: free_port() for kind in (*_KINDS, "proxy")}
     (folder / "swift.conf").write_text(
         "[swift-hash]\nswift_hash_path_suffix = tests\nswift_hash_path_prefix = tests\n"

@@ -92,6 +92,8 @@ class Request:
     patience: Patience
     auth: str | None = field(repr=False)
     bare: bool
+    #: the answers after which it was sent again
+    refusals: list[Response] = field(default_factory=list, repr=False)
 
     def body(self) -> Body:
         """What is sent: in pieces where it is large, so that it shows whether they are taken."""

@@ -71,9 +71,7 @@ BARE = "bare"
 #: Gives an Authorization value; asked for each request, since what it gives may expire.
 Authorization = Callable[[], Awaitable[str]]
 
-
 T = TypeVar("T")
-
 _STANDARD = Timing()
 
 
@@ -183,13 +181,15 @@ class Transport(Closing):
             return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
         began = time.monotonic()
+        patience = Patience(timeout or self.timing.silent_seconds, self.timing.least_rate)
+        asked = Request(method, path, data, more, params, patience, auth, bare)
         try:
             self._outage.refuse()
-            seconds = timeout or self.timing.silent_seconds
-            async with Patience(seconds, self.timing.least_rate) as patience:
-                asked = Request(method, path, data, more, params, patience, auth, bare)
+            async with patience:
                 response = await self._until_answered(asked, self.timing.pauses if again else ())
         except TimeoutError:
+            if asked.refusals:
+                return asked.refusals[-1].check()  # says more than that no other came in time
             error = self._no_answer()
             self._outage.note_failure(error, began)
             raise error from None
@@ -222,6 +222,7 @@ class Transport(Closing):
             else:
                 if response.status not in _TRANSIENT or pause is None:
                     return response
+                asked.refusals.append(response)
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from encrypted_records.cli import data_folder
 from encrypted_records.cli.settings import LOCAL, Settings, variable
 from encrypted_records.cli.supervise.extras import check_installed
 from encrypted_records.cli.terminal import say
@@ -52,6 +53,10 @@ def _of_api(settings: Settings) -> ApiSettings:
     # Django's settings read these from the environment alone.
     for name in ("replica_url", "bulk_url", "bulk_before"):
         os.environ[variable(name)] = str(getattr(settings, name) or "")
+    folder = settings.data_dir
+    if settings.database_url is not None and not (folder.exists() and any(folder.iterdir())):
+        # A key is made there, and an API may be started in it afterwards.
+        data_folder.prepare(folder, ("api",))
     return ApiSettings(
         data_dir=settings.data_dir,
         host=LOCAL,

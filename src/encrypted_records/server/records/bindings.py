@@ -78,8 +78,9 @@ def _require_same(given: Collection[bytes], wanted: Iterable[bytes], rule: str) 
 
 def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes) -> PackedBatch:
     """Rows from the ordinal ``first`` on, which begins a run."""
+    pack_fields = digests.pack_fields
     packed = [
-        None if row is None else (row.record_id, row.version, digests.pack_fields(row.fields))
+        None if row is None else (row.record_id, row.version, pack_fields(row.fields))
         for row in rows
     ]
     own = digests.packed_digests(salt, packed)

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from functools import cache
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.urls import ResolverMatch, resolve
 
-from encrypted_records.errors import Malformed
+from encrypted_records.errors import Malformed, StoreUnavailable
 from encrypted_records.model import wire
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
 from encrypted_records.server.gateway.admission import SENDER
+from encrypted_records.server.http import problems
 from encrypted_records.server.records import reads
 
 _PATH = re.compile(r"/api/schemas/([^/]+)/(manifest|pages|rows)/")
@@ -58,7 +59,7 @@ class ShortWay:
         return self.get_response(request)
 
 
-def _answer(request: HttpRequest, schema_id: str, what: str) -> StreamingHttpResponse | None:
+def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase | None:
     """The answer; None of a request that goes the long way.
 
     Raises:
@@ -88,7 +89,11 @@ def _answer(request: HttpRequest, schema_id: str, what: str) -> StreamingHttpRes
             raise Malformed("the body is empty", code="malformed_frame")
         return request.body
 
-    answer = read(schema, since, body)
+    answer: HttpResponseBase
+    try:
+        answer = read(schema, since, body)
+    except StoreUnavailable as error:
+        answer = problems.answer(error)
     for name, value in _HEADERS.items():
         answer.headers[name] = value
     if request.is_secure():

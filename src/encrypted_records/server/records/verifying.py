@@ -84,7 +84,10 @@ class Walk:
             self.objects += 1
             if there.get(name) == size or not needed.filter(name=name).exists():
                 continue
-            yield Flaw("lost" if name not in there else "altered", f"object {name}")
+            if name in there:
+                yield Flaw("altered", f"object {name}")
+            elif held is None or not _is_there(held, name, size):
+                yield Flaw("lost", f"object {name}")
 
     def _group(self, number: int) -> Iterator[Flaw]:
         group = RecordGroup.objects.filter(pk=number).first()
@@ -153,6 +156,15 @@ class Walk:
             yield Flaw("lost", f"pages of {called}: {len(found)} of {segment.pages} are there")
         elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
             yield Flaw("altered", f"{called}: it is not the one that its commit names")
+
+
+def _is_there(held: BulkStore, name: str, size: int) -> bool:
+    """Whether the end of an object can be read, which the list of its store may not have yet."""
+    try:
+        held.read([Range(name, size - 1, size)])
+    except ObjectLost:
+        return False
+    return True
 
 
 def _surely(

@@ -55,5 +55,7 @@ class Both:
     def listing(self) -> Iterator[tuple[str, int]]:
         # The old one first: what moves meanwhile is seen there, or later here.
         listed = dict(self.before.listing())
-        listed.update(self.new.listing())
+        for name, size in self.new.listing():
+            # Of a move that goes on or was killed: what is cut off is not what is read.
+            listed[name] = max(size, listed.get(name, 0))
         yield from listed.items()

@@ -71,12 +71,14 @@ class Files:
         folders: set[Path] = set()
         with _named():
             for path in map(self._path, names):
+                # Also where the file is gone: who deleted it may have died before this.
+                folders.add(path.parent)
                 for one in (path, path.with_name(path.name + DRAFT)):
                     with suppress(FileNotFoundError):
                         one.unlink()
-                        folders.add(path.parent)
             for folder in folders:
-                _sync_folder(folder)
+                with suppress(FileNotFoundError):
+                    _sync_folder(folder)
 
     def listing(self) -> Iterator[tuple[str, int]]:
         with _named():

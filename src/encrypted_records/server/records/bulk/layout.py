@@ -88,7 +88,8 @@ def row_objects(
     size = HEAD_BYTES
     begun = first
     for at in range(0, len(rows), RUN):
-        block, entry = _block(rows[at : at + RUN], row_digests[at * digests.DIGEST :])
+        own = row_digests[at * digests.DIGEST : (at + RUN) * digests.DIGEST]
+        block, entry = _block(rows[at : at + RUN], own)
         if blocks and size + len(block) > MOST_BYTES:
             yield _row_object(group, begun, first + at - begun, blocks)
             blocks, size, begun = [], HEAD_BYTES, first + at

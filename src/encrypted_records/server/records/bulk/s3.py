@@ -6,10 +6,11 @@ which lists of processes and logs may show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -33,16 +34,20 @@ except ImportError:  # pragma: no cover - an extra
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config, S3Store
 
-#: One request, and all of its tries together. Far below ``objects.WRITING_FOR``.
+#: One request of those that nobody waits for, and all of its tries together. Far below
+#: ``objects.WRITING_FOR``.
 _REQUEST = timedelta(seconds=60)
 _ALL_TRIES = timedelta(seconds=20)
 _TRIES = 5
 #: Seconds that a read waits for the next byte, unless the URL says otherwise (``patience``).
 PATIENCE = 5
 MOST_PATIENCE = 60
-#: A read of so many bytes, or fewer, has three and a half times that in all, with every try: less
-#: than the 20 seconds after which a proxy gives the API up, which could not say any more why.
+#: A read or a write of so many bytes, or fewer, has three and a half times that in all, with every
+#: try: less than the 20 seconds after which a proxy gives the API up, which could not say any more
+#: why.
 _SMALL_BYTES = 8 << 20
+#: Bytes a second that a larger write has beside that: as many as a proxy has patience for.
+_LEAST_RATE = 1 << 20
 #: Objects that are read at once, by all threads of this process.
 _READERS = 16
 _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted", "patience"})
@@ -52,18 +57,26 @@ class S3:
     """A store under a prefix of a bucket.
 
     Args:
+        store: for what nobody waits for.
         hasty: the same store, for small reads: somebody waits for these.
+        writing: the same, for a write that may take so many seconds longer than a small one.
     """
 
-    def __init__(self, store: S3Store, hasty: S3Store) -> None:
+    def __init__(self, store: S3Store, hasty: S3Store, writing: Callable[[int], S3Store]) -> None:
         self._store = store
         self._hasty = hasty
+        self._writing = cache(writing)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="bulk-store")
 
     def put(self, name: str, data: bytes) -> None:
+        longer = len(data) // _SMALL_BYTES * (_SMALL_BYTES // _LEAST_RATE)
         with _named():
             # In one request, so that no piece of it can be left behind.
-            obstore.put(self._store, name, data, use_multipart=False)
+            obstore.put(self._writing(longer), name, data, use_multipart=False)
+            # What something on the way has cut short is seen now, while its sender still has it.
+            stored = obstore.head(self._hasty, name)["size"]
+        if stored != len(data):
+            raise StoreUnavailable("the bulk store has kept another length than it was sent")
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         joined = join_neighbours(ranges)
@@ -153,6 +166,11 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
             made({"timeout": _REQUEST}, _ALL_TRIES),
             # Where nothing comes, there is time for one more try.
             made({"timeout": 2 * wait, "connect_timeout": wait, "read_timeout": wait}, 1.5 * wait),
+            # Here there is none: a body that has to go again takes as long again.
+            lambda longer: made(
+                {"timeout": 2 * wait + timedelta(seconds=longer), "connect_timeout": wait},
+                1.5 * wait,
+            ),
         )
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidSetting(
