@@ -19,7 +19,9 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.model import digests
 from encrypted_records.model.ids import from_text
+from encrypted_records.model.records import SealedRow
 from tests.e2e.database import Row, database_of
+from tests.support.erasures import seen_through
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -158,6 +160,51 @@ def test_nothing_in_the_log_holds_a_value_of_a_record_that_was_deleted(
         assert items.isdisjoint(guesses(before, known))
     assert rows_of(service, "SELECT number FROM index_page WHERE data = %s", before.pages[0]) == []
     assert store.search(None, count=True, limit=0)["count"] == KEPT + 1
+
+
+def rows_in(store: Store, group: Row) -> list[SealedRow]:
+    chosen = "SELECT * FROM record_row WHERE group_id = %s ORDER BY ordinal"
+    return [
+        SealedRow(
+            bytes(one["record_id"]),
+            one["version"],
+            msgspec.msgpack.decode(one["sealed"], type=list[bytes]),
+        )
+        for one in rows_of(store.service, chosen, group["id"])
+    ]
+
+
+def test_a_record_whose_group_is_gone_is_not_found_by_trying(service: Service) -> None:
+    """Even by who has the record as it was sealed, and every other row of its group."""
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": f"n{at}", "n": at} for at in range(5)] + [SECRET])
+    schema = from_text(store.schema_id)
+    (group,) = rows_of(service, "SELECT * FROM record_group WHERE schema_id = %s", schema)
+    salt, rows = bytes(group["salt"]), rows_in(store, group)
+    assert len(rows) == 6
+    assert digests.digest_rows(salt, rows) in log_items(store), "with its salt, the log proves it"
+    kept = [{"name": "kept", "n": 7}]
+    store.ingest(kept)
+
+    gone = {"schema": store.schema, "where": {"field": "name", "op": "ne", "value": "kept"}}
+    answer = store.proxy("POST", "/api/records/delete/?confirm=6", gone)
+    assert answer.status == 200, answer.body
+    assert seen_through(store, store.proxy("POST", f"{store.schema}erasure/"))["gone"]
+
+    left = [
+        bytes(one["salt"])
+        for table in ("record_group", "index_segment")
+        for one in rows_of(service, f"SELECT salt FROM {table}")
+    ]
+    assert salt not in left
+    items = log_items(store)
+    for known in {b"", bytes(32), *left}:
+        packed = digests.row_digests(known, rows)
+        runs = digests.run_digests(packed)
+        single = {packed[at : at + 32] for at in range(0, len(packed), 32)}
+        assert items.isdisjoint({*single, runs, digests.group_digest(runs)})
+    assert all(salt not in body for body in log_of(store))
+    assert [one["data"] for one in store.everything()] == kept
 
 
 def log_items(store: Store) -> set[bytes]:

@@ -12,6 +12,7 @@ import pytest
 from encrypted_records.model.records import Page, StoredRow
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.alone import Alone
+from tests.support.erasures import seen_through
 from tests.support.front import Lie
 from tests.support.service import Answer
 
@@ -80,6 +81,18 @@ def test_each_alteration_is_named_with_its_place_and_nothing_else(
     assert places and all(said in place for place in places)
     assert report["altered"] == len(places)
     assert verified(alone)[0] == []
+
+
+def test_beside_a_row_that_was_removed_an_altered_one_is_still_found(alone: Alone) -> None:
+    """Of what is removed the API keeps the digest, so that the others of its run can be proven."""
+    ids = alone.store.ingest([{"n": n} for n in range(10)])
+    removed = alone.store.proxy("DELETE", f"/api/records/{ids[4]}/?erase=true")
+    assert seen_through(alone.store, removed)["gone"]
+    places, report = verified(alone)
+    assert (places, report["rows"]) == ([], 9)
+    with alone.front.telling(altered_row(5)):
+        places, _ = verified(alone)
+    assert places and all("row 5" in place for place in places)
 
 
 def sign(alone: Alone, **members: Any) -> Answer:

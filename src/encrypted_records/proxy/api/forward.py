@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
+from urllib.parse import parse_qsl, urlencode
 
 import aiohttp
 import msgspec
@@ -26,10 +27,10 @@ from encrypted_records.client.transport import ANSWER_SECONDS, CONNECT_SECONDS
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, NotFound
 from encrypted_records.model import api_token
 from encrypted_records.model.device_secret import ANSWER_HEADER
-from encrypted_records.model.forwarded import FORWARDED, has_form, methods_of
+from encrypted_records.model.forwarded import FORWARDED, Forwarded, has_form, methods_of
 from encrypted_records.model.ids import from_path, no_identifier
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
-from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object
+from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object, refusal
 from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
 from encrypted_records.proxy.api.shown_names import name_as_signed
 from encrypted_records.proxy.api.signed_names import sign_change
@@ -40,6 +41,9 @@ from encrypted_records.proxy.services import services_of
 #: A stream may take as long as it likes, but not pause for longer than this.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
 
+#: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
+#: 100,000 characters, each written in six.
+_FEW = 16
 #: Of an answer that refuses: more than what it says of why.
 _PROBLEM_BYTES = 16 << 10
 
@@ -73,10 +77,37 @@ async def forward(request: Request) -> Response:
     if upstream.status < 400 and endpoint.ends_logins:
         services_of(request).access.forget_everyone()
     secure = request.url.scheme == "https"
-    if endpoint.shows and request.method == "GET" and upstream.status == HTTPStatus.OK:
-        named = partial(name_as_signed, request, endpoint.shows)
-        return await changed_answer_of(upstream, endpoint, named, secure=secure)
+    if endpoint.shows and request.method == "GET":
+        return await _show(request, path, endpoint, upstream, secure=secure)
     return await answer_of(upstream, endpoint, secure=secure)
+
+
+async def _show(
+    request: Request,
+    path: str,
+    endpoint: Forwarded,
+    upstream: aiohttp.ClientResponse,
+    *,
+    secure: bool,
+) -> Response:
+    """The answer with the names that were signed.
+
+    A list whose definitions are too long to be held together is asked for once more, as a page of
+    few: its ``next`` goes on from there, so that clients that follow it have all of the list.
+    """
+    named = partial(name_as_signed, request, endpoint.shows)
+    for last in (False, True):
+        if upstream.status != HTTPStatus.OK:
+            return await answer_of(upstream, endpoint, secure=secure)
+        shown = await changed_answer_of(upstream, endpoint, named, secure=secure)
+        if shown is not None:
+            return shown
+        if last or "limit" not in endpoint.query:
+            break
+        asked = parse_qsl(query_of(request, endpoint), keep_blank_values=True)
+        few = [(name, value) for name, value in asked if name != "limit"]
+        upstream = await _ask(request, f"{path}?{urlencode([*few, ('limit', _FEW)])}", None)
+    raise refusal("it is longer than one of the API's ever is")
 
 
 async def _sign(

@@ -72,11 +72,11 @@ async def changed_answer_of(
     change: Callable[[bytes], Awaitable[bytes]],
     *,
     secure: bool,
-) -> Response:
-    """The same with another body, of one that is held whole.
+) -> Response | None:
+    """The same with another body, of one that is held whole; None where it is too long for that.
 
     Raises:
-        ApiFailed, ApiUnreachable, ApiTimeout: as :func:`answer_of`; it is longer than it may be.
+        ApiFailed, ApiUnreachable, ApiTimeout: as :func:`answer_of`.
     """
     try:
         kind = _kind(upstream)
@@ -86,7 +86,8 @@ async def changed_answer_of(
                 async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
                     body += chunk
                     if len(body) > WHOLE_BYTES:
-                        raise refusal("it is too long; a smaller limit makes it shorter")
+                        upstream.close()
+                        return None
         if len(body) <= CHECKED_BYTES:
             await _check(bytes(body))
         response = Response(await change(bytes(body)), upstream.status, media_type=kind)

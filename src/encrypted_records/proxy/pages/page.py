@@ -222,13 +222,15 @@ class Visit:
     async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
         """All results of a list, page by page."""
         items: list[dict[str, Any]] = []
+        limit = 1000
         while True:
             page = await self.ask(
-                "GET", path, params={**params, "limit": "1000", "offset": str(len(items))}
+                "GET", path, params={**params, "limit": str(limit), "offset": str(len(items))}
             )
             items += page["results"]
             if page["next"] is None or not page["results"]:
                 return items
+            limit = len(page["results"])  # fewer than asked for, where more would be too long
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("problem", None)
