@@ -71,7 +71,7 @@ async def reseal_dataset(
     \b
     Examples:
       ers dataset reseal medical
-      ers dataset reseal medical --forget
+      ers dataset reseal medical --forget --yes
     """
     resource = await session.names.dataset(dataset)
     if forget:
