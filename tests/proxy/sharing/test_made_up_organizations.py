@@ -54,8 +54,8 @@ class MadeUp:
         anchor = root.anchor(organization, member, 1).anchor(self.roster.found)
         proof = identity.sign("keys", self.roster.found, member, identity.keys, anchor)
         shares = [form.Share(self.shared.team.dataset, form.WRITER, [])]
-        person, kind = form.PERSON, form.MEMBER
-        self.put(Standing(member, person, kind, name, identity.keys, anchor, proof, b"", 0, shares))
+        known = (identity.keys, anchor, proof)
+        self.put(Standing(member, form.PERSON, form.MEMBER, name, *known, b"", 0, shares))
 
     def lie(self, asked: Asked, reply: Reply) -> Reply:
         if asked.method == "GET" and "/roster/" in asked.path:
