@@ -153,6 +153,7 @@ async def _editor(
         "estimate": estimate,
         "sampled": 0,
         "typed": None,
+        "going": 0,
     }
     values |= shown
     values |= mark(draft, shown["schema"], problem)
