@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from encrypted_records.model.records import Page, StoredRow
+from encrypted_records.model.records import MAX_MINI_RECORDS, Page, StoredRow
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.alone import Alone
 from tests.support.erasures import seen_through
 from tests.support.front import Lie
+from tests.support.jobs import as_json, completed, started
 from tests.support.service import Answer
 
 
@@ -80,6 +81,24 @@ def test_each_alteration_is_named_with_its_place_and_nothing_else(
         places, report = verified(alone)
     assert places and all(said in place for place in places)
     assert report["altered"] == len(places)
+    assert verified(alone)[0] == []
+
+
+def test_one_altered_page_of_many_is_found(alone: Alone) -> None:
+    rows = [{"n": n % 1000} for n in range(MAX_MINI_RECORDS + 1)]
+    completed(alone.store, started(alone.store, as_json(alone.store, rows)))
+    _, report = verified(alone)
+    assert report["pages"] > report["segments"] == 1
+
+    def alter(page: Page) -> Page:
+        if page.number != report["pages"] - 1:
+            return page
+        return msgspec.structs.replace(page, data=page.data[:-1] + bytes([page.data[-1] ^ 1]))
+
+    with alone.front.telling(on(("pages",), each(Page, alter))):
+        places, altered = verified(alone)
+    assert places and all("the index is not the one that was stored" in one for one in places)
+    assert altered["altered"] == len(places)
     assert verified(alone)[0] == []
 
 
