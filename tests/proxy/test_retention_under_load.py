@@ -30,7 +30,7 @@ DEFINITION: dict[str, Any] = {
         "seen": {"type": "string", "format": "date"},
     },
 }
-WRITERS, ROUNDS, KILLS = 4, 12, 3
+WRITERS, ROUNDS, KILLS = 4, 8, 2
 
 
 def day(ago: int) -> str:
