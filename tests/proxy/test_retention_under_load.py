@@ -92,7 +92,9 @@ def test_records_go_by_their_dates_alone_whoever_writes_and_whatever_is_killed(
     def be_killed() -> None:
         for _ in range(KILLS):
             with running_service(
-                folder, command="proxy", environment={"ERS_BASE_URL": service.base_url}
+                folder,
+                command="proxy",
+                environment={"ERS_BASE_URL": service.base_url, "ERS_ACCESS": "api"},
             ) as proxy:
                 own = replace(store, service=replace(store.service, proxy_url=proxy.proxy_url))
                 threading.Thread(target=ask, args=(own, retention), daemon=True).start()
