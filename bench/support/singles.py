@@ -49,11 +49,7 @@ class Progress:
     parts: list[tuple[float, float, int, int]] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
-        path = folder / "singles.json"
-        unfinished = path.with_suffix(".part")
-        unfinished.touch(mode=0o600)
-        unfinished.write_text(json.dumps(asdict(self)))
-        unfinished.rename(path)
+        volume.write_whole(folder / "singles.json", asdict(self))
 
 
 def opened(folder: Path, service: Service) -> tuple[Store, Store, Progress]:

@@ -10,7 +10,7 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -112,6 +112,14 @@ def _mixed(
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def write_whole(path: Path, content: Mapping[str, Any]) -> None:
+    """As JSON that its owner alone reads: all of it, or what was there before."""
+    unfinished = path.with_suffix(".part")
+    unfinished.touch(mode=0o600)
+    unfinished.write_text(json.dumps(content))
+    unfinished.rename(path)
+
+
 @dataclass
 class Kept:
     """What the runs on one folder did until now."""
@@ -126,11 +134,7 @@ class Kept:
     worker: float = 0.0
 
     def save(self, folder: Path) -> None:
-        path = folder / "store.json"
-        unfinished = path.with_suffix(".part")
-        unfinished.touch(mode=0o600)
-        unfinished.write_text(json.dumps(asdict(self)))
-        unfinished.rename(path)
+        write_whole(folder / "store.json", asdict(self))
 
 
 def opened(folder: Path, service: Service) -> tuple[Store, Kept]:

@@ -83,6 +83,27 @@ def test_an_api_hides_no_rule_by_what_it_lists(
     assert done[visits] == 2
 
 
+def test_a_schema_that_cannot_be_read_is_named_and_the_others_are_done(
+    ers: Ers, visits: str, running: Service, tmp_path: Path
+) -> None:
+    """As the neighbour of a schema that alone was shared."""
+    hidden = ers.done("schema", "get", f"{visits}-plain").one["url"]
+
+    def close(asked: Asked) -> Reply | None:
+        return Reply(404, {}, b"") if asked.path.startswith(hidden) else None
+
+    with (
+        running_front(running.base_url) as front,
+        running_proxy(front.url, with_keyrings(running, tmp_path / "other")) as proxy,
+    ):
+        front.invent = close
+        ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
+        said = ers.done("retention", "run")
+        assert f"1 schema cannot be read here: {visits}-plain" in said.err
+        assert {one["schema"]: one["deleted"] for one in said.lines}[visits] == 2
+        assert ers("retention", "run", hidden).code != 0
+
+
 def test_a_schema_without_a_rule_is_said_and_the_others_are_done_all_the_same(
     ers: Ers, visits: str
 ) -> None:

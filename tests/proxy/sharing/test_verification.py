@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, StoredRow
 from tests.proxy.lies import each, on
-from tests.proxy.sharing.alone import Alone
+from tests.proxy.sharing.alone import DEFINITION, Alone
 from tests.support.erasures import seen_through
 from tests.support.front import Lie
 from tests.support.jobs import as_json, completed, started
@@ -147,6 +147,17 @@ def test_a_schema_without_records_is_signed_before_its_first(alone: Alone) -> No
     assert alone.entries() == []
     assert sign(alone, seen=shown["shown"]).json()["applied"] is True
     assert alone.kinds() == ["Found", "Dataset", "list"]
+    assert sign(alone, dry_run=True).json()["changes"] == []
+
+
+def test_what_was_signed_is_changed_before_its_first_record(alone: Alone) -> None:
+    shown = sign(alone, dry_run=True).json()
+    assert sign(alone, seen=shown["shown"]).json()["applied"] is True
+    other = {**DEFINITION, "properties": {"m": {"type": "string"}}}
+    changed = alone.store.proxy("POST", f"{alone.store.schema}change/", {"schema": other})
+    assert (changed.status, changed.json()["applied"]) == (200, True), changed.body
+    assert alone.store.api("GET", alone.store.schema).json()["schema"] == other
+    alone.store.ingest([{"m": "first"}])
     assert sign(alone, dry_run=True).json()["changes"] == []
 
 

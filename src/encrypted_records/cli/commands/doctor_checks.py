@@ -228,11 +228,7 @@ async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterato
     person alone the finding about the keyring says it."""
     if keyring.backup_confirmed:
         return
-    filters = await session.names.in_organization()
-    urls = [f"/api/organizations/{one}/" for one in filters.values()] or [
-        one["url"] async for one in session.client.listing("organizations")
-    ]
-    for url in urls:
+    for url in await session.names.organizations():
         try:
             people = (await session.client.people(url)).people
         except ErsError as error:

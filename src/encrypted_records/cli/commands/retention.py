@@ -49,9 +49,10 @@ async def run(
     session: CommandSession, schemas: tuple[str, ...], dry_run: bool, output: Output
 ) -> int:
     """Delete the records that are older than their schema's signed definition lets them be; without
-    SCHEMA, in every schema that has such a rule. Proxies do it by themselves once a day, when
-    somebody who may write searches or stores there; where nobody comes by, have cron do it, with a
-    service's string. What was deleted is erased later, as after any deletion.
+    SCHEMA, in every schema that has such a rule; those that cannot be read here are named. Proxies
+    do it by themselves once a day, when somebody who may write searches or stores there; where
+    nobody comes by, have cron do it, with a service's string. What was deleted is erased later, as
+    after any deletion.
 
     \b
     Examples:
@@ -95,10 +96,7 @@ async def _every(session: CommandSession) -> dict[str, str]:
     found = {
         one["url"]: str(one["slug"]) async for one in session.client.listing("schemas", **filters)
     }
-    organizations = [f"/api/organizations/{one}/" for one in filters.values()] or [
-        one["url"] async for one in session.client.listing("organizations")
-    ]
-    for organization in organizations:
+    for organization in await session.names.organizations():
         try:
             signed = (await session.client.people(organization)).datasets
         except ErsError:

@@ -100,6 +100,12 @@ class Names:
             return {}
         return {"organization": str((await self.organization(wanted))["id"])}
 
+    async def organizations(self) -> list[str]:
+        """The path of the organization where to look, or those of all."""
+        if self._organization is not None:
+            return [str((await self.organization())["url"])]
+        return [one["url"] async for one in self._client.listing("organizations")]
+
     async def _by_id(self, collection: str, wanted: str) -> Resource | None:
         """The resource of which ``wanted`` is the path or the id, if it is either."""
         if wanted.startswith("/api/"):

@@ -54,7 +54,7 @@ FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
 
 #: A merge of more rows takes up to a minute. It is a *large* one, and others do not wait for it.
 ORDINARY_ROWS = 1 << 16
-_ANY = range(1 << 32)
+ANY_ROWS = range(1 << 32)
 
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long
 #: a single one may be, in milliseconds.
@@ -69,7 +69,7 @@ def worth_merging(
     now: int,
     taken: Collection[bytes] = (),
     most_dead: float = MOST_DEAD,
-    rows: range = _ANY,
+    rows: range = ANY_ROWS,
 ) -> tuple[Segment, ...]:
     """The segments to merge next; none where all is well.
 
@@ -108,7 +108,7 @@ def listing_dead(
     tiers: Sequence[Tier] = TIERS,
     *,
     taken: Collection[bytes] = (),
-    rows: range = _ANY,
+    rows: range = ANY_ROWS,
 ) -> tuple[Segment, ...]:
     """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
     return _rewritten(_by_age(snapshot, dying(snapshot), taken), tiers, rows)

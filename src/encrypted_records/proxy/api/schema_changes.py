@@ -3,14 +3,16 @@ take."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.model.ids import reference
 from encrypted_records.model.json_text import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
@@ -27,9 +29,11 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
 )
 from encrypted_records.proxy.api.parameters import id_in_path
+from encrypted_records.proxy.api.signed_names import sign_change
 from encrypted_records.proxy.http.bodies import read_json
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.jobs.reseals import target_of
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.definitions import Plan, refuse_obstacles
 
@@ -88,8 +92,31 @@ async def change_schema(request: Request) -> Response:
         return job_answer(job, 202, **_json_of(plan, applied=False))
     plan = await services.definitions.change(caller, schema, text, body.renames)
     # The API shows what it is sent, with titles and descriptions; the log has the rules.
-    await services.api.show_definition(schema, text, caller.auth)
+    await _show(request, caller, schema, text)
     return answer(msgspec.Raw(encode(_json_of(plan, applied=True))))
+
+
+async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) -> None:
+    """Have the API show a definition. Where the roster has the schema and nothing was ever stored,
+    no log holds it, so that the roster has to let it.
+
+    Raises:
+        ErsError: as :meth:`Api.show_definition` and :func:`sign_change`.
+    """
+    show = partial(services_of(request).api.show_definition, schema, text, caller.auth)
+    try:
+        await show()
+    except Conflict as error:
+        if error.reason != "through_a_proxy":
+            raise
+        body = msgspec.json.encode({"schema": msgspec.Raw(text)})
+        signed = await sign_change(request, reference("schemas", schema), body)
+        taken = False
+        try:
+            await show()
+            taken = True
+        finally:
+            await signed.finish(taken=taken)
 
 
 @endpoint(

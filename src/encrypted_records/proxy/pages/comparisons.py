@@ -22,7 +22,7 @@ _STRING = {
     "has_words": ("has the words", 1),
     "has_phrase": ("has the phrase", 1),
     "near": ("is nearly", 1),
-    "near_two": ("is nearly, two letters off,", 1),
+    "near_two": ("is nearly, up to two letters off,", 1),
     "like": ("is like, with % and _,", 1),
     "matches": ("matches the pattern", 1),
     "in": ("is one of", 9),

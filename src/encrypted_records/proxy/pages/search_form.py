@@ -67,7 +67,7 @@ class Filter:
             low, high = self.first.strip(), self.second.strip()
             if low and high:
                 return self.name, phrase, f"{low} and {high}"
-            phrase = PHRASES["number"]["ge" if low else "le"][0]
+            phrase = self.phrases(types)["ge" if low else "le"][0]
             return self.name, phrase, low or high
         if self.folds(types):
             phrase = f"{phrase.rstrip(',')}, in any spelling,"

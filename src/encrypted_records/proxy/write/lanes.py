@@ -10,10 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from encrypted_records.errors import MergeFirst
 from encrypted_records.index.segments.merge import ORDINARY_ROWS
-from encrypted_records.model.records import MAX_SMALL_SEGMENTS, SMALL_SEGMENT_ROWS
-from encrypted_records.proxy.schemas.state import SchemaState
 
 #: A user's id and a schema's: others of a proxy would only race for what one of them merges.
 MergeKey = tuple[bytes, bytes]
@@ -49,19 +46,3 @@ class Lanes:
     @property
     def both(self) -> tuple[Lane, Lane]:
         return self.ordinary, self.large
-
-
-def is_full(state: SchemaState) -> bool:
-    """Whether the API takes no more segments of a schema."""
-    segments = state.ledger.snapshot().segments
-    if len(segments) < MAX_SMALL_SEGMENTS:
-        return False
-    return sum(one.count <= SMALL_SEGMENT_ROWS for one in segments) >= MAX_SMALL_SEGMENTS
-
-
-def too_many_segments() -> MergeFirst:
-    return MergeFirst(
-        f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes fewer,"
-        " and each question looks into all of them",
-        retry_after=2,
-    )

@@ -24,6 +24,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge import (
+    ANY_ROWS,
     MOST_DEAD,
     TIERS,
     Tier,
@@ -38,8 +39,9 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
-from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, is_full, too_many_segments
+from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks
 from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
+from encrypted_records.proxy.write.room import is_full, too_many_segments
 
 log = logging.getLogger(__name__)
 
@@ -173,11 +175,10 @@ class MergeScheduler:
         state: SchemaState,
         tiers: tuple[Tier, ...],
         taken: Collection[bytes],
-        **rows: range,
+        rows: range = ANY_ROWS,
     ) -> tuple[Segment, ...]:
-        dead = self._most_dead
-        snapshot = state.ledger.snapshot()
-        return worth_merging(snapshot, tiers, now=_now(), taken=taken, most_dead=dead, **rows)
+        snapshot, dead = state.ledger.snapshot(), self._most_dead
+        return worth_merging(snapshot, tiers, now=_now(), taken=taken, most_dead=dead, rows=rows)
 
     def _small_ones(self, state: SchemaState) -> tuple[Segment, ...]:
         """The segments to merge before the ingest that stored the last of them returns."""

@@ -67,7 +67,9 @@ class OlderKeys:
             NotFound: there is no such dataset, or the roster has no keys of it.
             ErsError: as :meth:`Schemas.verified`.
         """
-        organization = await self._organization(caller, dataset)
+        return await self._look(caller, await self._organization(caller, dataset), dataset)
+
+    async def _look(self, caller: Holder, organization: bytes, dataset: bytes) -> KeysInUse:
         oldest, epoch = await self._sharing.forgetting.look(caller, organization, dataset)
         view = await self._sharing.reader.read(caller, organization)
         assert view is not None, "a roster that was read is there"
@@ -103,7 +105,8 @@ class OlderKeys:
                 ``nothing_to_forget``: there never was an older one; ``epoch_moved``.
             ErsError: as :meth:`look`, :meth:`Eraser.erase` and :meth:`Forgetting.forget`.
         """
-        keys = await self.look(caller, dataset)
+        organization = await self._organization(caller, dataset)
+        keys = await self._look(caller, organization, dataset)
         if keys.epoch == 1:
             raise Conflict(
                 "the dataset has had one key only",
@@ -129,7 +132,6 @@ class OlderKeys:
         )
         if left:
             return Forgotten(keys, left)
-        organization = await self._organization(caller, dataset)
         await self._sharing.forgetting.forget(caller, organization, dataset, keys.epoch)
         return Forgotten(KeysInUse(keys.epoch, keys.epoch, keys.schemas, keys.absent))
 
