@@ -33,6 +33,7 @@ def definition(**rules: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"n": number, "name": {"type": "string"}}}
 
 
+TEXT = {"type": "string"}
 WIDER = definition(minimum=-1000, maximum=1000)
 #: What only rows of the job break, and what they keep.
 BROKEN, KEPT = definition(maximum=50), definition(maximum=90)
@@ -208,6 +209,26 @@ def test_an_api_that_shows_the_definition_before_is_not_believed(
         assert store.send([{"n": value}]).status == status
         found = [7, *([value] if status == 201 else [])]
         assert numbers(store, {"field": "n", "op": "ge", "value": 0}) == found
+
+
+def test_a_field_that_gets_another_name_while_its_record_is_read_is_no_altered_row(
+    store: Store, front: Front
+) -> None:
+    (named,) = store.ingest([{"n": 8, "name": "eight"}])
+    new = {"type": "object", "properties": {"n": KEPT["properties"]["n"], "called": TEXT}}
+    done: list[str] = []
+
+    def rename(asked: Asked, reply: Reply) -> Reply:
+        if not done and asked.method == "GET" and named in asked.path:
+            done.append(asked.path)
+            body = {"schema": new, "renames": {"called": "name"}}
+            assert store.proxy("POST", f"{store.schema}change/", body).status == 200
+        return reply
+
+    with front.telling(rename):
+        changed = store.proxy("PATCH", f"/api/records/{named}/", {"data": {"n": 9}})
+    assert (changed.status, len(done)) == (200, 1), changed.body
+    assert changed.json()["data"] == {"n": 9, "called": "eight"}
 
 
 def without_changes(_asked: Asked, reply: Reply) -> Reply:

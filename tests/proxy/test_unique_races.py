@@ -121,6 +121,20 @@ def test_of_fifty_writers_through_two_proxies_one_wins_and_others_do_not_disturb
     assert len(numbers(store)) == WRITERS + 1
 
 
+def test_a_proxy_that_has_not_heard_that_fields_became_unique_looks_before_it_stores(
+    first: Store, other: Store
+) -> None:
+    free = {name: rule for name, rule in DEFINITION.items() if name != "unique"}
+    mine = first.another_schema(free)
+    theirs = replace(other, schema=mine.schema)
+    theirs.ingest([{"key": "a", "n": 1}])
+    changed = mine.proxy("POST", f"{mine.schema}change/", {"schema": DEFINITION})
+    assert changed.json()["applied"], changed.body
+    assert theirs.send([{"key": "a", "n": 2}]).status == 409
+    assert theirs.send([{"key": "b", "n": 3}]).status == 201
+    assert numbers(mine) == {"a": 1, "b": 3}
+
+
 def test_of_two_jobs_with_equal_values_one_is_stored(store: Store, other: Store) -> None:
     rows: list[Row] = [{"key": f"{n}", "n": n} for n in range(100)]
     mine, theirs = (started(one, as_json(one, rows)) for one in (store, other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from cryptography.hazmat.primitives import hashes
@@ -118,11 +118,16 @@ def sort_fields(
         DoesNotOpen: they are not of the fields of the group; one that was left out would look like
             an absent one.
     """
-    specs = [definition.by_id.get(number) for number in group.fields]
-    names = [spec.name for spec in specs if spec is not None]
-    if len(names) != len(specs) or set(names) != set(fields):
+    if not has_fields(definition, group, fields):
         raise DoesNotOpen("the record has not the fields of its group")
-    return [fields[name] for name in names]
+    return [fields[definition.by_id[number].name] for number in group.fields]
+
+
+def has_fields(definition: SchemaDefinition, group: Group, fields: Collection[str]) -> bool:
+    """Whether these are the names of exactly a group's fields."""
+    specs = [definition.by_id.get(number) for number in group.fields]
+    names = {spec.name for spec in specs if spec is not None}
+    return None not in specs and names == set(fields)
 
 
 def open_columns(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from encrypted_records.client.api import Api, SealedRecord
-from encrypted_records.crypto.rows import open_row, sort_fields
+from encrypted_records.crypto.rows import has_fields, open_row, sort_fields
 from encrypted_records.errors import (
     ApiFailed,
     BadInput,
@@ -38,6 +38,8 @@ from encrypted_records.proxy.search.row_fetcher import RowFetcher
 _ATTEMPTS = 10
 #: Fields that take long to open.
 LONG_FIELDS = 1000
+#: A row, and the digest of the definition that held when it was compared with the log.
+_Seen = tuple[RowRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ async def look_up(
         LogBroken: the API hands out a row that the log does not hold.
     """
     stale: set[RowRef] = set()
+    unlike: set[_Seen] = set()
     for _ in range(_ATTEMPTS):
         sealed = await api.sealed_records(ids, caller.auth)
         if [one.id for one in sealed] != [to_text(identifier) for identifier in ids]:
@@ -99,10 +102,10 @@ async def look_up(
             schema = _schema_of(record)
             if schema not in states:
                 states[schema] = await schemas.refresh(caller, schema)
-        moved = {_row_of(one) for one in sealed if _lies_elsewhere(states, one)}
-        if moved and not moved & stale:
-            # Its group ended between the two answers: the record lies in another one by now.
-            stale |= moved
+        moved = {_seen(states, one) for one in sealed if not _fits_log(states, one)}
+        if moved and not moved & unlike:
+            # Between the two answers its group ended, or its fields were given other names.
+            unlike |= moved
             continue
         records = await _run_for(sealed)(_open_all, states, sealed)
         dead = {one.row for one in records if not _is_live(one)}
@@ -175,10 +178,15 @@ def _is_live(current: CurrentRecord) -> bool:
     return current.state.ledger.snapshot().is_live(current.row.group, current.row.ordinal)
 
 
-def _lies_elsewhere(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> bool:
-    """Whether the log has no such group as the record is said to be of."""
+def _fits_log(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> bool:
+    """Whether the log has the group that the record is said to be of, with fields so named."""
     snapshot = states[_schema_of(sealed)].ledger.snapshot()
-    return _row_of(sealed).group not in snapshot.groups
+    known = snapshot.groups.get(_row_of(sealed).group)
+    return known is not None and has_fields(snapshot.definition, known.group, sealed.fields)
+
+
+def _seen(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> _Seen:
+    return _row_of(sealed), states[_schema_of(sealed)].definition.digest
 
 
 def _row_of(sealed: SealedRecord) -> RowRef:

@@ -98,19 +98,21 @@ def require_current(schema: Schema, body: CommitBody) -> None:
         BadInput: ``invalid_commit``.
         StaleDefinition, Conflict: the definition has changed, or ``needs_reencryption``.
     """
+    holds = body.definition == bytes(schema.definition_digest)
+    if not holds and (schema.version == 0 or not body.definition_text):
+        # Whatever else is wrong with it may be right under the definition that it was made for.
+        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
     if body.adds_records and not body.exact:
         require(
             not _has_unique_fields(schema, body),
             "a commit adds records to unique fields and does not say that it looked for equal ones",
         )
-    if body.definition == bytes(schema.definition_digest):
+    if holds:
         require(
             schema.version > 0 or bool(body.definition_text),
             "the first commit does not bring the definition",
         )
         return
-    if schema.version == 0 or not body.definition_text:
-        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
     present, new = schema.parse(), read_text(body)
     require(new.follows(present), "a definition gives a field another id")
     if body.ended:
