@@ -34,9 +34,11 @@ def definition(**rules: Any) -> dict[str, Any]:
 
 
 TEXT = {"type": "string"}
+PADDED = TEXT | {"padTo": 60}
 WIDER = definition(minimum=-1000, maximum=1000)
 #: What only rows of the job break, and what they keep.
 BROKEN, KEPT = definition(maximum=50), definition(maximum=90)
+UNIQUE = definition() | {"unique": [["n"]]}
 ROWS = [{"n": n} for n in range(80)]
 
 
@@ -199,7 +201,9 @@ def showing(old: dict[str, Any]) -> Lie:
 
 
 @pytest.mark.parametrize(
-    ("new", "value", "status"), [(WIDER, 500, 201), (KEPT, 95, 400)], ids=["wider", "stricter"]
+    ("new", "value", "status"),
+    [(WIDER, 500, 201), (KEPT, 95, 400), (UNIQUE, 7, 409)],
+    ids=["wider", "stricter", "unique"],
 )
 def test_an_api_that_shows_the_definition_before_is_not_believed(
     store: Store, front: Front, new: Any, value: int, status: int
@@ -209,6 +213,19 @@ def test_an_api_that_shows_the_definition_before_is_not_believed(
         assert store.send([{"n": value}]).status == status
         found = [7, *([value] if status == 201 else [])]
         assert numbers(store, {"field": "n", "op": "ge", "value": 0}) == found
+
+
+def test_texts_are_padded_as_the_log_says_and_not_as_the_api_does(
+    store: Store, front: Front
+) -> None:
+    """Else their lengths would tell them."""
+    of = definition()
+    change(store, of | {"properties": of["properties"] | {"name": PADDED}})
+    with front.telling(showing(definition())):
+        store.ingest([{"n": 1, "name": "a"}, {"n": 2, "name": "a" * 40}])
+    sealed = store.api("GET", f"/api/records/?schema={store.schema_id}").json()["results"]
+    lengths = [len(one["fields"]["name"]) for one in sealed[-2:]]
+    assert lengths[0] == lengths[1] > len(sealed[0]["fields"]["name"])
 
 
 def test_a_field_that_gets_another_name_while_its_record_is_read_is_no_altered_row(

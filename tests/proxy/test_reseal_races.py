@@ -345,6 +345,9 @@ class Killing:
     when: str
     done: bool = False
 
+    def is_meant(self, asked: Asked) -> bool:
+        return asked.path.endswith(self.end)
+
     def before(self, asked: Asked) -> Reply | None:
         return Reply(503, {}, b"") if self._is_time(asked, "before") else None
 
@@ -353,7 +356,7 @@ class Killing:
         return reply
 
     def _is_time(self, asked: Asked, when: str) -> bool:
-        if self.done or when != self.when or not asked.path.endswith(self.end):
+        if self.done or when != self.when or not self.is_meant(asked):
             return False
         self.done = True
         os.kill(self.process.pid, signal.SIGKILL)

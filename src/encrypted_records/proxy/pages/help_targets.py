@@ -12,6 +12,7 @@ TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"(/schemas/[^/]+)?/trust/", "leakage", "the-api-its-database-its-backups"),
     (r"/schemas/[^/]+/delete/|/datasets/[^/]+/delete/", "operations", "erasure"),
     (r"/schemas/.*|/datasets/[^/]+/new-schema/", "http-api", "definitions"),
+    (r"/datasets/[^/]+/keys/", "how-to-change-a-schema", "sealing-all-records-again"),
     (r"/datasets/.*", "http-api", "datasets"),
     (r"/keyring/", "operations", "the-life-of-a-keyring"),
     (r"/device/", "operations", "who-may-use-a-keyring"),
