@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -76,7 +77,9 @@ class Resealing:
         assert job.options.named is not None
         state = await self._state(job, caller)
         # Rows that others end meanwhile stay readable, so that nothing is fetched twice for them.
-        hold = VersionHold(self._uses.api, caller, state.id, state.ledger.version, "job")
+        uid = uuid.UUID(bytes=job.id)
+        hold = VersionHold(self._uses.api, caller, state.id, state.ledger.version, "job", uid)
+        await hold.end()  # that of a process that was killed, of an earlier version
         await hold.begin()
         async with hold.renewed():
             if job.phase == "check":

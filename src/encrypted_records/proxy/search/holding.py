@@ -59,9 +59,13 @@ class VersionHold:
             yield
         finally:
             renewal.cancel()
-            with suppress(ErsError):
-                erasures = ErasureApi(self.api.transport)
-                await erasures.release(self.schema, self.uid, self.caller.auth)
+            await self.end()
+
+    async def end(self) -> None:
+        """Hold it no longer; where that fails, it ends by itself."""
+        with suppress(ErsError):
+            erasures = ErasureApi(self.api.transport)
+            await erasures.release(self.schema, self.uid, self.caller.auth)
 
     async def _renew(self) -> None:
         while True:
