@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -17,6 +18,7 @@ from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model import strict_json
+from encrypted_records.model.condition_parser import OPERATORS
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.queries import parse_query
@@ -278,3 +280,29 @@ def test_the_grammar_in_the_documentation_is_the_one_of_the_parser() -> None:
     assert lines
     flat = " ".join(document.split())
     assert [line for line in lines if " ".join(line.split()) not in flat] == []
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def operators_in(where: Any) -> set[str]:
+    if isinstance(where, list):
+        return set().union(*map(operators_in, where))
+    if "op" not in where:
+        return operators_in(next(iter(where.values())))
+    inner = where.get("of", {}).get("where")
+    return {where["op"]} | (operators_in(inner) if inner else set())
+
+
+def test_every_operator_of_the_code_can_be_written_and_has_an_example() -> None:
+    section = (DOCS / "cli.md").read_text().partition("\n## Conditions\n")[2]
+    examples = section.split("```")[1].strip().splitlines()
+    assert set().union(*(operators_in(parse(one)) for one in examples)) == set(OPERATORS)
+
+
+def test_every_operator_of_the_code_stands_in_the_table_of_the_reference() -> None:
+    lines = (DOCS / "http-api.md").read_text().splitlines()
+    start = lines.index("| `op` | `value` | Meaning |")
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    first = " ".join(line.split("|")[1] for line in table)
+    assert set(re.findall(r"`(\w+)`", first)) == set(OPERATORS)

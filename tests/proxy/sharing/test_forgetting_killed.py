@@ -1,5 +1,6 @@
-"""A proxy is killed right after each of its steps, before it hears of it, while it seals a dataset again, has what was before
-erased, and has the older keys forgotten; a new one on its folder ends it."""
+"""A proxy is killed right after each of its steps, before it hears of it, while it seals a dataset
+again, has what was before erased, and has the older keys forgotten; a new one on its folder ends
+it."""
 
 from __future__ import annotations
 

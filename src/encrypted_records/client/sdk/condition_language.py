@@ -12,6 +12,7 @@
                 | field [ "not" ] text_test text [ "folded" ]
                 | field [ "not" ] ( "~" | "matches" ) ( pattern | text ) [ "folded" ]
                 | field [ "not" ] "near" text [ "within" number ] [ "folded" ]
+                | field [ "not" ] "has" ( "words" | "phrase" ) text
                 | field "is" [ "not" ] "null"
     selection   = "select" field "from" schema [ "where" expression ]
     schema      = name | "`" { any character, "``" for one } "`" | text
