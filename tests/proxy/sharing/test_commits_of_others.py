@@ -1,5 +1,5 @@
 """An API adds what somebody signed who may not write: a reader with a proxy that does not mind, and
-a writer who was made a reader, with what they made before."""
+a writer who lost the right, with what they made before."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_readers_commit_counts_nowhere_whatever_their_proxy_and_the_api_do(
     require_nobody_follows(shared, body)
 
 
-def test_what_a_writer_made_counts_no_more_once_they_only_read(shared: Shared) -> None:
+def test_what_a_writer_made_counts_no_more_once_nothing_is_shared_with_them(shared: Shared) -> None:
     owner = shared.proxy(shared.team.ada)
     owner.ingest([{"n": 1}])
     writer = shared.person(form.WRITER)
@@ -102,9 +102,26 @@ def test_what_a_writer_made_counts_no_more_once_they_only_read(shared: Shared) -
     assert numbers(store) == [1]
     body = kept_back(shared, writer, store)
     path = f"{shared.team.made['url']}people/{ids.to_text(writer.id)}/"
-    proof = {"proof": {"password": shared.team.ada.account.password}}
-    made = owner.proxy("PUT", path, {"role": "reader", "schemas": [], **proof})
+    made = owner.proxy("DELETE", path)
     assert (made.status, made.json().get("rotated")) == (200, ["People"]), made.body
-    assert send(writer, body).status in (403, 409)
-    # The roster says where the log stood when they were made a reader: it comes too late.
+    assert send(writer, body).status in (403, 404, 409)
+    # The roster says where the log stood when they lost the right: it comes too late.
     require_nobody_follows(shared, body)
+
+
+def test_who_was_removed_begins_no_log_that_was_empty(shared: Shared) -> None:
+    """Of a schema that was signed, and that nobody stored into."""
+    owner = shared.proxy(shared.team.ada)
+    seen = owner.proxy("POST", f"{shared.schema}sign/", {"dry_run": True}).json()["shown"]
+    assert owner.proxy("POST", f"{shared.schema}sign/", {"seen": seen}).json()["applied"]
+    writer = shared.person(form.WRITER)
+    store = shared.proxy(writer)
+    body = kept_back(shared, writer, store)
+    removed = shared.put_out(owner, writer)
+    assert (removed.status, removed.json()["rotated"]) == (200, ["People"]), removed.body
+    assert send(writer, body).status in (403, 404, 409)
+    late = shared.person(form.READER)
+    for person, reading in ((shared.team.ada, owner), (late, shared.proxy(late))):
+        with shared.fronts[person.id].telling(added(body)):
+            assert refused(reading.ask()) == (422, "log_broken")
+        assert numbers(reading) == []
