@@ -7,9 +7,10 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def steps() -> Iterator[Step]:
         "code": rules["code"] | {"pattern": "^[0-9]+$"},
         "gone": rules["gone"] | {"enum": ["x", "y"]},
     }
-    more = {"required": ["n", "gone"]}
+    more: dict[str, Any] = {"required": ["n", "gone"]}
     step = replace(step, name="rules that demand more", rules=rules, more=more, takes="proof")
     yield step
     rules = rules | {"remark": rules["remark"] | {"x-index": ["words"]}}
@@ -162,9 +163,7 @@ class Scene:
                 self.meant[record] = (n, 0)
                 path = f"/api/records/{record}/"
                 if n % 3 == 0:
-                    self.under_one(
-                        (n, 1), lambda row, path=path: store.proxy("PATCH", path, {"data": row})
-                    )
+                    self.under_one((n, 1), partial(patch, store, path))
                     self.meant[record] = (n, 1)
                 elif n % 3 == 1:
                     assert store.proxy("DELETE", path).status == 204
@@ -254,8 +253,9 @@ def test_answers_ids_and_versions_are_right_through_every_change(
                         scene.step = number
                     scene.check()
                     assert versions(beside, still) == etags, step.name
-                    for one in (*others, asking):
-                        assert not one.done() or one.result() is None
+                    for one in filter(Future.done, others):
+                        one.result()
+                    assert not asking.done() or asking.result()
             finally:
                 scene.ended.set()
             for one in others:
@@ -266,6 +266,10 @@ def test_answers_ids_and_versions_are_right_through_every_change(
         verified = beside.proxy("POST", f"{store.schema}verify/")
         *altered, report = [json.loads(line) for line in verified.body.splitlines() if line]
         assert (altered, report["verify"]["rows"]) == ([], len(scene.meant))
+
+
+def patch(store: Store, path: str, row: dict[str, Any]) -> Answer:
+    return store.proxy("PATCH", path, {"data": row})
 
 
 def versions(store: Store, records: list[str]) -> list[str]:
