@@ -7,6 +7,7 @@ demands more is compared with what is stored, and its commit refused if a record
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Collection, Mapping
@@ -33,6 +34,9 @@ from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Commit
 from encrypted_records.proxy.write.rule_proof import Obstacle, find_obstacles, total
 
 log = logging.getLogger(__name__)
+
+#: Seconds for which a definition that others overtake is compared anew.
+PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +148,16 @@ class DefinitionChanger:
             ErsError: as :meth:`Committer.store`.
         """
         sent = await by_size(len(text))(parse_definition, text)
-        for attempt in range(1, ATTEMPTS + 1):
+        until = time.monotonic() + PATIENCE
+        for attempt in itertools.count(1):
             plan = await self._plan(caller, schema, sent, renamed or {})
             refuse(plan)
             try:
                 await self._commit(caller, schema, plan)
             except Conflict as error:
-                if attempt == ATTEMPTS or error.reason not in LOST_RACES:
+                # Others store meanwhile, however often: it is compared with theirs, too.
+                over = attempt >= ATTEMPTS and time.monotonic() >= until
+                if over or error.reason not in LOST_RACES:
                     raise
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
             else:
