@@ -35,6 +35,8 @@ OFTEN: dict[str, Any] = {
     "crowds": Sizes(few=3, small=(64,), rows=64, groups=64),
 }
 WRITERS = 50
+#: Records that are stored at most until groups were made of many.
+MORE = 200
 #: Answers after which a writer may repeat: others were first.
 OVERTAKEN = {
     *("roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"),
@@ -212,6 +214,12 @@ def test_whoever_writes_meanwhile_loses_nothing_and_who_was_put_out_adds_nothing
         changing.result()
     (last,) = scene.ada.ingest([{"n": 8}])
     told.values[last] = 8
+    # Where all have one slow processor, groups are made of many only when others are done.
+    for n in range(MORE):
+        if any(one.ended for one in scene.log()):
+            break
+        (more,) = scene.ada.ingest([{"n": 9000 + n}])
+        told.values[more] = 9000 + n
 
     # What was acknowledged is there once, for those who stayed and for who comes later.
     fresh = shared.proxy(shared.person(form.READER))

@@ -35,7 +35,7 @@ from encrypted_records.proxy.write.rule_proof import Obstacle, find_obstacles, t
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a definition that others overtake is compared anew.
+#: Seconds for which a definition that others overtake is compared again.
 PATIENCE = 20.0
 
 
