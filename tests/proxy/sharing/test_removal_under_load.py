@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,8 +36,8 @@ OFTEN: dict[str, Any] = {
     "crowds": Sizes(few=3, small=(64,), rows=64, groups=64),
 }
 WRITERS = 50
-#: Records that are stored at most until groups were made of many.
-MORE = 200
+#: Records that are stored at most until groups were made of many, and seconds between them.
+MORE, PAUSE = 400, 0.2
 #: Answers after which a writer may repeat: others were first.
 OVERTAKEN = {
     *("roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"),
@@ -218,6 +219,7 @@ def test_whoever_writes_meanwhile_loses_nothing_and_who_was_put_out_adds_nothing
     for n in range(MORE):
         if any(one.ended for one in scene.log()):
             break
+        time.sleep(PAUSE)
         (more,) = scene.ada.ingest([{"n": 9000 + n}])
         told.values[more] = 9000 + n
 
