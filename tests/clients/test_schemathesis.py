@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,25 +138,7 @@ def own(document: dict[str, Any]) -> dict[str, Any]:
     declared = {(one.method.lower(), one.path) for one in operations_of(ROUTES)}
     # Of the WebSocket, a GET is no use.
     declared.discard(("get", "/api/ws/jobs/{id}/"))
-    return chosen(without_nesting(document), lambda method, path, _: (method, path) in declared)
-
-
-def without_nesting(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with conditions that hold conditions which hold none.
-
-    From a form that holds itself the tool derives its cases by some minutes of work; each of them
-    is a value at some place, and places two deep have them all.
-    """
-    parts = document["components"]["schemas"]
-    condition = parts["Condition"]
-    names = condition["properties"].keys() - {"and", "or", "not", "of"}
-    inner = condition | {"properties": {name: condition["properties"][name] for name in names}}
-    whole = json.dumps(parts)
-    link = json.dumps({"$ref": "#/components/schemas/Condition"})
-    held = json.loads(whole.replace(link, json.dumps({"$ref": "#/components/schemas/Comparison"})))
-    return document | {
-        "components": document["components"] | {"schemas": {**held, "Comparison": inner}}
-    }
+    return chosen(document, lambda method, path, _: (method, path) in declared)
 
 
 def without_frames(document: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ WRITERS = 3
 #: Seconds between two records of a writer, and two questions.
 PAUSE = 0.1
 #: Refusals of rows that are of the definition before, or of the next.
-OTHER_DEFINITION = {"invalid_records", "invalid_data"}
+OTHER_DEFINITION = {"invalid_records"}
 
 Rules = dict[str, dict[str, Any]]
 #: A record as its writer means it: its number, and how often it was changed.

@@ -302,18 +302,7 @@ def test_a_kill_anywhere_ends_in_the_same_records(
     """Of a proxy of its own, right before and right after the API did what it was asked for."""
     store.ingest(ROWS)
     before, lay = answers(store), groups(store)
-    folder = with_keyrings(store.service, tmp_path / "own")
-    shutil.copy(store.service.data_dir / "format", folder)
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    settings = {
-        "ERS_DATA_DIR": str(folder),
-        "ERS_PROXY_PORT": str(port),
-        "ERS_BASE_URL": front.url,
-        "ERS_ACCESS": "api",
-        "XDG_STATE_HOME": clean_environment().get("XDG_STATE_HOME", str(tmp_path)),
-    }
-    own = replace(store, service=replace(store.service, proxy_url=url))
+    own, settings = proxy_of_its_own(store, front, tmp_path, of=store.service)
     path = ""
     for end, when in (
         ("/staging/", "after"),
@@ -321,7 +310,7 @@ def test_a_kill_anywhere_ends_in_the_same_records(
         ("/publish/", "after"),
         ("", ""),
     ):
-        with running_side("proxy", settings, url, tmp_path / "log") as process:
+        with running_side("proxy", settings, own.service.proxy_url, tmp_path / "log") as process:
             killing = Killing(process, end, when)
             front.invent, front.lie = killing.before, killing.after
             if not path:
@@ -334,6 +323,28 @@ def test_a_kill_anywhere_ends_in_the_same_records(
             assert answers(own) == answers(store) == before
             assert not groups(store) & lay
             assert len(groups(store)) == 1
+
+
+def proxy_of_its_own(
+    store: Store, front: Front, folder: Path, *, of: Service
+) -> tuple[Store, dict[str, str]]:
+    """The store by way of a proxy with its keyrings that a test starts, and that one's settings.
+
+    Args:
+        of: has been started from the command line, so that its folder says its format.
+    """
+    data = with_keyrings(store.service, folder / "own")
+    shutil.copy(of.data_dir / "format", data)
+    (port,) = free_ports(1)
+    settings = {
+        "ERS_DATA_DIR": str(data),
+        "ERS_PROXY_PORT": str(port),
+        "ERS_BASE_URL": front.url,
+        "ERS_ACCESS": "api",
+        "XDG_STATE_HOME": clean_environment().get("XDG_STATE_HOME", str(folder)),
+    }
+    service = replace(store.service, proxy_url=f"http://127.0.0.1:{port}")
+    return replace(store, service=service), settings
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """The worst that somebody may ask of texts, dates and other schemas: answered right, or refused by
-name, and never for long."""
+name."""
 
 from __future__ import annotations
 
@@ -68,24 +68,14 @@ def test_a_test_of_texts_takes_no_way_twice(
 ) -> None:
     for more in ({}, {"fold": True}):
         where = {"field": "text", "op": op, "value": value, **more}
-        answer = store.ask(where, limit=10)
-        if answer.status == 400:
-            (flaw,) = answer.json()["errors"]
-            assert (flaw["code"], flaw["field"], found) == ("pattern", "text", []), answer.body
-        else:
-            assert texts(store, where) == found, (where["op"], more)
+        assert texts(store, where) == found, more
 
 
 @pytest.mark.parametrize("op", ["has_words", "has_phrase"])
 def test_one_word_may_be_as_long_as_a_text(store: Store, op: str) -> None:
     for value, found in ((EVIL, 1), (EVIL * 3, 1), (EVIL * 2, 0), ("a" * 200_000, 0)):
         where = {"field": "note", "op": op, "value": value}
-        answer = store.ask(where, limit=10)
-        if len(value) > 1000 and answer.status == 400:
-            assert answer.json()["errors"][0]["code"] == "words", answer.body
-            continue
-        assert answer.status == 200, answer.body
-        assert len(answer.json()["results"]) == found, len(value)
+        assert len(store.found(where)) == found, len(value)
 
 
 @pytest.mark.parametrize("field", ["text", "note", "day", "seen"])

@@ -5,10 +5,8 @@ it."""
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
@@ -19,10 +17,9 @@ from tests.proxy.sharing.shared import Shared
 from tests.proxy.sharing.test_forgetting import LONG, ask, in_files_of_api, rotate
 from tests.proxy.test_erasing import index_bytes, sealed_fields
 from tests.proxy.test_reseal import begin, groups
-from tests.proxy.test_reseal_races import Killing
+from tests.proxy.test_reseal_races import Killing, proxy_of_its_own
 from tests.support.front import Asked, Reply, honest, nothing
-from tests.support.second_proxy import with_keyrings
-from tests.support.service import Service, clean_environment, free_ports
+from tests.support.service import Service
 from tests.support.sides import running_side
 from tests.support.store import Store
 
@@ -78,22 +75,11 @@ def test_a_kill_at_any_step_is_made_up_for_by_asking_again(shared: Shared, tmp_p
     assert [one.split("/")[-2] for one in steps][-2:] == ["erasure", "roster"], steps
     front.invent = nothing
 
-    folder = with_keyrings(ada.service, tmp_path / "own")
-    shutil.copy(team.ada.service.data_dir / "format", folder)
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    settings = {
-        "ERS_DATA_DIR": str(folder),
-        "ERS_PROXY_PORT": str(port),
-        "ERS_BASE_URL": front.url,
-        "ERS_ACCESS": "api",
-        "XDG_STATE_HOME": clean_environment().get("XDG_STATE_HOME", str(tmp_path)),
-    }
-    own = replace(ada, service=replace(ada.service, proxy_url=url))
+    own, settings = proxy_of_its_own(ada, front, tmp_path, of=team.ada.service)
     epoch, sealed = 2, list[bytes]()
     # Before a step is what it is right after the one before it.
     for kind in (*steps, ""):
-        with running_side("proxy", settings, url, tmp_path / "log") as process:
+        with running_side("proxy", settings, own.service.proxy_url, tmp_path / "log") as process:
             killing = KillingAt(process, kind, "after")
             if epoch > 2:
                 see_through(own, shared)  # what the one before it left

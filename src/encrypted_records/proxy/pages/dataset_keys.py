@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import Conflict
 from encrypted_records.proxy.pages.page import Visit, page
 
 _TEMPLATE = "dataset_keys.html"
@@ -22,33 +22,43 @@ def _url(visit: Visit) -> str:
 async def show(visit: Visit) -> Response:
     """Says what older keys still open, and takes the next step of letting them go."""
     if not visit.sends:
-        return visit.render(_TEMPLATE, **await _shown(visit))
+        return await _page(visit, await _look(visit))
     try:
         return await _STEPS.get(visit.text("do"), _stay)(visit)
     except Conflict as error:
-        return visit.problem(error, _TEMPLATE, **await _shown(visit))
+        return visit.problem(error, _TEMPLATE, **await _shown(visit, await _look(visit)))
 
 
-async def _shown(visit: Visit) -> dict[str, Any]:
-    """What the template takes. Nobody is shown it who is not an owner.
+async def _look(visit: Visit) -> dict[str, Any]:
+    """What the older keys are needed for, which owners alone are told."""
+    keys: dict[str, Any] = await visit.ask("POST", f"{_url(visit)}forget/", {"dry_run": True})
+    return keys
 
-    Raises:
-        ErsError: as the endpoint answers; there are no keys to show then.
-    """
+
+async def _page(visit: Visit, keys: dict[str, Any]) -> Response:
+    return visit.render(_TEMPLATE, **await _shown(visit, keys))
+
+
+async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
+    """What the template takes of an answer about the keys."""
     dataset = await visit.ask("GET", _url(visit))
-    keys = await visit.ask("POST", f"{_url(visit)}forget/", {"dry_run": True})
     listed = await visit.every("/api/schemas/", dataset=dataset["id"])
     names = {one["url"]: one["name"] for one in listed}
     schemas = [one | {"name": names.get(one["schema"], "")} for one in keys["schemas"]]
-    older = [one for one in schemas if not one["present"]]
+    older = _older(keys)
     return {
         "dataset": dataset,
         "keys": keys,
         "schemas": schemas,
         "older": older,
         "records": sum(one["records"] for one in older),
-        "waits_for": (),
+        "waits_for": [one["left"] for one in keys.get("erasing", {}).get("schemas", ())],
     }
+
+
+def _older(keys: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that have something under an older key."""
+    return [one for one in keys["schemas"] if not one["present"]]
 
 
 async def _stay(visit: Visit) -> Response:
@@ -62,11 +72,10 @@ async def _rotate(visit: Visit) -> Response:
 
 async def _reseal(visit: Visit) -> Response:
     """Begin a job for each schema that has something under an older key."""
-    shown = await _shown(visit)
-    for one in shown["older"]:
+    for one in _older(await _look(visit)):
         try:
             await visit.ask("POST", f"{one['schema']}reseal/")
-        except ErsError as error:
+        except Conflict as error:
             if error.reason not in _LEFT_OUT:
                 raise
     return visit.go("/jobs/")
@@ -74,11 +83,7 @@ async def _reseal(visit: Visit) -> Response:
 
 async def _forget(visit: Visit) -> Response:
     done = await visit.ask("POST", f"{_url(visit)}forget/", {})
-    if done["forgotten"]:
-        return await _stay(visit)
-    shown = await _shown(visit)
-    left = done["erasing"]["schemas"]
-    return visit.render(_TEMPLATE, **shown | {"waits_for": [one["left"] for one in left]})
+    return await _stay(visit) if done["forgotten"] else await _page(visit, done)
 
 
 _STEPS = {"rotate": _rotate, "reseal": _reseal, "forget": _forget}

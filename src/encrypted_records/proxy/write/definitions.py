@@ -7,6 +7,7 @@ demands more is compared with what is stored, and its commit refused if a record
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which a definition that others overtake is compared again.
 PATIENCE = 20.0
+#: Seconds before each further time, once it was overtaken ``ATTEMPTS`` times.
+PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +159,10 @@ class DefinitionChanger:
                 await self._commit(caller, schema, plan)
             except Conflict as error:
                 # Others store meanwhile, however often: it is compared with theirs, too.
-                over = attempt >= ATTEMPTS and time.monotonic() >= until
-                if over or error.reason not in LOST_RACES:
+                often = attempt >= ATTEMPTS
+                if error.reason not in LOST_RACES or (often and time.monotonic() >= until):
                     raise
+                await asyncio.sleep(PAUSE if often else 0)
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
             else:
                 return plan
