@@ -74,6 +74,31 @@ def test_two_owners_who_begin_epochs_at_once_begin_one_after_the_other(team: Tea
     assert not team.view(grace).roster.voids
 
 
+def test_a_reading_that_an_own_change_overtakes_is_not_taken_for_an_older_roster(
+    team: Team,
+) -> None:
+    """The change is remembered after the API was asked, and before its answer is believed."""
+    ada = team.ada
+    assert team.made
+    with running_front(ada.service.base_url) as front:
+        invited: list[str] = []
+
+        def overtake(asked: Asked, reply: Reply) -> Reply:
+            if "/roster/" in asked.path and not invited:
+                invited.append("grace@example.org")
+                ada.do(
+                    lambda sharing: sharing.inviting.invite(
+                        ada.holder, team.organization, invited[0], [team.share()]
+                    )
+                )
+            return reply
+
+        ada.url = front.url
+        with front.telling(overtake):
+            waiting = team.view(ada).roster.invitations()
+    assert [one.content.name for one in waiting] == invited == ["grace@example.org"]
+
+
 def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
     """Two proxies write through each other's epochs, and one person is put out meanwhile."""
     team = shared.team

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class See(Protocol):
-    def __call__(self, state: SchemaState, *, new: bool = False) -> Awaitable[None]:
+    def __call__(self, caller: Holder, state: SchemaState, *, new: bool = False) -> Awaitable[None]:
         """Check a state against what was seen before, and remember it."""
 
 
@@ -100,6 +100,17 @@ class LogReader:
         except Conflict:
             raise LogBroken("the API's log is shorter than what this proxy has seen") from None
 
+    async def go_on(self, caller: Holder, state: SchemaState) -> None:
+        """Ask once more for what comes after the log of ``state``, and take it in.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh`.
+        """
+        deltas = await self.fetch(caller, state.id, state.ledger.version)
+        await self._source.follow(caller, state, deltas, state.ledger.writer)
+        extend(state.ledger, deltas)
+        await self.take_shown(caller, state, deltas)
+
     async def take_shown(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
@@ -137,7 +148,7 @@ class LogReader:
         await asyncio.to_thread(extend, state.ledger, deltas)
         deltas = await self._reach_ends(caller, state) or deltas
         await self.take_shown(caller, state, deltas)
-        await self._see(state, new=True)
+        await self._see(caller, state, new=True)
         return state
 
     async def _reach_ends(

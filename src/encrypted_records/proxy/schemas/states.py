@@ -210,6 +210,8 @@ class Schemas:
                 answer.
         """
         shown = await read_shown(self._api, caller, schema)
+        # Before the API is asked: what this proxy sees from then on is no fault of its answer.
+        seen = await asyncio.to_thread(self._heads.get, schema)
         broken: ErsError | None = None
         deltas: list[ManifestDelta] = []
         try:
@@ -224,7 +226,6 @@ class Schemas:
         entries = (entry for delta in deltas for entry in delta.entries)
         newest = next((one.commit for one in entries if one.version == ledger.version), None)
         commit_id = None if newest is None else wire.decode_commit_body(newest).id
-        seen = await asyncio.to_thread(self._heads.get, schema)
         return SoundPart(ledger.definition or shown.definition, ledger, broken, seen, commit_id)
 
     async def list_passed(self, schema: bytes, up_to: int) -> list[Head]:
@@ -290,7 +291,7 @@ class Schemas:
         # Not in a thread: questions take snapshots of this ledger meanwhile.
         extend(state.ledger, deltas)
         await self._reader.take_shown(caller, state, deltas)
-        await self._see(state)
+        await self._see(caller, state)
         self._note(caller, state)
 
     def _note(self, caller: Holder, state: SchemaState) -> None:
@@ -298,7 +299,7 @@ class Schemas:
         state.kept = self._keeper.note(caller.user, state.ledger, state.kept)
         self._checkpoints.note(caller, state)
 
-    async def _see(self, state: SchemaState, *, new: bool = False) -> None:
+    async def _see(self, caller: Holder, state: SchemaState, *, new: bool = False) -> None:
         """Check the log against what was seen before, and remember it.
 
         Args:
@@ -306,6 +307,10 @@ class Schemas:
         """
         ledger = state.ledger
         seen = await asyncio.to_thread(self._heads.get, state.id)
+        if seen is not None and ledger.version < seen.version:
+            # Another state of the schema, of another user say, may have gone on since the API was
+            # asked. Whoever is asked from now on has what was seen.
+            await self._reader.go_on(caller, state)
         if seen is not None and not ledger.knows(seen):
             raise lacking()
         await self._forget_ended(state, since=seen.version if new and seen is not None else 0)

@@ -155,8 +155,7 @@ class RosterReader:
         async with known.lock:
             try:
                 await self._catch_up(known, holder)
-                remembered = await asyncio.to_thread(self.rosters.get, holder.user, organization)
-                if remembered is not None:
+                if await self._reach_remembered(known, holder):
                     await asyncio.to_thread(self.rosters.remember, holder.user, known.roster)
             except Refused:
                 self.forget(holder.user, organization)
@@ -225,6 +224,16 @@ class RosterReader:
                 break
         known.read_at = time.monotonic()
 
+    async def _reach_remembered(self, known: _Known, holder: Holder) -> bool:
+        """Ask for the rest of what is remembered, which may have been added since the API was
+        asked; whether anything is remembered."""
+        remembered = await asyncio.to_thread(
+            self.rosters.get, holder.user, known.roster.organization
+        )
+        if remembered is not None and remembered.number > known.roster.number:
+            await self._catch_up(known, holder)
+        return remembered is not None
+
     async def _believe(
         self, known: _Known, holder: Holder, keyring: Keyring, *, older_keys: bool
     ) -> Believed:
@@ -232,6 +241,7 @@ class RosterReader:
         if known.believed is not None and same:
             return known.believed
         known.believed = None
+        await self._reach_remembered(known, holder)
         believed = await asyncio.to_thread(
             self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
         )
