@@ -74,6 +74,16 @@ def _bad_signatures() -> list[dict[str, Any]]:
     return [{"why": why, "signature": one.hex()} for why, one in wrong.items()]
 
 
+#: As docs/SPEC.md, 15.1, has them; the second implementation refuses them by an exchange.
+_SMALL_U = (
+    0,
+    1,
+    ref.P - 1,
+    0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+    0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+)
+
+
 def _refused() -> list[tuple[str, bytes]]:
     keys = identity("ada").keys
     found = [
@@ -83,9 +93,13 @@ def _refused() -> list[tuple[str, bytes]]:
         ("of a later format", b"\x02" + keys[1:]),
         ("an ML-KEM key that is not reduced", keys[:65] + b"\xff" * 1152 + keys[-32:]),
         ("one coefficient of the ML-KEM key is q", keys[:65] + b"\x01\x0d" + keys[67:]),
-        ("an X25519 key of zero", keys[:33] + bytes(32) + keys[65:]),
-        ("an X25519 key of one", keys[:33] + b"\x01" + bytes(31) + keys[65:]),
     ]
+    for u in (*_SMALL_U, ref.P, ref.P + 1):
+        for highest in (0, 1):
+            point = (u + highest * 2**255).to_bytes(32, "little")
+            found.append(
+                (f"an X25519 key of small order: {point.hex()}", keys[:33] + point + keys[65:])
+            )
     for y in sorted(ref.small_orders()):
         for sign in (0, 1):
             point = (y + sign * 2**255).to_bytes(32, "little")

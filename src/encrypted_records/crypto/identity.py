@@ -24,8 +24,6 @@ from encrypted_records.model.public_keys import KeyParts
 from encrypted_records.model.signed import SignedKind, message
 
 _SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
-#: Agrees with every point that HPKE can seal to; which scalar it is does not matter.
-_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes(32))
 
 
 class Verifier:
@@ -73,10 +71,11 @@ class MemberKeys:
         self.raw: Final = raw
         self.parts: Final[KeyParts] = parts
         self.verifier: Final = Verifier(parts.sign)
+        # Sealing would refuse it, too: it is told from its bytes here, without an exchange.
+        if not public_keys.agrees_alone(parts.x25519):
+            raise KeysRefused("nothing can be sealed to these public keys")
         try:
             agreed = X25519PublicKey.from_public_bytes(parts.x25519)
-            # Refuses points of small order, as sealing to them would.
-            _PROBE.exchange(agreed)
             self._sealing = hpke.MLKEM768X25519PublicKey(
                 MLKEM768PublicKey.from_public_bytes(parts.mlkem), agreed
             )

@@ -25,6 +25,16 @@ _SMALL_ORDER_Y = frozenset(
         0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
     }
 )
+#: The u of every X25519 point, of the curve and of its twist, whose order divides 8.
+_SMALL_ORDER_U = frozenset(
+    {
+        0,
+        1,
+        _P - 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    }
+)
 
 
 class KeyParts(NamedTuple):
@@ -57,3 +67,13 @@ def signs_alone(point: bytes) -> bool:
     """
     y = int.from_bytes(point, "little") & (2**255 - 1)
     return y < _P and y not in _SMALL_ORDER_Y
+
+
+def agrees_alone(point: bytes) -> bool:
+    """Whether an encoded X25519 point is one that can stand for who is sealed to.
+
+    With a point of small order every exchange gives zeros, which everybody knows; RFC 7748 has an
+    encoding taken modulo the prime, with its highest bit left out.
+    """
+    u = (int.from_bytes(point, "little") & (2**255 - 1)) % _P
+    return u not in _SMALL_ORDER_U
