@@ -309,7 +309,7 @@ class Schemas:
         seen = await asyncio.to_thread(self._heads.get, state.id)
         if seen is not None and ledger.version < seen.version:
             # Another state of the schema, of another user say, may have gone on since the API was
-            # asked. Whoever is asked from now on has what was seen.
+            # asked. From now on an honest one answers with what was seen.
             await self._reader.go_on(caller, state)
         if seen is not None and not ledger.knows(seen):
             raise lacking()
