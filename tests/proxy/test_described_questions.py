@@ -85,7 +85,12 @@ def test_every_question_takes_such_conditions(document: dict[str, Any], path: st
     of = {"schema": "visits", "field": "patient", "where": {"not": QUESTIONS[0]}}
     for where in (None, *QUESTIONS, {"field": "id", "op": "in", "of": of}):
         assert fits(document, asked["properties"]["where"], where), where
-    refused: list[Any] = [{"op": "same", "field": "a"}, {"of": {"schema": "b"}}, {"and": []}, {}]
+    comparison = {"field": "a", "op": "is_null"}
+    refused: list[Any] = [
+        *({"op": "same", "field": "a"}, {"of": {"schema": "b"}}, {"and": []}, {}),
+        *({"field": "a"}, {"op": "is_null"}, {"not": comparison, "or": [comparison]}),
+        {"and": [comparison], **comparison},
+    ]
     for wrong in refused:
         assert not fits(document, asked["properties"]["where"], wrong), wrong
 

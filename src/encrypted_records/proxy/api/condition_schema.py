@@ -1,7 +1,8 @@
 """Conditions and measures as the OpenAPI document has them.
 
-A condition is one object whose members depend on its operator, and not a choice between forms: it
-holds conditions itself, and makers of clients make no type of a choice that holds itself.
+A condition is one object with all members of all its forms, and beside them it is said which go
+together: it holds conditions itself, and makers of clients make no type of a choice between objects
+that holds itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from encrypted_records.proxy.api.json_schema import (
 )
 
 _CONDITION: Part = {"$ref": "#/components/schemas/Condition"}
+#: What makes one condition of others.
+_WORDS = ("and", "or", "not")
 #: What each operator compares with.
 _VALUES = {
     "eq, ne, lt, le, gt, ge": "one value",
@@ -42,7 +45,13 @@ PARTS: dict[str, Part] = {
     "Condition": {
         "type": "object",
         "description": "a comparison, or one of and, or, not (docs/http-api.md, Search)",
-        "minProperties": 1,
+        "oneOf": [
+            {
+                "required": ["field", "op"],
+                "not": {"anyOf": [{"required": [one]} for one in _WORDS]},
+            },
+            *({"required": [one], "maxProperties": 1} for one in _WORDS),
+        ],
         "properties": {
             "and": array_of(_CONDITION, minItems=1),
             "or": array_of(_CONDITION, minItems=1),
