@@ -45,6 +45,8 @@ class Tally:
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
+    #: requests without an answer, by the name of the client's error
+    failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, status: int, seconds: float) -> None:
         self.statuses[status] += 1
@@ -138,8 +140,8 @@ async def keep_asking(kind: str, target: Target, tally: Tally, until: float, see
             try:
                 answer = await send(http, target, chance)
                 await answer.read()
-            except (aiohttp.ClientError, TimeoutError):
-                tally.add(599, 0)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                tally.failures[type(error).__name__] += 1
                 pause = 1.0
             else:
                 tally.add(answer.status, time.perf_counter() - began)
@@ -163,15 +165,16 @@ def _measure(work: str, clients: int, target: Target, seconds: float, meter: Met
     before, began = meter.both, time.perf_counter()
     tallies = asyncio.run(_drive(work, clients, target, seconds))
     took, busy = time.perf_counter() - began, meter.both - before
-    every = sum(tally.statuses.total() for tally in tallies.values())
+    every = sum(one.statuses.total() + one.failures.total() for one in tallies.values())
     memory = memory_mib(meter.proxy, "VmRSS")
     for kind, tally in sorted(tallies.items()):
         middle, late = tally.percentiles(0.5, 0.99)
         refused = {status: n for status, n in tally.statuses.items() if status >= 300}
+        left = refused | dict(tally.failures)
         name = kind if work == kind else f"{work}: {kind}"
         print(
             f"{name:16} {clients:>7} {len(tally.seconds) / took:9.1f} {middle:8.1f} {late:8.1f}"
-            f" {busy / every * 1000:9.1f} {memory:7.0f}  {refused or ''}",
+            f" {busy / every * 1000:9.1f} {memory:7.0f}  {left or ''}",
             flush=True,
         )
 
