@@ -14,7 +14,7 @@ from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
-from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.lanes import MOST_REST, Lanes
 from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
@@ -62,8 +62,8 @@ async def fill(proxy: Proxy, count: int, times: int = 2) -> None:
         await proxy.ingest([{"n": number} for number in range(count)])
 
 
-def merger(proxy: Proxy, **more: Any) -> MergeScheduler:
-    return proxy.merger(*TIERS, pages_at_once=2, lanes=Lanes(MOST), **more)
+def merger(proxy: Proxy, lanes: Lanes | None = None, **more: Any) -> MergeScheduler:
+    return proxy.merger(*TIERS, pages_at_once=2, lanes=lanes or Lanes(MOST), **more)
 
 
 def delete(store: Store, record: str) -> None:
@@ -299,5 +299,59 @@ def test_a_large_one_whose_worker_is_killed_fails_alone(run: Run) -> None:
         outcome = await merging.merge_next(proxy.caller, proxy.state)
         assert outcome is not None and outcome.rows > 2 * LARGE
         assert await proxy.count(LOW) == 41
+
+    run(test)
+
+
+def test_a_large_one_that_fails_again_and_again_rests_longer_each_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit would begin it again, and it may take minutes before it fails."""
+    now, takes = 0.0, 10.0
+
+    async def test(proxy: Proxy) -> None:
+        nonlocal now
+        failures = 0
+        merging = merger(proxy, Lanes(MOST, clock=lambda: now))
+        await fill(proxy, LARGE)
+        api = proxy.services.api
+
+        async def fail(*_: Any) -> None:
+            nonlocal now, failures
+            now, failures = now + takes, failures + 1
+            raise Unavailable("the disk is full")
+
+        async def commit(times: int = 1) -> int:
+            """How many attempts the commits begin."""
+            before = failures
+            for _ in range(times):
+                await proxy.ingest([{"n": 1}])
+                await soon(merging.after_ingest(proxy.caller, proxy.state))
+                await soon(until(lambda: not merging.running))
+            return failures - before
+
+        monkeypatch.setattr(api, "stage", fail)
+        assert await commit(2) == 1
+        for rest in (takes, 2 * takes, 4 * takes):
+            now += rest - 0.5
+            assert await commit() == 0
+            assert await merging.merge_next(proxy.caller, proxy.state, unless_resting=True) is None
+            now += 0.5
+            assert await commit(2) == 1
+        for _ in range(20):
+            now += MOST_REST
+            assert await commit() == 1
+
+        # Who asks for it does not wait, and what goes well is forgotten.
+        monkeypatch.undo()
+        assert await merging.merge_next(proxy.caller, proxy.state) is not None
+        await fill(proxy, LARGE)
+        monkeypatch.setattr(api, "stage", fail)
+        assert await commit(2) == 1
+        now += takes
+        monkeypatch.undo()
+        assert await commit() == 0
+        assert max(counts(proxy)) >= 2 * LARGE
+        assert await proxy.count(LOW) > 41
 
     run(test)

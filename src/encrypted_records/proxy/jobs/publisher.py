@@ -144,7 +144,7 @@ class Publisher:
 
     async def merge(self, caller: Holder, states: Sequence[SchemaState]) -> None:
         for state in states:
-            while await self._merger.merge_next(caller, state):
+            while await self._merger.merge_next(caller, state, unless_resting=True):
                 pass
 
     async def _commit(

@@ -2,15 +2,28 @@
 
 In each lane one merge runs at a time. A merge belongs to one of them by how many rows it has, and
 takes its segments before it begins, so the two never merge the same one.
+
+A large merge that failed rests before a commit may begin it again: it may take minutes, and what
+made it fail (a full disk, an altered page) is seldom gone by the next commit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.index.segments.merge import ORDINARY_ROWS
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a merge rests at least, and at most, after it failed.
+LEAST_REST, MOST_REST = 2.0, 900.0
 
 #: A user's id and a schema's: others of a proxy would only race for what one of them merges.
 MergeKey = tuple[bytes, bytes]
@@ -27,22 +40,70 @@ class Tasks:
         task.add_done_callback(lambda _: self.running.pop(key))
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """After how many failures in a row, and until when, as the lane's clock counts."""
+
+    failures: int
+    until: float
+
+
 class Lane(Tasks):
     """Merges of so many ``rows``; each holds ``lock``."""
 
-    def __init__(self, rows: range) -> None:
+    def __init__(self, rows: range, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.rows = rows
         self.lock = asyncio.Lock()
+        self._clock = clock
+        self._rests: dict[MergeKey, Rest] = {}
+
+    @contextmanager
+    def attempt(self, key: MergeKey) -> Iterator[None]:
+        """One merge. If it fails, those of its schema rest for as long as it took, and for twice
+        as long after each further failure; a race that was lost to another proxy is no failure."""
+        began = self._clock()
+        try:
+            yield
+        except Conflict:
+            raise
+        except Exception:
+            failures = self._rests[key].failures + 1 if key in self._rests else 1
+            now = self._clock()
+            pause = max(LEAST_REST, now - began) * 2 ** min(failures - 1, 10)
+            self._rests[key] = Rest(failures, now + min(pause, MOST_REST))
+            raise
+        self._rests.pop(key, None)
+
+    def rests(self, key: MergeKey) -> bool:
+        """Whether a merge of this schema failed a short while ago."""
+        return key in self._rests and self._clock() < self._rests[key].until
 
 
 class Lanes:
     """``ordinary`` merges, and ``large`` ones that have more than ``most`` rows."""
 
-    def __init__(self, most: int = ORDINARY_ROWS) -> None:
-        self.ordinary = Lane(range(most + 1))
-        self.large = Lane(range(most + 1, 1 << 32))
+    def __init__(
+        self, most: int = ORDINARY_ROWS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """
+        Args:
+            clock: seconds that never go back.
+        """
+        self.ordinary = Lane(range(most + 1), clock)
+        self.large = Lane(range(most + 1, 1 << 32), clock)
 
     @property
     def both(self) -> tuple[Lane, Lane]:
         return self.ordinary, self.large
+
+
+@contextmanager
+def log_errors() -> Iterator[None]:
+    """Only log errors: the records are stored, whether merging succeeds or not."""
+    try:
+        yield
+    except ErsError as error:
+        log.warning("merging failed, a later ingest tries again: %s", error.message)
+    except Exception as error:
+        log.error("merging failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400

@@ -4,7 +4,7 @@ Every direct ingest adds a small segment, and a query reads all of them. When th
 the ingest that crosses the limit merges them before it returns. All other merging runs in the
 background after a commit, with the credentials of the request that made it, one merge at a time,
 and beside it one large one (:mod:`.lanes`): it may fail or lose a race, and then a later commit
-tries again.
+tries again; a large one that failed rests first.
 
 No two merges of one proxy take the same segment: small merges of a schema run one after
 another, whichever request starts them, and segments that a merge uses are left out of the others.
@@ -15,11 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
+from encrypted_records.errors import BadInput, Conflict, NotFound
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
@@ -39,7 +38,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
-from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks
+from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, log_errors
 from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
 from encrypted_records.proxy.write.room import is_full, too_many_segments
 
@@ -162,7 +161,8 @@ class MergeScheduler:
             self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
             ordinary.start(key, self._in_background(caller, state))
-        if key not in large.running and self._choose(state, self.tiers, large):
+        waits = key in large.running or large.rests(key)
+        if not waits and self._choose(state, self.tiers, large):
             large.start(key, self._merge_large(caller, state))
 
     def _choose(
@@ -187,15 +187,21 @@ class MergeScheduler:
         # No ingest waits for a large segment with many dead rows.
         return chosen if rows_of(chosen) <= tier.capacity else ()
 
-    async def merge_next(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
+    async def merge_next(
+        self, caller: Holder, state: SchemaState, *, unless_resting: bool = False
+    ) -> MergeOutcome | None:
         """The next merge of a schema; None where nothing is worth it. Large ones come last.
+
+        Args:
+            unless_resting: leave a large one alone that failed a short while ago.
 
         Raises:
             ErsError: it failed, and changed nothing.
         """
-        return await self._merge_ordinary(caller, state) or await self._next_of(
-            caller, state, self._lanes.large
-        )
+        outcome, large = await self._merge_ordinary(caller, state), self._lanes.large
+        if outcome or (unless_resting and large.rests((caller.user, state.id))):
+            return outcome
+        return await self._next_of(caller, state, large)
 
     async def _merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
         """As :meth:`merge_next`, of those that are not large."""
@@ -206,7 +212,10 @@ class MergeScheduler:
 
     async def _next_of(self, caller: Holder, state: SchemaState, lane: Lane) -> MergeOutcome | None:
         async with lane.lock:
-            return await self._merge(caller, state, lambda one: self._choose(one, self.tiers, lane))
+            with lane.attempt((caller.user, state.id)):
+                return await self._merge(
+                    caller, state, lambda one: self._choose(one, self.tiers, lane)
+                )
 
     async def compact_next(self, caller: Holder, state: SchemaState) -> int:
         """Make one group of many small ones whose segment stays; how many they were, and 0 where
@@ -287,13 +296,13 @@ class MergeScheduler:
         return bool(self._find(state, self.tiers, ())) or self._find_crowd(state, ()) is not None
 
     async def _merge_small(self, caller: Holder, state: SchemaState) -> None:
-        with _log_errors():
+        with log_errors():
             while await self._merge(caller, state, self._small_ones):
                 pass
         self._begin_others(caller, state)
 
     async def _in_background(self, caller: Holder, state: SchemaState) -> None:
-        with _log_errors():
+        with log_errors():
             while await self._merge_ordinary(caller, state) or await self.compact_next(
                 caller, state
             ):
@@ -301,7 +310,7 @@ class MergeScheduler:
                 self._begin_others(caller, state)
 
     async def _merge_large(self, caller: Holder, state: SchemaState) -> None:
-        with _log_errors():
+        with log_errors():
             while await self._next_of(caller, state, self._lanes.large):
                 pass
         # Its groups may be many, and were left alone meanwhile.
@@ -383,17 +392,6 @@ class MergeScheduler:
                 headers=() if new.staging else [new.header],
             )
             await self._committer.store(caller, [(state, upload)], staging=new.staging)
-
-
-@contextmanager
-def _log_errors() -> Iterator[None]:
-    """Only log errors: the records are stored, whether merging succeeds or not."""
-    try:
-        yield
-    except ErsError as error:
-        log.warning("merging failed, a later ingest tries again: %s", error.message)
-    except Exception as error:
-        log.error("merging failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
 
 
 def _now() -> int:
