@@ -63,8 +63,8 @@ from encrypted_records.model.records import (
 class Ledger(Order):
     """The log of one schema as far as it has been verified.
 
-    ``writer`` is this process's own 16-byte writer id: a fresh one per process, so that what an
-    earlier process sent in its last moments can never collide with a counter used here.
+    ``writer`` is the 16-byte writer id of this process and user: a fresh one per process, so that
+    what an earlier process sent in its last moments can never collide with a counter used here.
     """
 
     #: the keys of the first commit, or of the newest that sealed everything again, and of the

@@ -107,11 +107,8 @@ class KeySource:
         ledger.check_ends()
         return True
 
-    async def refresh(self, caller: Holder, state: SchemaState, writer: bytes) -> int:
+    async def refresh(self, caller: Holder, state: SchemaState) -> int:
         """Read the roster again before the log is read, unless that was a moment ago.
-
-        Args:
-            writer: of this process, for a ledger that has to begin again.
 
         Returns:
             The number of the entry to which it was read; 0 where there is none.
@@ -123,12 +120,12 @@ class KeySource:
         if ledger.membership is not None or state.roster_moved:
             within = 0.0 if state.roster_moved else FRESH
             if not await self.renew(caller, ledger, within=within):
-                await self.begin_again(caller, state, writer)
+                await self.begin_again(caller, state)
             state.roster_moved = False
         by = state.ledger.membership
         return 0 if by is None else by.number
 
-    async def begin_again(self, caller: Holder, state: SchemaState, writer: bytes) -> None:
+    async def begin_again(self, caller: Holder, state: SchemaState) -> None:
         """Replace a ledger by an empty one under the keys that hold by now: where an organization
         has got a roster, nothing of an earlier ledger counts.
 
@@ -136,16 +133,16 @@ class KeySource:
             ErsError: as :meth:`keys`.
         """
         keys, by = await self.keys(caller, state.ledger.keys.organization, state.id, None)
-        state.ledger = Ledger(keys, writer, by)
+        state.ledger = Ledger(keys, state.ledger.writer, by)
 
     async def follow(
-        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta], writer: bytes
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
         """Read the roster that the newest of these commits names, where it is not known yet."""
         by, named = state.ledger.membership, _newest_roster(deltas)
         if by is None and named and not state.ledger.version:
             # Founded since this proxy looked, by the first who stored.
-            await self.begin_again(caller, state, writer)
+            await self.begin_again(caller, state)
         elif by is not None and named > by.number:
             await self.renew(caller, state.ledger, within=0)
 

@@ -70,7 +70,7 @@ class LogReader:
         """The schema's state, by its log.
 
         Args:
-            writer: of this process, for what is drafted.
+            writer: names what is drafted.
             whole: whether it has to be verified from its beginning, here and now.
 
         Raises:
@@ -107,7 +107,7 @@ class LogReader:
             ErsError: as :meth:`Schemas.refresh`.
         """
         deltas = await self.fetch(caller, state.id, state.ledger.version)
-        await self._source.follow(caller, state, deltas, state.ledger.writer)
+        await self._source.follow(caller, state, deltas)
         extend(state.ledger, deltas)
         await self.take_shown(caller, state, deltas)
 
@@ -138,7 +138,7 @@ class LogReader:
         key_id = deltas[-1].key_id
         keys, by = await self._source.keys(caller, shown.organization, schema, key_id)
         state = SchemaState(schema, shown, Ledger(keys, writer, by))
-        await self._source.follow(caller, state, deltas, writer)
+        await self._source.follow(caller, state, deltas)
         return state
 
     async def _finish(
@@ -171,7 +171,7 @@ class LogReader:
             return None
         # They may have begun after the log was asked for.
         deltas = await self.fetch(caller, state.id, ledger.version)
-        await self._source.follow(caller, state, deltas, ledger.writer)
+        await self._source.follow(caller, state, deltas)
         await asyncio.to_thread(extend, state.ledger, deltas)
         state.ledger.check_ends(known)
         return deltas
@@ -187,7 +187,7 @@ class LogReader:
         try:
             deltas = await self.fetch(caller, schema, ledger.version)
             state = SchemaState(schema, shown, ledger, kept=ledger.version)
-            await self._source.follow(caller, state, deltas, writer)
+            await self._source.follow(caller, state, deltas)
             return await self._finish(caller, state, deltas)
         except (KeyMissing, LogBroken) as error:
             # Only the whole log shows whether the API or the kept log is wrong.

@@ -29,18 +29,13 @@ class Readiness:
         self._source = source
 
     async def require(
-        self,
-        caller: Holder,
-        state: SchemaState,
-        writer: bytes,
-        agreed: Placement | None = None,
+        self, caller: Holder, state: SchemaState, agreed: Placement | None = None
     ) -> None:
         """Make sure that the caller may store into ``state``, whose lock is held, and that it is
         what was signed; sign it, where it was made at the API and the caller is an owner. The
         first owner who stores into an organization without records founds its roster.
 
         Args:
-            writer: of this process, for a ledger that has to begin again.
             agreed: sign this alone, which somebody has looked at; None signs what the API shows.
 
         Raises:
@@ -52,18 +47,16 @@ class Readiness:
             ErsError: as :meth:`Founding.place` and :meth:`Founding.found_with`.
         """
         try:
-            await self._require(caller, state, writer, agreed)
+            await self._require(caller, state, agreed)
         except BadInput:
             # The API refuses entries about what was deleted while they were on their way.
             await read_shown(self._api, caller, state.id)
             raise
 
-    async def _require(
-        self, caller: Holder, state: SchemaState, writer: bytes, agreed: Placement | None
-    ) -> None:
+    async def _require(self, caller: Holder, state: SchemaState, agreed: Placement | None) -> None:
         by = state.ledger.membership
         if by is None:
-            if state.ledger.version or not await self._found(caller, state, writer, agreed):
+            if state.ledger.version or not await self._found(caller, state, agreed):
                 return
             by = state.ledger.membership
             if by is None:
@@ -88,9 +81,7 @@ class Readiness:
         _ = state.ledger.key  # raises where it was not granted
         state.ready_at = by.number
 
-    async def _found(
-        self, caller: Holder, state: SchemaState, writer: bytes, agreed: Placement | None
-    ) -> bool:
+    async def _found(self, caller: Holder, state: SchemaState, agreed: Placement | None) -> bool:
         """Found the organization; False where it has records already, and so has no roster."""
         if not self._sharing.reader.has_read(caller.user, state.shown.organization):
             name, shown, dataset = await asyncio.gather(
@@ -107,7 +98,7 @@ class Readiness:
             )
             if not founded:
                 return False
-        await self._source.begin_again(caller, state, writer)
+        await self._source.begin_again(caller, state)
         return True
 
     async def _place(

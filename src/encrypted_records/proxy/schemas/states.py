@@ -80,7 +80,8 @@ class Schemas:
         self._checkpoints = CheckpointWriter(
             CheckpointApi(api.transport), self._reader, self.catch_up, checkpointing
         )
-        self._writer = os.urandom(16)
+        #: Of each user: two that store into one schema count their commits apart.
+        self._writers: dict[bytes, bytes] = {}
         self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
         #: increased whenever a keyring changed
         self._epoch = 0
@@ -152,7 +153,8 @@ class Schemas:
             epoch = self._epoch
             state = self._states.get(key)
             if state is None:
-                state = await self._reader.read(caller, schema, self._writer)
+                writer = self._writer_of(caller)
+                state = await self._reader.read(caller, schema, writer)
                 self._note(caller, state)
                 if epoch == self._epoch:
                     self._remember(key, state)
@@ -220,13 +222,24 @@ class Schemas:
             broken = error
         key_id = deltas[-1].key_id if deltas else b""
         keys, by = await self.source.keys(caller, shown.organization, schema, key_id)
-        ledger = Ledger(keys, self._writer, by)
-        if broken is None:
-            broken = await asyncio.to_thread(_extend_as_far, ledger, deltas)
+        state = SchemaState(schema, shown, Ledger(keys, self._writer_of(caller), by))
+        broken = broken or await self._follow_as_far(caller, state, deltas)
+        ledger = state.ledger
         entries = (entry for delta in deltas for entry in delta.entries)
         newest = next((one.commit for one in entries if one.version == ledger.version), None)
         commit_id = None if newest is None else wire.decode_commit_body(newest).id
         return SoundPart(ledger.definition or shown.definition, ledger, broken, seen, commit_id)
+
+    async def _follow_as_far(
+        self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
+    ) -> ErsError | None:
+        """Take the log in as far as it is authentic; the error that ended it."""
+        try:
+            await self.source.follow(caller, state, deltas)
+            await asyncio.to_thread(extend, state.ledger, deltas)
+        except Closed as error:
+            return error
+        return None
 
     async def list_passed(self, schema: bytes, up_to: int) -> list[Head]:
         """What this proxy remembers of the log's heads up to a version, the newest first."""
@@ -239,7 +252,7 @@ class Schemas:
         # What is held, or being loaded, follows the other log; and its commits have numbers that
         # this process must not use again for others.
         self._epoch += 1
-        self._writer = os.urandom(16)
+        self._writers.clear()
         for key in [key for key in self._states if key[1] == schema]:
             del self._states[key]
 
@@ -256,8 +269,14 @@ class Schemas:
     def forget_user(self, user: bytes) -> None:
         """Drop everything of this user, whose keyring changed; also what is being loaded."""
         self._epoch += 1
+        # What is under way goes on with its own state, beside the next one.
+        self._writers.pop(user, None)
         for key in [key for key in self._states if key[0] == user]:
             del self._states[key]
+
+    def _writer_of(self, caller: Holder) -> bytes:
+        """Names the commits of this process and user (docs/SPEC.md, section 7.2)."""
+        return self._writers.setdefault(caller.user, os.urandom(16))
 
     async def catch_up(self, caller: Holder, state: SchemaState) -> None:
         """Bring ``state``, whose lock the caller holds, to the API's newest version."""
@@ -272,7 +291,7 @@ class Schemas:
         state.uncertain = False
 
     async def _catch_up(self, caller: Holder, state: SchemaState) -> None:
-        known = await self.source.refresh(caller, state, self._writer)
+        known = await self.source.refresh(caller, state)
         deltas = await self._reader.fetch(caller, state.id, state.ledger.version)
         await self._take(caller, state, deltas)
         state.ledger.check_ends(known)
@@ -282,12 +301,12 @@ class Schemas:
     ) -> None:
         """Make sure that a change of ``state``, whose lock is held, will count for its readers;
         arguments and errors are those of :meth:`Readiness.require`."""
-        await self._readiness.require(caller, state, self._writer, agreed)
+        await self._readiness.require(caller, state, agreed)
 
     async def _take(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
-        await self.source.follow(caller, state, deltas, self._writer)
+        await self.source.follow(caller, state, deltas)
         # Not in a thread: questions take snapshots of this ledger meanwhile.
         extend(state.ledger, deltas)
         await self._reader.take_shown(caller, state, deltas)
@@ -365,12 +384,3 @@ class Schemas:
             state.kept = self._keeper.note(user, state.ledger, state.kept, at_the_end=True)
         await self._checkpoints.close()
         await self._keeper.finish()
-
-
-def _extend_as_far(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> ErsError | None:
-    """Extend the ledger as far as the log is authentic; the error that ended it."""
-    try:
-        extend(ledger, deltas)
-    except Closed as error:
-        return error
-    return None
