@@ -7,12 +7,11 @@ stored, once; and then the store has the objects that the database names, and no
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import obstore
@@ -20,6 +19,7 @@ import pytest
 
 from tests.support import jobs
 from tests.support.front import Asked, Front, Lie, Reply, honest, running_front
+from tests.support.objects import wait_until_swept
 from tests.support.service import ANSWER_SECONDS, ERS, Service, clean_environment, running_service
 from tests.support.store import Store, new_schema, new_store
 from tests.support.swift import NODES, Swift, running_swift
@@ -34,7 +34,6 @@ MANY = 300
 #: Within which it must be said that it is the store; a proxy gives an API up after some twenty.
 BOUNDED_SECONDS = 40.0
 SLOW_SECONDS = 0.5
-_OLD = "2001-01-01 00:00:00"
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,6 @@ class World:
         """Of what lies in the bucket."""
         found = obstore.list(self.swift.bucket(BUCKET))
         return {one["path"].rpartition("/")[2] for some in found for one in some}
-
-    def database(self) -> closing[sqlite3.Connection]:
-        path = self.service.data_dir / "api" / "db.sqlite3"
-        return closing(sqlite3.connect(path, timeout=30, isolation_level=None))
 
     def another_schema(self) -> Store:
         return replace(self.store, schema=new_schema(self.service, self.store.account, DEFINITION))
@@ -160,28 +155,7 @@ def numbers(store: Store) -> list[int]:
 
 
 def swept(world: World) -> None:
-    """Wait until the store has what the database names and parts point to, and nothing else."""
-    deadline = time.monotonic() + 120
-    while True:
-        with world.database() as database:
-            database.execute("UPDATE bulk_object SET since = ? WHERE state = 'doomed'", [_OLD])
-            database.execute(
-                "UPDATE index_segment SET superseded_at = ? WHERE superseded_at IS NOT NULL",
-                [_OLD],
-            )
-            rows = database.execute("SELECT id, name, state FROM bulk_object").fetchall()
-            used = database.execute(
-                "SELECT object_id FROM row_part UNION ALL SELECT object_id FROM page_part"
-            ).fetchall()
-        exact = (
-            {state for _, _, state in rows} == {"named"}
-            and sorted(number for (number,) in used) == sorted(number for number, _, _ in rows)
-            and world.names() == {name for _, name, _ in rows}
-        )
-        if exact:
-            return
-        assert time.monotonic() < deadline, world.names() ^ {name for _, name, _ in rows}
-        time.sleep(0.5)
+    wait_until_swept(world.service.data_dir, world.names)
 
 
 @pytest.mark.parametrize("how", [away, silent, refusing, cutting_bodies, keeping_half])
