@@ -324,12 +324,12 @@ class Schemas:
         Args:
             new: the ledger was just read from the beginning, or from what was kept of it.
         """
-        ledger = state.ledger
         seen = await asyncio.to_thread(self._heads.get, state.id)
-        if seen is not None and ledger.version < seen.version:
+        if seen is not None and state.ledger.version < seen.version:
             # Another state of the schema, of another user say, may have gone on since the API was
             # asked. From now on an honest one answers with what was seen.
             await self._reader.go_on(caller, state)
+        ledger = state.ledger
         if seen is not None and not ledger.knows(seen):
             raise lacking()
         await self._forget_ended(state, since=seen.version if new and seen is not None else 0)

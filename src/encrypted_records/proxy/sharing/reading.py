@@ -22,6 +22,7 @@ from encrypted_records.errors import (
     NotAllowed,
     NotFound,
     Refused,
+    RosterBroken,
     RosterOlder,
 )
 from encrypted_records.index.roster.belief import Believed, not_admitted
@@ -231,7 +232,12 @@ class RosterReader:
             self.rosters.get, holder.user, known.roster.organization
         )
         if remembered is not None and remembered.number > known.roster.number:
-            await self._catch_up(known, holder)
+            try:
+                await self._catch_up(known, holder)
+            except RosterBroken:
+                # One that still lacks what is remembered is refused for that, by the next look.
+                if known.roster.number >= remembered.number:
+                    raise
         return remembered is not None
 
     async def _believe(
