@@ -6,9 +6,9 @@ Each client has a connection of its own, and asks again as soon as it is answere
 ``Retry-After`` of a 503. Works: ``search`` (an equality, ten rows decrypted), ``ingest`` (one
 record, all into one schema), ``mixed`` (of eight clients five search, one ingests, one sends CSV
 jobs of a thousand records and one resumable uploads of 1 MiB). Printed for each work and number of
-clients: requests a second, median and 99th percentile of what was taken, how many were refused,
-processor time of both sides for a request, and the proxy's memory. Client and servers share the
-machine.
+clients: requests a second, median and 99th percentile of what was taken, how many were refused or
+got no answer (with the client's error), processor time of both sides for a request, and the proxy's
+memory. Client and servers share the machine.
 """
 
 from __future__ import annotations

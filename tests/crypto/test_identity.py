@@ -73,6 +73,32 @@ def test_the_listed_points_are_those_whose_order_divides_eight() -> None:
     assert public_keys.signs_alone(identity().public)
 
 
+def test_the_listed_points_to_seal_to_are_those_of_small_order_on_the_curve_and_its_twist() -> None:
+    """By the map of RFC 7748, section 4.1: u = (1 + y) / (1 - y); of the twist -1 comes on top."""
+    signing = naive.small_orders() - {1}  # the neutral point, which has no u
+    listed = {(1 + y) * pow(1 - y, -1, naive.P) % naive.P for y in signing} | {naive.P - 1}
+    assert len(listed) == 5
+    for u in listed:
+        assert not public_keys.agrees_alone(u.to_bytes(32, "little"))
+    assert public_keys.agrees_alone(identity().keys[33:65])
+
+
+@pytest.mark.parametrize("highest", [0, 1])
+@pytest.mark.parametrize("multiple", [0, 1])
+def test_the_library_seals_to_no_point_of_small_order(
+    monkeypatch: pytest.MonkeyPatch, highest: int, multiple: int
+) -> None:
+    """Nothing rests on the list alone."""
+    keys = identity().keys
+    monkeypatch.setattr(public_keys, "agrees_alone", lambda _: True)
+    for u in public_keys._SMALL_ORDER_U:
+        spelled = u + multiple * naive.P
+        if spelled < 2**255:
+            point = (spelled + highest * 2**255).to_bytes(32, "little")
+            with pytest.raises(ValueError, match="shared key"):
+                MemberKeys(keys[:33] + point + keys[65:]).seal(b"plain", b"info")
+
+
 def test_secrets_neither_print_nor_leave_by_accident() -> None:
     secrets = [identity(), InvitationSecret(b"s" * 16), ROOT.anchor(ORGANIZATION, MEMBER, 1)]
     for one in secrets:

@@ -6,7 +6,6 @@ what waits goes on, and the disk has the objects that the database names, and no
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -21,8 +20,9 @@ import pytest
 
 from encrypted_records.server.records.bulk.files import DRAFT
 from tests.support import jobs
+from tests.support.doctor import looked_at
 from tests.support.objects import wait_until_swept
-from tests.support.service import ERS, Service, clean_environment, running_service
+from tests.support.service import Service, running_service
 from tests.support.store import Store, new_store
 
 DEFINITION = {
@@ -99,22 +99,10 @@ def said_of(service: Service, path: str, since: int) -> str:
     return next(line for line in service.log[since:].splitlines() if waits in line)
 
 
-def looked_at(service: Service, disk: SmallDisk) -> tuple[str, str]:
-    """How ``ers doctor --stored`` finds the store."""
-    done = subprocess.run(
-        [*ERS, "doctor", "--stored", "--output", "json"],
-        env=clean_environment(ERS_DATA_DIR=str(service.data_dir), ERS_BULK_URL=disk.url),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    [found] = [one for one in json.loads(done.stdout) if one["check"] == "bulk store"]
-    return found["state"], found["found"]
-
-
 def test_nothing_is_stored_in_part_and_what_waits_goes_on(disk: SmallDisk, tmp_path: Path) -> None:
     environment = {"ERS_BULK_URL": disk.url}
     with running_service(tmp_path / "data", environment=environment) as service:
+        stored_in = {"ERS_DATA_DIR": str(service.data_dir), **environment}
         store = new_store(service, DEFINITION)
         jobs.completed(store, started(store, 0))
         stored = list(range(MANY))
@@ -132,12 +120,14 @@ def test_nothing_is_stored_in_part_and_what_waits_goes_on(disk: SmallDisk, tmp_p
             gone = store.found({"field": "number", "op": "eq", "value": 10**6})
             assert store.proxy("DELETE", f"/api/records/{gone[0]}/").status == 204
             assert numbers(store) == stored
-            state, found = looked_at(service, disk)
-            assert state == "failed" and "full" in found
+            look = looked_at("bulk store", **stored_in)
+            assert (look.state, look.status) == ("failed", 1) and "full" in look.found
             left = disk.names()
             assert left >= before and not [one for one in left if one.endswith(DRAFT)]
         jobs.completed(store, path)
         assert numbers(store) == list(range(2 * MANY))
-        assert looked_at(service, disk)[0] in ("ok", "warning")
+        # It can be used again, and is as small as before.
+        look = looked_at("bulk store", **stored_in)
+        assert (look.state, look.status) == ("warning", 0) and "little room" in look.found
         wait_until_swept(service.data_dir, disk.names)
         assert numbers(store) == list(range(2 * MANY))

@@ -3,8 +3,6 @@ primary."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +17,8 @@ from encrypted_records.model.records import RowRef
 from tests.server.api import free_port, running_api, start
 from tests.server.test_bulk import found, pages_of, published, rows_of
 from tests.server.writer import FRAMES, Writer, person
+from tests.support.doctor import looked_at
 from tests.support.postgres import Pair, running_pair
-from tests.support.service import ERS, clean_environment
 
 
 @pytest.fixture(scope="module")
@@ -128,37 +126,31 @@ def test_a_replica_that_hangs_is_given_up_and_the_primary_answers(
         with pair.hanging_standby():
             assert found(rows_of(job, 0, 1, 2)) == rows
             assert pages_of(job).status == 200
-            hanging = looked_at(first, second, tmp_path)
+            hanging = followed(first, second, tmp_path)
         assert log.read_text().count("replica of the database fails (OperationalError)") == 1
         assert "it does not answer: OperationalError" in hanging
         # And what else may be wrong with one.
-        assert "it answers, and is " in looked_at(first, second, tmp_path)
-        assert "it follows nobody" in looked_at(first, first, tmp_path)
+        assert "it answers, and is " in followed(first, second, tmp_path)
+        assert "it follows nobody" in followed(first, first, tmp_path)
         other = f"{pair.urls[1]}/postgres"
-        assert "it has another database" in looked_at(first, other, tmp_path)
+        assert "it has another database" in followed(first, other, tmp_path)
         with psycopg.connect(second, autocommit=True) as replica:
             replica.execute("SELECT pg_wal_replay_pause()")
             _wait_for(replica, "SELECT pg_get_wal_replay_pause_state() = 'paused'")
             try:
-                assert "it was told to stop following" in looked_at(first, second, tmp_path)
+                assert "it was told to stop following" in followed(first, second, tmp_path)
             finally:
                 replica.execute("SELECT pg_wal_replay_resume()")
 
 
-def looked_at(url: str, replica_url: str, folder: Path) -> str:
+def followed(url: str, replica_url: str, folder: Path) -> str:
     """What ``ers doctor --stored`` finds of a replica, none of which is a failure."""
-    done = subprocess.run(
-        [*ERS, "doctor", "--stored", "--output", "json"],
-        env=clean_environment(
-            ERS_DATA_DIR=str(folder / "data"),
-            ERS_DATABASE_URL=url,
-            ERS_REPLICA_URL=replica_url,
-            ERS_BULK_URL="database://",
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
+    look = looked_at(
+        "replica",
+        ERS_DATA_DIR=str(folder / "data"),
+        ERS_DATABASE_URL=url,
+        ERS_REPLICA_URL=replica_url,
+        ERS_BULK_URL="database://",
     )
-    assert done.returncode == 0, done.stderr
-    [found] = [one["found"] for one in json.loads(done.stdout) if one["check"] == "replica"]
-    return str(found)
+    assert look.status == 0, look
+    return look.found

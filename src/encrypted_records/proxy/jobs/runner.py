@@ -46,6 +46,7 @@ from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.lanes import log_errors
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import LOG_MOVED
 
@@ -191,12 +192,8 @@ class JobRunner:
         self._uses.progress.announce(job.id)
         log.info("a job of %d records is completed", (await self._read(job.id)).total)
         # Before tidy() ends the job's token.
-        try:
+        with log_errors():
             await self._publisher.merge(caller, states)
-        except ErsError as error:
-            log.warning("merging failed, a later ingest tries again: %s", error.message)
-        except Exception as error:  # the job is completed, even if merging fails
-            log.exception("unexpected %s in the merging after a job", type(error).__name__)
 
     async def _store_records(self, job: Job, caller: Holder) -> list[SchemaState]:
         """Do the job's work up to its commits, which are in the log then."""

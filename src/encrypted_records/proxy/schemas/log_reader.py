@@ -106,10 +106,14 @@ class LogReader:
         Raises:
             ErsError: as :meth:`Schemas.refresh`.
         """
+        await self.take_shown(caller, state, await self._fetch_rest(caller, state))
+
+    async def _fetch_rest(self, caller: Holder, state: SchemaState) -> list[ManifestDelta]:
+        """What was stored since the log was asked for, which the ledger has by then."""
         deltas = await self.fetch(caller, state.id, state.ledger.version)
         await self._source.follow(caller, state, deltas)
         extend(state.ledger, deltas)
-        await self.take_shown(caller, state, deltas)
+        return deltas
 
     async def take_shown(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
@@ -170,9 +174,7 @@ class LogReader:
         if reached and not ledger.ends_forgotten(known):
             return None
         # They may have begun after the log was asked for.
-        deltas = await self.fetch(caller, state.id, ledger.version)
-        await self._source.follow(caller, state, deltas)
-        await asyncio.to_thread(extend, state.ledger, deltas)
+        deltas = await self._fetch_rest(caller, state)
         state.ledger.check_ends(known)
         return deltas
 

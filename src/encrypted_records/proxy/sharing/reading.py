@@ -25,7 +25,7 @@ from encrypted_records.errors import (
     RosterBroken,
     RosterOlder,
 )
-from encrypted_records.index.roster.belief import Believed, not_admitted
+from encrypted_records.index.roster.belief import Believed, check_memory, not_admitted
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
@@ -227,7 +227,11 @@ class RosterReader:
 
     async def _reach_remembered(self, known: _Known, holder: Holder) -> bool:
         """Ask for the rest of what is remembered, which may have been added since the API was
-        asked; whether anything is remembered."""
+        asked; whether anything is remembered.
+
+        Raises:
+            RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
+        """
         remembered = await asyncio.to_thread(
             self.rosters.get, holder.user, known.roster.organization
         )
@@ -235,9 +239,9 @@ class RosterReader:
             try:
                 await self._catch_up(known, holder)
             except RosterBroken:
-                # One that still lacks what is remembered is refused for that, by the next look.
-                if known.roster.number >= remembered.number:
-                    raise
+                # That it still lacks what is remembered says more.
+                check_memory(known.roster, remembered)
+                raise
         return remembered is not None
 
     async def _believe(

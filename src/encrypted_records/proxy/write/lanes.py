@@ -61,22 +61,25 @@ class Lane(Tasks):
     @contextmanager
     def attempt(self, key: MergeKey) -> Iterator[None]:
         """One merge. If it fails, those of its schema rest for as long as it took, and for twice
-        as long after each further failure; a race that was lost to another proxy is no failure."""
+        as long after each further failure; a conflict with what others stored is no failure."""
         began = self._clock()
         try:
             yield
         except Conflict:
             raise
         except Exception:
-            failures = self._rests[key].failures + 1 if key in self._rests else 1
             now = self._clock()
+            # What has rested for long is as good as new, and nobody may ask for it again.
+            kept = {one: rest for one, rest in self._rests.items() if now < rest.until + MOST_REST}
+            failures = kept[key].failures + 1 if key in kept else 1
             pause = max(LEAST_REST, now - began) * 2 ** min(failures - 1, 10)
-            self._rests[key] = Rest(failures, now + min(pause, MOST_REST))
+            self._rests = kept | {key: Rest(failures, now + min(pause, MOST_REST))}
             raise
         self._rests.pop(key, None)
 
     def rests(self, key: MergeKey) -> bool:
-        """Whether a merge of this schema failed a short while ago."""
+        """Whether a merge of this schema failed a short while ago. Only of large ones does anybody
+        ask: the others take a second or two, and writers may wait for them."""
         return key in self._rests and self._clock() < self._rests[key].until
 
 

@@ -1,0 +1,37 @@
+"""What ``ers doctor --stored`` says of an API's database and stores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+
+from tests.support.service import ERS, clean_environment
+
+
+@dataclass(frozen=True)
+class Look:
+    """``everything`` is all that was printed; ``status`` is the exit code."""
+
+    state: str
+    found: str
+    status: int
+    everything: str = field(repr=False)
+
+
+def looked_at(check: str, **environment: str) -> Look:
+    """What it finds of one part.
+
+    Args:
+        check: the part's name.
+        environment: variables of the API.
+    """
+    done = subprocess.run(
+        [*ERS, "doctor", "--stored", "--output", "json"],
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [one] = [one for one in json.loads(done.stdout) if one["check"] == check]
+    return Look(one["state"], one["found"], done.returncode, done.stdout + done.stderr)
