@@ -24,6 +24,8 @@ PICTURES = ROOT / "docs" / "images"
 #: costs nothing where it passes.
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
+#: What htmx has asked for and not yet put into the page.
+IN_FLIGHT = ".htmx-request, .htmx-swapping"
 #: Nothing that the page shows is still on its way: htmx marks what it has asked for, and pictures
 #: come into their places; beside records, into those that are in view.
 SETTLED = """() => {
@@ -181,6 +183,8 @@ class Visitor:
     def add_filter(self, number: int, field: str, op: str, value: str) -> None:
         """One more row of the filter builder; each choice is answered before the next is made."""
         page = self.page
+        # The next press takes the place of one that is not answered yet, which would be lost.
+        expect(page.locator(IN_FLIGHT)).to_have_count(0)
         self.press("Add a filter")
         page.locator(f"#field-{number}").wait_for()
         for part, choice in (("field", field), ("op", op)):
@@ -190,7 +194,7 @@ class Visitor:
                     chooser.select_option(label=choice)
                 # The answer is here, but maybe not yet in the page: what is chosen or typed
                 # before that goes away with the old part of it.
-                expect(page.locator(".htmx-request, .htmx-swapping")).to_have_count(0)
+                expect(page.locator(IN_FLIGHT)).to_have_count(0)
         page.locator(f"#value-{number}").fill(value)
 
     def open_record(self, number: int) -> None:
@@ -217,7 +221,7 @@ class Visitor:
     def _flaws(self, options: str) -> list[str]:
         # Colours in the middle of a transition are of no page.
         self.page.wait_for_function(
-            "() => !document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling')"
+            f"() => !document.querySelector('{IN_FLIGHT}, .htmx-settling')"
             " && document.getAnimations().every((one) => one.playState !== 'running')"
         )
         found: dict[str, Any] = self.page.evaluate(f"axe.run({options})")
