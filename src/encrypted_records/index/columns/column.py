@@ -72,6 +72,19 @@ class EntryBlock:
         starts = np.maximum(self.starts[begin:end], np.uint32(first)) - np.uint32(first)
         return EntryBlock(self.ordinals[first:last], self.keys[begin:end], starts)
 
+    def select(self, kept: NDArray[np.bool_]) -> EntryBlock | None:
+        """The entries of which ``kept`` says so, in their order; None where nothing is left."""
+        if kept.all():
+            return self
+        if not kept.any():
+            return None
+        if not len(self.keys):
+            return EntryBlock(self.ordinals[kept], self.keys, self.starts)
+        counts = np.add.reduceat(kept, self.starts.astype(np.intp), dtype=np.int64)
+        runs = counts > 0
+        starts = (np.cumsum(counts) - counts)[runs].astype(np.uint32)
+        return EntryBlock(self.ordinals[kept], self.keys[runs], starts)
+
 
 def run_starts(keys: Keys) -> NDArray[np.intp]:
     """Where each distinct key of a sorted column begins."""

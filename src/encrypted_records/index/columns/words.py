@@ -25,8 +25,8 @@ from encrypted_records.model.definition import Value, comparable
 from encrypted_records.model.folding import folded
 from encrypted_records.model.words import is_known, words_of
 
-#: Words that one segment lists; rows with the most of them are undecided beyond that.
-MOST_LISTED = 1 << 25
+#: Words that any segment may list, and for each of its rows where that is more.
+MOST_LISTED, MOST_A_ROW = 1 << 25, 32
 #: The undecided rows.
 UNDECIDED = KeyRange(Edge(UNDECIDED_FROM, "left"), Edge(WORDS_FROM, "left"))
 
@@ -106,9 +106,17 @@ def rows_of(column: Column) -> Ordinals:
     return rows
 
 
-def limit(column: Column, most: int = MOST_LISTED) -> Column:
-    """The same with at most so many words: the rows with the most are undecided beyond that."""
+def most_listed(rows: int) -> int:
+    """How many words a segment of so many rows lists at most; the rows with the most of them are
+    undecided beyond that."""
+    return max(MOST_LISTED, MOST_A_ROW * rows)
+
+
+def limit(column: Column, most: int | None = None) -> Column:
+    """The same with at most so many words, :func:`most_listed` if not said."""
     heads = _count_rows(column)
+    if most is None:
+        most = most_listed(heads)
     if len(column.keys) - heads <= most:
         return column
     counts = np.bincount(column.ordinals[heads:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,8 @@ class LivingRows:
     def of(self, block: EntryBlock) -> EntryBlock | None:
         """The block without dead rows, its ordinals as they are in the new segment; None where
         nothing is left."""
-        alive = self.living[block.ordinals]
-        moved = block.ordinals + np.uint32(self.base)
-        if alive.all():
-            return EntryBlock(moved, block.keys, block.starts)
-        if not alive.any():
-            return None
-        if not len(block.keys):
-            return EntryBlock(moved[alive], block.keys, block.starts)
-        counts = np.add.reduceat(alive, block.starts.astype(np.intp), dtype=np.int64)
-        kept = counts > 0
-        starts = (np.cumsum(counts) - counts)[kept].astype(np.uint32)
-        return EntryBlock(moved[alive], block.keys[kept], starts)
+        living = block.select(self.living[block.ordinals])
+        return living and replace(living, ordinals=living.ordinals + np.uint32(self.base))
 
 
 def lay_out(

@@ -9,7 +9,7 @@ Columns are taken one after another, so that a caller need not hold all pages of
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap
 
@@ -32,29 +32,54 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from encrypted_records.model.word_columns import column_spec, columns_of
 
+#: A merge of more rows than the first number takes up to a minute, and is *large*. Of more than the
+#: second it takes minutes, and is *huge*. Others do not wait for either.
+ORDINARY_ROWS, LARGE_ROWS = 1 << 16, 1 << 20
+ANY_ROWS = range(1 << 32)
+
+#: What a huge merge reads at most, so that its memory is bounded whatever the definition is, and
+#: however many dead rows have their places in it: pages (2 GiB), and local ordinals.
+MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
     """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
 
-    ``few`` of them may be live; one more, and the oldest that fit into one are merged.
+    ``few`` of them may be live; one more, and the oldest that fit into one are merged. What is
+    merged has at most so many ``pages``, and ``ordinals``, those of dead rows that were left out
+    before too. A segment with more than half of either is left alone, as it would be in the last
+    tier: else it would be merged with one that has a few rows, again and again.
     """
 
     capacity: int
     few: int
+    pages: int = 1 << 32
+    ordinals: int = 1 << 32
+
+    def takes(self, segment: Segment) -> bool:
+        """Whether it may be merged with others."""
+        return 2 * segment.pages <= self.pages and 2 * _covered(segment) <= self.ordinals
+
+
+def _huge(capacity: int) -> Tier:
+    # Four of more than half of the tier below fill half of it: so each row is rewritten in it once.
+    return Tier(capacity, 3, MOST_PAGES, MOST_ORDINALS)
 
 
 #: The first is for the small segments that direct ingests leave, and is merged at once.
-TIERS = (Tier(MAX_MINI_RECORDS, 64), Tier(1 << 16, 15), Tier(1 << 20, 15))
+TIERS = (
+    Tier(MAX_MINI_RECORDS, 64),
+    Tier(ORDINARY_ROWS, 15),
+    Tier(LARGE_ROWS, 15),
+    _huge(1 << 22),
+    _huge(1 << 24),
+)
 #: Segments of so many rows, as chunks of jobs leave them, are not packed: they take ten times the
 #: bytes that the rows of a packed one do. So few of them may be live; one more, and they are merged
 #: into one of at most so many rows.
 LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
-FEW_LOOSE, LOOSE_CAPACITY = 3, 1 << 20
-
-#: A merge of more rows takes up to a minute. It is a *large* one, and others do not wait for it.
-ORDINARY_ROWS = 1 << 16
-ANY_ROWS = range(1 << 32)
+FEW_LOOSE, LOOSE_CAPACITY = 3, LARGE_ROWS
 
 #: The part of a segment's rows that may be dead before it is merged by itself, and for how long
 #: a single one may be, in milliseconds.
@@ -87,16 +112,17 @@ def worth_merging(
     segments = _by_age(snapshot, snapshot.segments, taken)
     below = -1
     for tier in tiers:
-        own = [one for one in segments if below < one.count <= tier.capacity // 2]
-        below = tier.capacity // 2
+        half = tier.capacity // 2
+        own = [one for one in segments if below < one.count <= half and tier.takes(one)]
+        below = half
         if len(own) <= tier.few:
             continue
-        chosen = _oldest(own, tier.capacity)
+        chosen = _oldest(own, tier)
         if len(chosen) > 1 and rows_of(chosen) in rows:
             return chosen
     loose = [one for one in segments if one.count in LOOSE]
     if len(loose) > FEW_LOOSE:
-        chosen = _oldest(loose, LOOSE_CAPACITY)
+        chosen = _oldest(loose, Tier(LOOSE_CAPACITY, FEW_LOOSE))
         if rows_of(chosen) in rows:
             return chosen
     decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
@@ -123,7 +149,7 @@ def _rewritten(
 ) -> tuple[Segment, ...]:
     """The oldest of those, for which it is worth to be rewritten alone."""
     own = [one for one in segments if one.count in rows]
-    return _oldest(own, min(tiers[-1].capacity, rows[-1]))
+    return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
 
 
 def dying(snapshot: Snapshot) -> list[Segment]:
@@ -140,15 +166,23 @@ def _by_age(
     return sorted(free, key=lambda one: snapshot.places(one).lowest)
 
 
-def _oldest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
-    """As many of the first as have at most ``capacity`` rows together."""
+def _oldest(segments: Sequence[Segment], tier: Tier) -> tuple[Segment, ...]:
+    """The first of them, and as many of the next as ``tier`` lets one merge have."""
     chosen: list[Segment] = []
+    rows = pages = ordinals = 0
     for segment in segments:
-        if chosen and segment.count > capacity:
+        rows += segment.count
+        pages += segment.pages
+        ordinals += _covered(segment)
+        if chosen and (rows > tier.capacity or pages > tier.pages or ordinals > tier.ordinals):
             break
         chosen.append(segment)
-        capacity -= segment.count
     return tuple(chosen)
+
+
+def _covered(segment: Segment) -> int:
+    """How many local ordinals its groups have."""
+    return segment.count + segment.purged
 
 
 def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float) -> bool:

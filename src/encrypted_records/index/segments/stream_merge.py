@@ -2,8 +2,8 @@
 
 Columns are taken one after another, and of a column only a few pages of each input are open at a
 time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
-Where a column of words would list more than one may, or where the new segment is not packed, that
-column is merged as a whole.
+A column of words that would list more than one may is read twice (:mod:`..columns.word_limit`).
+Where the new segment is not packed, a column of it is in memory as a whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from encrypted_records.crypto.format import UNDECIDED_FROM
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns import block_streams, words
+from encrypted_records.index.columns import block_streams, word_limit, words
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.rebase import Rebase
@@ -51,7 +51,7 @@ class StreamMerger:
         contents: Contents,
         limits: Limits = STANDARD,
         compared: SchemaDefinition | None = None,
-        most_words: int = words.MOST_LISTED,
+        most_words: int | None = None,
     ) -> None:
         """
         Args:
@@ -59,12 +59,13 @@ class StreamMerger:
             dead: local ordinals of each input's rows that are left out.
             contents: where the contents of pages wait.
             compared: whose names and grids the inputs have, if that is another definition.
-            most_words: that a column of words lists.
+            most_words: that a column of words lists, if other than :func:`.words.most_listed`.
         """
         self._definition = definition
         self._compared = compared or definition
-        self._most_words = most_words
         self._parts, shell = lay_out(inputs, groups, dead)
+        self._covered = len(shell.rows)
+        self._most_words = words.most_listed(shell.count) if most_words is None else most_words
         self._builder = Builder(key, definition, shell, limits, contents)
 
     @property
@@ -82,10 +83,9 @@ class StreamMerger:
         spec = column_spec(self._definition, name)
         blocks = block_streams.merge([self._stream(part, spec, read) for part in self._parts])
         if spec.kind == "words":
-            if not self._builder.packed or self._may_list(name) > self._most_words:
-                whole = block_streams.gather(blocks, spec.kind)
-                self._builder.add(name, words.limit(whole, self._most_words))
-                return
+            beyond = self._find_beyond(spec, read)
+            if beyond is not None:
+                blocks = word_limit.leave_out(blocks, beyond)
         elif rebase := Rebase.between(self._compared.fields[name], spec):
             blocks = map(rebase.block, blocks)
         if self._builder.packed:
@@ -108,6 +108,21 @@ class StreamMerger:
             living = part.of(block)
             if living is not None:
                 yield living
+
+    def _find_beyond(self, spec: FieldSpec, read: ReadPage) -> NDArray[np.bool_] | None:
+        """Of each local ordinal whether its words are more than a column may list; None where all
+        may be listed.
+
+        Raises:
+            DoesNotOpen: as :meth:`take`.
+        """
+        if self._may_list(spec.name) <= self._most_words:
+            return None
+        counts = word_limit.WordCounts(self._covered)
+        for part in self._parts:
+            for block in self._stream(part, spec, read):
+                counts.add(block)
+        return counts.find_beyond(self._most_words)
 
     def _may_list(self, name: str) -> int:
         """How many words the inputs list in a column, at most, beside the entry of each row."""

@@ -83,6 +83,9 @@ class PageFetcher:
     ) -> list[bytes]:
         """Pages of ``segments``, in the order asked for, from disk or the API; none is opened.
 
+        None is kept: who asks is about to replace these segments, and they would take the place of
+        what questions need.
+
         Raises:
             DoesNotOpen: the API returned another page.
             NotFound: as :meth:`fill`.
@@ -94,10 +97,6 @@ class PageFetcher:
             fetched = await _fetch(upstream, refs)
             for uid, pages in fetched.items():
                 pages_of.setdefault(uid, {}).update(pages)
-                if by_uid[uid].form == "paged":
-                    await asyncio.to_thread(self._stored.put, uid, pages)
-                    if not upstream.state.ledger.has_segment(uid):
-                        await asyncio.to_thread(self._stored.drop, [uid])
         return [pages_of[ref.segment][ref.number] for ref in wanted]
 
     def _read_stored(

@@ -27,7 +27,7 @@ Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
 
 class WorkerPool:
-    """Up to ``count`` processes, and one beside them. Tasks are served in the order in which they
+    """Up to ``count`` processes, and those beside them. Tasks are served in the order in which they
     come."""
 
     def __init__(self, count: int | None = None) -> None:
@@ -43,7 +43,7 @@ class WorkerPool:
 
         Args:
             beside: in a process more than ``count``, since it takes long. The caller has
-                one such task at a time.
+                one large merge and one huge one at a time.
 
         Raises:
             ErsError: the worker's own, such as DoesNotOpen or BadInput.

@@ -61,6 +61,15 @@ class Committer:
         if adds and any(_go_by_age(state) for state in states):
             await self._require_clock()
 
+    async def catch_up(self, caller: Holder, state: SchemaState) -> None:
+        """Read the log on to the API's newest version; ``state``'s lock is free.
+
+        Raises:
+            ErsError: as :meth:`Schemas.catch_up`.
+        """
+        async with state.lock:
+            await self._schemas.catch_up(caller, state)
+
     async def _require_clock(self) -> None:
         if time.monotonic() < self._right_until:
             return

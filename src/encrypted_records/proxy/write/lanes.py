@@ -1,10 +1,12 @@
-"""The two lanes of a proxy's merges: a long one does not hold up those that take a second or two.
+"""The three lanes of a proxy's merges: no merge holds up those that take much less time.
 
 In each lane one merge runs at a time. A merge belongs to one of them by how many rows it has, and
-takes its segments before it begins, so the two never merge the same one.
+takes its segments before it begins, so that no two merge the same one.
 
-A large merge that failed rests before a commit may begin it again: it may take minutes, and what
-made it fail (a full disk, an altered page) is seldom gone by the next commit.
+A large or a huge merge that failed rests before a commit may begin it again: it may take minutes,
+and what made it fail (a full disk, an altered page) is seldom gone by the next commit. A huge one
+rests, too, when another proxy was faster: else two that write to one schema would do all of them
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import Conflict, ErsError
-from encrypted_records.index.segments.merge import ORDINARY_ROWS
+from encrypted_records.index.segments.merge import LARGE_ROWS, ORDINARY_ROWS
 
 log = logging.getLogger(__name__)
 
@@ -51,23 +53,35 @@ class Rest:
 class Lane(Tasks):
     """Merges of so many ``rows``; each holds ``lock``."""
 
-    def __init__(self, rows: range, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        rows: range,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        yields: bool = False,
+    ) -> None:
+        """
+        Args:
+            yields: whether a merge that lost to another proxy's rests as one that failed.
+        """
         super().__init__()
         self.rows = rows
         self.lock = asyncio.Lock()
         self._clock = clock
+        self._yields = yields
         self._rests: dict[MergeKey, Rest] = {}
 
     @contextmanager
     def attempt(self, key: MergeKey) -> Iterator[None]:
         """One merge. If it fails, those of its schema rest for as long as it took, and for twice
-        as long after each further failure; a conflict with what others stored is no failure."""
+        as long after each further failure; a conflict with what others stored is none where the
+        lane does not yield."""
         began = self._clock()
         try:
             yield
-        except Conflict:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, Conflict) and not self._yields:
+                raise
             now = self._clock()
             # What has rested for long is as good as new, and nobody may ask for it again.
             kept = {one: rest for one, rest in self._rests.items() if now < rest.until + MOST_REST}
@@ -78,27 +92,37 @@ class Lane(Tasks):
         self._rests.pop(key, None)
 
     def rests(self, key: MergeKey) -> bool:
-        """Whether a merge of this schema failed a short while ago. Only of large ones does anybody
-        ask: the others take a second or two, and writers may wait for them."""
+        """Whether a merge of this schema failed a short while ago. Of ordinary ones nobody asks:
+        they take a second or two, and writers may wait for them."""
         return key in self._rests and self._clock() < self._rests[key].until
 
 
 class Lanes:
-    """``ordinary`` merges, and ``large`` ones that have more than ``most`` rows."""
+    """``ordinary`` merges, ``large`` ones of more than ``most`` rows, and ``huge`` ones of more
+    than ``most_large``."""
 
     def __init__(
-        self, most: int = ORDINARY_ROWS, clock: Callable[[], float] = time.monotonic
+        self,
+        most: int = ORDINARY_ROWS,
+        most_large: int = LARGE_ROWS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
             clock: seconds that never go back.
         """
         self.ordinary = Lane(range(most + 1), clock)
-        self.large = Lane(range(most + 1, 1 << 32), clock)
+        self.large = Lane(range(most + 1, most_large + 1), clock)
+        self.huge = Lane(range(most_large + 1, 1 << 32), clock, yields=True)
 
     @property
-    def both(self) -> tuple[Lane, Lane]:
-        return self.ordinary, self.large
+    def beside(self) -> tuple[Lane, Lane]:
+        """Those whose merges have a process of their own."""
+        return self.large, self.huge
+
+    @property
+    def every(self) -> tuple[Lane, ...]:
+        return self.ordinary, *self.beside
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import DoesNotOpen, ErsError
+from encrypted_records.errors import Conflict, DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.model import wire
@@ -40,6 +40,13 @@ from encrypted_records.proxy.workers.pool import WorkerPool
 PAGES_AT_ONCE = 1024
 #: Bytes of minis that are merged here: their words may make them long.
 MOST_HERE = 8 << 20
+
+#: Called whenever pages come or go during a merge; it raises what ends the merge.
+Look = Callable[[], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +91,17 @@ class MergeExecutor:
         inputs: Sequence[Segment],
         *,
         large: bool = False,
+        look: Look = _nothing,
     ) -> PreparedSegment:
         """One segment for the rows of ``inputs`` that live in ``snapshot``.
 
         Every page that goes into it is compared with what its segment's commit says.
 
         Args:
-            large: it takes long, and no other such merge runs beside it.
+            large: it takes long, and has a process of its own.
 
         Raises:
+            Conflict: ``look`` says that it is in vain; what was staged is dropped.
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
             Altered: one is not the one that was stored, though it opens.
             NotFound: an input is gone: merged away and cleaned up meanwhile.
@@ -105,11 +114,11 @@ class MergeExecutor:
             if built is not None:
                 return built
         try:
-            return await self._build_in_worker(caller, state, snapshot, inputs, large)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
             await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
-            return await self._build_in_worker(caller, state, snapshot, inputs, large)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
 
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
@@ -133,6 +142,7 @@ class MergeExecutor:
         snapshot: Snapshot,
         inputs: Sequence[Segment],
         large: bool,
+        look: Look,
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
         staging = _staging(caller.user, state, inputs)
@@ -142,6 +152,7 @@ class MergeExecutor:
 
         async def listen(said: messages.Interim) -> messages.PagesReply | None:
             nonlocal pages, staged
+            await look()
             if isinstance(said, messages.PagesRequest):
                 sealed = await self._pager.fetch_sealed(upstream, inputs, said.pages)
                 return messages.PagesReply(sealed)
@@ -157,17 +168,21 @@ class MergeExecutor:
             return None
 
         task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
-        merged = await self._workers.run(task, listen, beside=large)
+        try:
+            merged = await self._workers.run(task, listen, beside=large)
+        except Conflict:
+            await self.give_up(caller, staging if staged else None)
+            raise
         assert isinstance(merged, messages.MergedSegment)
         if not staged:
             return PreparedSegment(merged.segment, merged.header, pages)
         return PreparedSegment(merged.segment, merged.header, staging=staging)
 
-    async def give_up(self, caller: Holder, new: PreparedSegment) -> None:
-        """Nothing will be made of it: drop what is staged."""
-        if new.staging is not None:
+    async def give_up(self, caller: Holder, staging: bytes | None) -> None:
+        """Nothing will be made of it: drop what is staged, if anything is."""
+        if staging is not None:
             with suppress(ErsError):  # else it goes after a week
-                await self._api.drop_parts(new.staging, caller.auth)
+                await self._api.drop_parts(staging, caller.auth)
 
     async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
         """The digests of each input's pages, compared with its commit.

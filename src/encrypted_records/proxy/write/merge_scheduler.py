@@ -3,8 +3,8 @@
 Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
 the ingest that crosses the limit merges them before it returns. All other merging runs in the
 background after a commit, with the credentials of the request that made it, one merge at a time,
-and beside it one large one (:mod:`.lanes`): it may fail or lose a race, and then a later commit
-tries again; a large one that failed rests first.
+and beside it one large and one huge one (:mod:`.lanes`): it may fail or lose a race, and then a
+later commit tries again; one of these two that failed rests first.
 
 No two merges of one proxy take the same segment: small merges of a schema run one after
 another, whichever request starts them, and segments that a merge uses are left out of the others.
@@ -16,11 +16,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
-from encrypted_records.errors import BadInput, Conflict, NotFound
-from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge import (
     ANY_ROWS,
@@ -39,7 +36,8 @@ from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
 from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, log_errors
-from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
+from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
+from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.room import is_full, too_many_segments
 
 log = logging.getLogger(__name__)
@@ -54,14 +52,6 @@ _OVERTAKEN = frozenset({"segment_not_live", "group_not_live"})
 
 #: Races with other merges that a purge loses before it gives up.
 MOST_LOST = 100
-
-
-@dataclass(frozen=True, slots=True)
-class MergeOutcome:
-    """``inputs`` segments became one of ``rows`` rows."""
-
-    inputs: int
-    rows: int
 
 
 class MergeScheduler:
@@ -82,8 +72,7 @@ class MergeScheduler:
             most_dead: as :func:`worth_merging` has it.
             room_seconds: for which a writer waits at most, as :meth:`give_up_at` says.
         """
-        self._executor = executor
-        self._pager = pager
+        self._merges = MergeCommits(executor, pager, committer)
         self._committer = committer
         self._small = Tasks()
         self._lanes = lanes or Lanes()
@@ -151,19 +140,20 @@ class MergeScheduler:
             self._small.start(key, self._merge_small(caller, state))
         if key not in self._small.running:
             self._begin_others(caller, state)
-        every = (self._small, *self._lanes.both)
+        every = (self._small, *self._lanes.every)
         return [tasks.running[key] for tasks in every if key in tasks.running]
 
     def _begin_others(self, caller: Holder, state: SchemaState) -> None:
         key = (caller.user, state.id)
-        ordinary, large = self._lanes.both
+        ordinary = self._lanes.ordinary
         if key not in ordinary.running and (
             self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
             ordinary.start(key, self._in_background(caller, state))
-        waits = key in large.running or large.rests(key)
-        if not waits and self._choose(state, self.tiers, large):
-            large.start(key, self._merge_large(caller, state))
+        for lane in self._lanes.beside:
+            waits = key in lane.running or lane.rests(key)
+            if not waits and self._choose(state, self.tiers, lane):
+                lane.start(key, self._merge_beside(caller, state, lane))
 
     def _choose(
         self, state: SchemaState, tiers: tuple[Tier, ...], lane: Lane
@@ -190,18 +180,22 @@ class MergeScheduler:
     async def merge_next(
         self, caller: Holder, state: SchemaState, *, unless_resting: bool = False
     ) -> MergeOutcome | None:
-        """The next merge of a schema; None where nothing is worth it. Large ones come last.
+        """The next merge of a schema; None where nothing is worth it. Huge ones come last, and
+        large ones before them.
 
         Args:
-            unless_resting: leave a large one alone that failed a short while ago.
+            unless_resting: leave a large or a huge one alone that failed a short while ago.
 
         Raises:
             ErsError: it failed, and changed nothing.
         """
-        outcome, large = await self._merge_ordinary(caller, state), self._lanes.large
-        if outcome or (unless_resting and large.rests((caller.user, state.id))):
-            return outcome
-        return await self._next_of(caller, state, large)
+        outcome = await self._merge_ordinary(caller, state)
+        for lane in self._lanes.beside:
+            if outcome:
+                break
+            if not (unless_resting and lane.rests((caller.user, state.id))):
+                outcome = await self._next_of(caller, state, lane)
+        return outcome
 
     async def _merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
         """As :meth:`merge_next`, of those that are not large."""
@@ -248,7 +242,7 @@ class MergeScheduler:
         while dying(state.ledger.snapshot()):
             try:
                 outcome = None
-                for lane in self._lanes.both:
+                for lane in self._lanes.every:
                     outcome = outcome or await self._purge_next(caller, state, lane)
             except Conflict as error:
                 lost += 1
@@ -280,7 +274,7 @@ class MergeScheduler:
 
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""
-        every = (self._small, *self._lanes.both)
+        every = (self._small, *self._lanes.every)
         running = [task for tasks in every for task in tasks.running.values()]
         for task in running:
             task.cancel()
@@ -289,7 +283,7 @@ class MergeScheduler:
     @property
     def running(self) -> int:
         """How many schemas are being merged in the background."""
-        return len(set().union(*(lane.running for lane in self._lanes.both)))
+        return len(set().union(*(lane.running for lane in self._lanes.every)))
 
     def pending(self, state: SchemaState) -> bool:
         """Whether there is something to merge, or groups to make one of."""
@@ -309,10 +303,11 @@ class MergeScheduler:
                 # What it made may be worth a large one.
                 self._begin_others(caller, state)
 
-    async def _merge_large(self, caller: Holder, state: SchemaState) -> None:
+    async def _merge_beside(self, caller: Holder, state: SchemaState, lane: Lane) -> None:
         with log_errors():
-            while await self._next_of(caller, state, self._lanes.large):
-                pass
+            while await self._next_of(caller, state, lane):
+                # What a large one made may be worth a huge one.
+                self._begin_others(caller, state)
         # Its groups may be many, and were left alone meanwhile.
         self._begin_others(caller, state)
 
@@ -340,58 +335,9 @@ class MergeScheduler:
         taken = {segment.uid for segment in inputs}
         self._taken |= taken
         try:
-            return await self._commit_merge(caller, state, inputs)
+            return await self._merges.make(caller, state, inputs, self._lanes)
         finally:
             self._taken -= taken
-
-    async def _commit_merge(
-        self, caller: Holder, state: SchemaState, inputs: Sequence[Segment]
-    ) -> MergeOutcome:
-        ledger = state.ledger
-        seen = ledger.snapshot()
-        large = rows_of(inputs) in self._lanes.large.rows
-        new = await self._executor.build(caller, state, seen, inputs, large=large)
-        try:
-            await self._publish(caller, state, ledger, seen, inputs, new)
-        except (BadInput, NotFound) as error:
-            # Another proxy does the same merge and has replaced our parts.
-            if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
-                raise
-            raise Conflict("another merge came first", code="segment_not_live") from None
-        except Conflict:
-            await self._executor.give_up(caller, new)
-            raise
-        await asyncio.to_thread(self._pager.drop, [segment.uid for segment in inputs])
-        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
-        return MergeOutcome(len(inputs), new.segment.count)
-
-    async def _publish(
-        self,
-        caller: Holder,
-        state: SchemaState,
-        ledger: Ledger,
-        seen: Snapshot,
-        inputs: Sequence[Segment],
-        new: PreparedSegment,
-    ) -> None:
-        """Have the new segment stand for its inputs, as the ledger had them before it was built."""
-        replaced = [segment.uid for segment in inputs]
-        async with state.lock:
-            await self._committer.prepare(caller, [state])
-            live = {segment.uid for segment in state.ledger.snapshot().segments}
-            if state.ledger is not ledger or not live.issuperset(replaced):
-                raise Conflict("another merge came first", code="segment_not_live")
-            now = ledger.snapshot()
-            if any(now.groups_of(one) != seen.groups_of(one) for one in inputs):
-                raise Conflict("groups of the segments have ended", code="group_not_live")
-            upload = ledger.draft(
-                seen.definition,
-                segments=[new.segment],
-                replaced=replaced,
-                pages=new.pages,
-                headers=() if new.staging else [new.header],
-            )
-            await self._committer.store(caller, [(state, upload)], staging=new.staging)
 
 
 def _now() -> int:
