@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import msgspec
 import pytest
@@ -16,9 +16,14 @@ from encrypted_records.index.log.snapshot import GroupState, Snapshot
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
 from encrypted_records.index.segments.merge import (
     FEW_LOOSE,
+    LARGE_ROWS,
     LONGEST_DEAD,
+    MOST_ORDINALS,
+    MOST_PAGES,
+    ORDINARY_ROWS,
     TIERS,
     Tier,
+    listing_dead,
     merge,
     worth_merging,
 )
@@ -94,18 +99,21 @@ def test_merging_bounds_how_many_segments_there_are_however_records_come(sizes: 
 
 @given(
     st.lists(st.integers(1, 200), min_size=1, max_size=120),
-    st.integers(1, 130),
-    st.lists(st.tuples(st.sampled_from(["store", "begin", "end"]), st.booleans()), max_size=400),
+    st.lists(st.integers(1, 130), min_size=2, max_size=2, unique=True).map(sorted),
+    st.lists(
+        st.tuples(st.sampled_from(["store", "begin", "end"]), st.integers(0, 2)), max_size=400
+    ),
 )
-def test_two_lanes_never_take_the_same_segment_and_leave_as_few(
-    sizes: list[int], most: int, steps: list[tuple[str, bool]]
+def test_three_lanes_never_take_the_same_segment_and_leave_as_few(
+    sizes: list[int], edges: list[int], steps: list[tuple[str, int]]
 ) -> None:
-    """One of merges of up to ``most`` rows and one of larger ones, however they interleave."""
+    """One of merges of up to so many rows and two of larger ones, however they interleave."""
     tiers = (Tier(8, 4), Tier(32, 2), Tier(128, 3))
-    lanes = (range(most + 1), range(most + 1, 1 << 32))
+    most, most_large = edges
+    lanes = (range(most + 1), range(most + 1, most_large + 1), range(most_large + 1, 1 << 32))
     waiting = list(sizes)
     live: list[list[int]] = []  # lists, since two of the same size are two
-    taken: list[list[list[int]]] = [[], []]
+    taken: list[list[list[int]]] = [[] for _ in lanes]
 
     def begin(lane: int) -> None:
         if taken[lane]:
@@ -128,33 +136,126 @@ def test_two_lanes_never_take_the_same_segment_and_leave_as_few(
             live.append(merged)
             taken[lane] = []
 
-    for step, large in steps:
+    for step, lane in steps:
         if step == "store" and waiting:
             live.append([waiting.pop()])
         elif step == "begin":
-            begin(int(large))
+            begin(lane)
         elif step == "end":
-            end(int(large))
+            end(lane)
     live += [[size] for size in waiting]
-    end(0)
-    end(1)
+    for lane in range(len(lanes)):
+        end(lane)
     while True:
-        begin(0)
-        begin(1)
-        if not taken[0] and not taken[1]:
+        for lane in range(len(lanes)):
+            begin(lane)
+        if not any(taken):
             break
-        end(0)
-        end(1)
+        for lane in range(len(lanes)):
+            end(lane)
     assert sum(one[0] for one in live) == sum(sizes)
     left_alone = sum(one[0] > 64 for one in live)
     assert len(live) - left_alone <= sum(tier.few for tier in tiers)
 
 
-def test_ten_million_records_are_in_far_fewer_segments_than_may_be_live() -> None:
+def test_every_merge_of_a_tier_is_in_one_lane() -> None:
+    """So no lane leaves what is due to another one, which leaves it to the first."""
+    edges = (0, ORDINARY_ROWS, LARGE_ROWS, 1 << 32)
+    halves = [0, *(tier.capacity // 2 for tier in TIERS)]
+    for below, tier in zip(halves, TIERS, strict=False):
+        least, most = 2 * (below + 1), tier.capacity
+        assert any(least > low and most <= high for low, high in pairwise(edges))
+
+
+def test_a_hundred_million_records_are_in_few_segments_and_each_row_is_merged_seldom() -> None:
+    """As jobs leave them, of a million records each: chunks, and the rest."""
+    jobs, chunk, rows = 100, 39_321, 1_000_000
+    live: dict[int, int] = {}
+    rewritten = largest = number = 0
+    for _ in range(jobs):
+        for size in [chunk] * (rows // chunk) + [rows % chunk]:
+            live[number] = size
+            number += 1
+        while True:
+            numbers = sorted(live)
+            inputs = worth_merging(snapshot(*(live[at] for at in numbers)), now=NOW)
+            if not inputs:
+                break
+            taken = [numbers[int.from_bytes(one.uid, "big")] for one in inputs]
+            merged = sum(live.pop(at) for at in taken)
+            rewritten += merged
+            largest = max(largest, merged)
+            # Where the oldest of them was: that is its place in the order of storing.
+            live[taken[0]] = merged
+    assert sum(live.values()) == jobs * rows
+    assert largest <= TIERS[-1].capacity
+    assert len([one for one in live.values() if one > LARGE_ROWS // 2]) <= 15
+    assert len(live) <= 45
+    assert rewritten / (jobs * rows) < 4
+
+
+def test_the_tiers_bound_how_many_segments_there_are() -> None:
     beside = sum(tier.few for tier in TIERS)
-    assert beside + 10_000_000 // (TIERS[-1].capacity // 2) == 113
-    # docs/operations.md and README.md say so.
-    assert (256 - beside) * (TIERS[-1].capacity // 2) > 84_900_000
+    # docs/operations.md says so.
+    assert beside + 10_000_000 // (TIERS[-1].capacity // 2) == 101
+    assert beside + 100_000_000 // (TIERS[-1].capacity // 2) == 111
+
+
+def with_size(found: Snapshot, at: int, *, pages: int = 0, purged: int = 0) -> Snapshot:
+    """One of the segments has so many pages, or so many rows that a merge left out."""
+    every = list(found.segments)
+    every[at] = msgspec.structs.replace(every[at], pages=pages, purged=purged)
+    return dataclasses.replace(found, segments=tuple(every))
+
+
+def test_a_huge_merge_reads_no_more_pages_and_ordinals_than_its_memory_is_for() -> None:
+    tier = Tier(LARGE, 3, pages=100, ordinals=LARGE)
+
+    def picked(*sizes: tuple[int, int]) -> list[int]:
+        """Of segments of 1,000 rows with so many pages, and so many rows left out before."""
+        found = snapshot(*[1000] * len(sizes))
+        for at, (pages, purged) in enumerate(sizes):
+            found = with_size(found, at, pages=pages, purged=purged)
+        inputs = worth_merging(found, [tier], now=NOW)
+        assert sum(one.pages for one in inputs) <= 100
+        return [int.from_bytes(one.uid, "big") for one in inputs]
+
+    assert picked(*[(25, 0)] * 4) == [0, 1, 2, 3]
+    assert picked(*[(40, 0)] * 4) == [0, 1]
+    assert picked(*[(1, LARGE // 3)] * 4) == [0, 1]
+    # With more than half of either, one is as full as one of the last tier.
+    assert picked((51, 0), *[(50, 0)] * 3) == []
+    assert picked((51, 0), *[(50, 0)] * 4) == [1, 2]
+    assert picked((1, LARGE // 2), *[(1, 0)] * 4) == [1, 2, 3, 4]
+
+
+def test_only_huge_merges_are_held_to_that() -> None:
+    """A schema of many fields would have too many small segments otherwise."""
+    for tier in TIERS:
+        limits = (MOST_PAGES, MOST_ORDINALS) if tier.capacity > LARGE_ROWS else (1 << 32, 1 << 32)
+        assert (tier.pages, tier.ordinals) == limits
+    many = snapshot(*[TIERS[2].capacity // 4] * 16)
+    for at in range(16):
+        many = with_size(many, at, pages=MOST_PAGES)
+    assert len(worth_merging(many, now=NOW)) == 4
+
+
+def test_a_huge_segment_with_dead_rows_is_rewritten_alone_where_others_do_not_fit() -> None:
+    def picked(pages: int, *, lane: range) -> list[int]:
+        found = snapshot(*[9_000_000, 3_000_000, 1_000_000])
+        for at in range(3):
+            found = with_size(found, at, pages=pages)
+        dead = {one.groups[0][0]: BitMap(range(600_000)) for one in found.segments}
+        dying = dataclasses.replace(found, dead=dead)
+        inputs = worth_merging(dying, now=NOW, rows=lane)
+        assert inputs == listing_dead(dying, rows=lane)
+        return [int.from_bytes(one.uid, "big") for one in inputs]
+
+    huge, large = range(LARGE_ROWS + 1, 1 << 32), range(ORDINARY_ROWS + 1, LARGE_ROWS + 1)
+    assert picked(1000, lane=huge) == [0, 1]
+    assert picked(MOST_PAGES // 2 + 1, lane=huge) == [0]
+    assert picked(2 * MOST_PAGES, lane=huge) == [0]
+    assert picked(1000, lane=large) == [2]
 
 
 def test_the_oldest_are_merged_as_far_as_they_fit_into_one() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen, InvalidDefinition
-from encrypted_records.index.columns import words
-from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns import block_streams, word_limit, words
+from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.merge import TIERS
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_changes import Cost, list_changes
 from encrypted_records.model.definition_parser import parse_definition
@@ -128,6 +133,53 @@ def test_beyond_a_limit_the_rows_with_the_most_words_are_undecided() -> None:
     assert limited.rows(*undecided).tolist() == [0, 4]
     assert sorted(rows.tolist()) == [0, 1, 2, 2, 4]
     assert words.rows_of(limited).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_segment_of_many_rows_may_list_more_words() -> None:
+    assert words.most_listed(1) == words.most_listed(1 << 20) == 1 << 25
+    assert words.most_listed(1 << 24) == 1 << 29
+    # Positions in a column are 32 bits wide.
+    rows = TIERS[-1].capacity
+    assert words.most_listed(rows) + rows < 1 << 32
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(0, 3)), min_size=1),
+    st.integers(0, 60),
+    st.integers(1, 7),
+)
+def test_a_stream_leaves_out_the_words_that_a_limit_leaves_out_in_memory(
+    rows: list[tuple[int, bool, int]], most: int, size: int
+) -> None:
+    """Of rows with so many words, undecided or not, and so much room beyond; in blocks of any
+    size."""
+    pairs: list[tuple[int, int]] = []
+    for row, (listed, undecided, more) in enumerate(rows):
+        own = 0 if undecided else listed
+        pairs.append((own + more + (UNDECIDED_FROM if undecided else 0), row))
+        pairs += [(WORDS_FROM + (row * 7 + 3 * word) % 40, row) for word in range(own)]
+    keys, ordinals = zip(*sorted(set(pairs)), strict=True)
+    column = Column(np.array(ordinals, np.uint32), np.array(keys, np.uint64))
+
+    def blocks() -> Iterator[EntryBlock]:
+        (whole,) = block_streams.stream(column, "words")
+        for first in range(0, len(whole.ordinals), size):
+            yield whole.part(first, min(first + size, len(whole.ordinals)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_limit, "_PIECE", 3)
+        counts = word_limit.WordCounts(len(rows))
+        for block in blocks():
+            counts.add(block)
+        beyond = counts.find_beyond(most)
+        limited = words.limit(column, most)
+        assert (beyond is None) == (limited is column)
+        if beyond is None:
+            return
+        left = block_streams.gather(word_limit.leave_out(blocks(), beyond), "words")
+    assert left.ordinals.tolist() == limited.ordinals.tolist()
+    assert left.keys.tolist() == limited.keys.tolist()
+    assert np.count_nonzero(left.keys >= WORDS_FROM) <= most
 
 
 def test_a_column_that_no_writer_makes_does_not_open() -> None:

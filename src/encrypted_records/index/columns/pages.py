@@ -90,13 +90,17 @@ def cut(column: Column, kind: KeyKind, *, packed: bool, most: int) -> Iterator[C
     size = min(most, entries_per_page(kind, present=False))
     for first in range(0, column.absent, size):
         rows = column.ordinals[first : min(first + size, column.absent)]
-        yield Cut(first + len(rows), rows.astype(_ORDINAL).tobytes())
+        yield Cut(first + len(rows), lay_plain(rows, column.keys[:0], kind))
     size = min(most, entries_per_page(kind, present=True))
     for first in range(0, column.present, size):
         last = min(first + size, column.present)
-        keys = column.keys[first:last].astype(stored_key_type(kind))
-        rows = column.rows(first, last).astype(_ORDINAL)
-        yield Cut(column.absent + last, rows.tobytes() + keys.tobytes())
+        content = lay_plain(column.rows(first, last), column.keys[first:last], kind)
+        yield Cut(column.absent + last, content)
+
+
+def lay_plain(rows: Ordinals, keys: Keys, kind: KeyKind) -> bytes:
+    """The content of a page that is not packed; absent rows have no keys."""
+    return rows.astype(_ORDINAL).tobytes() + keys.astype(stored_key_type(kind)).tobytes()
 
 
 def _cut_packed(column: Column, most: int) -> Iterator[Cut]:

@@ -1,4 +1,4 @@
-"""Cut a packed column whose entries come as a stream (:mod:`.block_streams`) into data pages.
+"""Cut a column whose entries come as a stream (:mod:`.block_streams`) into data pages.
 
 The pages are those that :func:`.pages.cut` makes of the whole column. A window of it is in memory:
 a page is chosen among at most so many entries as a page may hold, so that it can be cut as soon as
@@ -17,7 +17,12 @@ from encrypted_records.index.columns.block_streams import join
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.columns.directory import MAX_RUNS, Directory, most_runs
 from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
-from encrypted_records.index.columns.pages import FIRST_GUESS, choose_fullest
+from encrypted_records.index.columns.pages import (
+    FIRST_GUESS,
+    choose_fullest,
+    entries_per_page,
+    lay_plain,
+)
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import KeyKind
 
@@ -28,11 +33,13 @@ _PAGES_AT_ONCE = 4
 class StreamCutter:
     """Cuts one column: :meth:`cut` all of it, then take :meth:`directory`."""
 
-    def __init__(self, kind: KeyKind, most: int) -> None:
+    def __init__(self, kind: KeyKind, most: int, *, packed: bool) -> None:
         """
         Args:
             most: entries that a page may hold, however many would fit.
         """
+        self._kind: KeyKind = kind
+        self._packed = packed
         self._most = min(most, MAX_ENTRIES)
         none: Keys = np.zeros(0, key_type(kind))
         self._absent = 0
@@ -45,10 +52,13 @@ class StreamCutter:
 
     def cut(self, blocks: Iterable[EntryBlock]) -> Iterator[bytes]:
         """The content of each page."""
-        for _, alike in groupby(blocks, lambda one: len(one.keys) > 0):
-            yield from self._cut(alike)
+        for present, alike in groupby(blocks, lambda one: len(one.keys) > 0):
+            most = self._most
+            if not self._packed:
+                most = min(most, entries_per_page(self._kind, present=present))
+            yield from self._cut(alike, most)
 
-    def _cut(self, blocks: Iterable[EntryBlock]) -> Iterator[bytes]:
+    def _cut(self, blocks: Iterable[EntryBlock], most: int) -> Iterator[bytes]:
         guess = FIRST_GUESS
         held: list[EntryBlock] = []
         size = 0
@@ -56,15 +66,19 @@ class StreamCutter:
             if block is not None:
                 held.append(block)
                 size += len(block.ordinals)
-                if size < _PAGES_AT_ONCE * self._most:
+                if size < _PAGES_AT_ONCE * most:
                     continue
             if not size:
                 return
             window, first = join(held), 0
             pack = _packer(window)
-            while first < size and (block is None or size - first >= self._most):
-                left = min(self._most, size - first)
-                guess, content = choose_fullest(first, left, min(guess, left), pack)
+            while first < size and (block is None or size - first >= most):
+                left = min(most, size - first)
+                if self._packed:
+                    guess, content = choose_fullest(first, left, min(guess, left), pack)
+                else:
+                    page = _part(window, first, first + left)
+                    guess, content = left, lay_plain(page.ordinals, page.expand(), self._kind)
                 self._note(_part(window, first, first + guess))
                 first += guess
                 yield content

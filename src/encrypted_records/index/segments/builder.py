@@ -161,8 +161,13 @@ class Builder:
 
     @property
     def packed(self) -> bool:
-        """Whether the segment is packed, so that :meth:`add_stream` takes its columns."""
+        """Whether the segment is packed."""
         return self._count > self._limits.plain
+
+    @property
+    def streams(self) -> bool:
+        """Whether :meth:`add_stream` takes the columns of the segment."""
+        return self._count > self._limits.mini
 
     def add(self, name: str, column: Column) -> None:
         """A column, over exactly the shell's rows."""
@@ -174,10 +179,11 @@ class Builder:
             self._cut(name, column, kind)
 
     def add_stream(self, name: str, blocks: Iterator[EntryBlock]) -> None:
-        """As :meth:`add`, of a segment that is packed: the column is never in memory."""
+        """As :meth:`add`, of a segment that is no mini: the column is never in memory."""
         kind = column_spec(self._definition, name).kind
         most = self._limits.entries
-        self._cuts.append(cuts.cut_stream(name, blocks, kind, self._contents, most=most))
+        cut = cuts.cut_stream(name, blocks, kind, self._contents, packed=self.packed, most=most)
+        self._cuts.append(cut)
 
     def _cut(self, name: str, column: Column, kind: KeyKind) -> None:
         most = self._limits.entries

@@ -59,15 +59,21 @@ def cut(
 
 
 def cut_stream(
-    name: str, blocks: Iterator[EntryBlock], kind: KeyKind, contents: Contents, *, most: int
+    name: str,
+    blocks: Iterator[EntryBlock],
+    kind: KeyKind,
+    contents: Contents,
+    *,
+    packed: bool,
+    most: int,
 ) -> Cut:
-    """As :func:`cut`, of a packed column that comes as a stream."""
-    cutter, counted = StreamCutter(kind, most), _Counted(kind)
+    """As :func:`cut`, of a column that comes as a stream."""
+    cutter, counted = StreamCutter(kind, most, packed=packed), _Counted(kind)
     first = len(contents)
     for content in cutter.cut(counted.through(blocks)):
         contents.add(content)
     built = cutter.directory(counted.rows)
-    own, slots = _count_slots(built, kind, counted.rows, packed=True, most=most)
+    own, slots = _count_slots(built, kind, counted.rows, packed=packed, most=most)
     zone = encode_zone(built.firsts, built.lasts, kind)
     made: ColumnKind = (WORDS, counted.rows) if kind == "words" else PLAIN
     return Cut(name, first, built, own, slots, zone, made)

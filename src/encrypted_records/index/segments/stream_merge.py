@@ -3,7 +3,7 @@
 Columns are taken one after another, and of a column only a few pages of each input are open at a
 time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
 A column of words that would list more than one may is read twice (:mod:`..columns.word_limit`).
-Where the new segment is not packed, a column of it is in memory as a whole.
+Only of a new mini are whole columns in memory.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class StreamMerger:
                 blocks = word_limit.leave_out(blocks, beyond)
         elif rebase := Rebase.between(self._compared.fields[name], spec):
             blocks = map(rebase.block, blocks)
-        if self._builder.packed:
+        if self._builder.streams:
             self._builder.add_stream(name, blocks)
         else:
             self._builder.add(name, block_streams.gather(blocks, spec.kind))
