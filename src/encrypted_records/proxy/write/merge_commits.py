@@ -40,17 +40,10 @@ class MergeOutcome:
 
 
 class MergeCommits:
-    def __init__(
-        self,
-        executor: MergeExecutor,
-        pager: PageFetcher,
-        committer: Committer,
-        look_seconds: float = LOOK_SECONDS,
-    ) -> None:
+    def __init__(self, executor: MergeExecutor, pager: PageFetcher, committer: Committer) -> None:
         self._executor = executor
         self._pager = pager
         self._committer = committer
-        self._look_seconds = look_seconds
 
     async def make(
         self, caller: Holder, state: SchemaState, inputs: Sequence[Segment], lanes: Lanes
@@ -71,7 +64,7 @@ class MergeCommits:
 
         async def look() -> None:
             nonlocal looked
-            if rows in lanes.huge.rows and time.monotonic() - looked >= self._look_seconds:
+            if rows in lanes.huge.rows and time.monotonic() - looked >= LOOK_SECONDS:
                 await self._look(caller, state, ledger, inputs)
                 looked = time.monotonic()
 
