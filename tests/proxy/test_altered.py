@@ -25,6 +25,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import Segment
+from encrypted_records.proxy.write.lanes import Lanes
 from tests.e2e.database import Database, Row, database_of
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
@@ -153,8 +154,9 @@ def fresh(store: Store, folder: Path) -> str:
     return found[0]
 
 
+@pytest.mark.parametrize("edges", [(1 << 16, 1 << 20), (1000, MANY)], ids=["ordinary", "huge"])
 def test_a_merge_refuses_a_large_segment_with_a_page_that_was_sealed_anew(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, edges: tuple[int, int]
 ) -> None:
     store.ingest([{"name": "so that there is a keyring", "n": 0}])
     altered: list[tuple[bytes, int]] = []
@@ -172,7 +174,7 @@ def test_a_merge_refuses_a_large_segment_with_a_page_that_was_sealed_anew(
         before = proxy.state.ledger.version
         named = f"segment {segment.hex()}, page {page}"
         with pytest.raises(Altered, match=named):
-            await proxy.merger(*FEW).merge_next(proxy.caller, proxy.state)
+            await proxy.merger(*FEW, lanes=Lanes(*edges)).merge_next(proxy.caller, proxy.state)
         assert proxy.state.ledger.version == before
         # The page opens, and so a question that asks for it is answered, wrongly.
         assert await proxy.count({"field": "name", "op": "prefix", "value": "a"}) == MANY

@@ -15,7 +15,8 @@ from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write import merge_commits
 from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
-from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_commits import MergeOutcome
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon, until
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service

@@ -15,7 +15,8 @@ from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes
-from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_commits import MergeOutcome
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store

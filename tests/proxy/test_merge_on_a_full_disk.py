@@ -11,8 +11,10 @@ import pytest
 
 from encrypted_records.errors import OutOfSpace
 from encrypted_records.index.segments.merge import Tier
+from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
-from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -54,16 +56,17 @@ def limit_workers(proxy: Proxy, largest: int) -> None:
     proxy.services.workers._take = limited  # type: ignore[method-assign]
 
 
-def merger(proxy: Proxy) -> MergeScheduler:
-    return proxy.merger(*TIERS, pages_at_once=2)
+def merger(proxy: Proxy, lanes: Lanes | None = None) -> MergeScheduler:
+    return proxy.merger(*TIERS, pages_at_once=2, lanes=lanes)
 
 
-async def merge(proxy: Proxy) -> MergeOutcome | None:
-    return await merger(proxy).merge_next(proxy.caller, proxy.state)
+async def merge(proxy: Proxy, lanes: Lanes | None = None) -> MergeOutcome | None:
+    return await merger(proxy, lanes).merge_next(proxy.caller, proxy.state)
 
 
+@pytest.mark.parametrize("edges", [(1 << 16, 1 << 20), (1000, MANY)], ids=["ordinary", "huge"])
 def test_wherever_the_room_ends_it_is_named_and_a_later_merge_goes_through(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, edges: tuple[int, int]
 ) -> None:
     async def test() -> None:
         async with second_proxy(store, with_keyrings(store.service, tmp_path)) as proxy:
@@ -72,7 +75,7 @@ def test_wherever_the_room_ends_it_is_named_and_a_later_merge_goes_through(
             while True:
                 limit_workers(proxy, largest)
                 try:
-                    outcome = await merge(proxy)
+                    outcome = await merge(proxy, Lanes(*edges))
                 except OutOfSpace as error:
                     assert error.code == "out_of_space"
                     assert len(proxy.state.ledger.snapshot().segments) == 3

@@ -31,8 +31,8 @@ from encrypted_records.client.proxy.uploads import Uploads
 from encrypted_records.errors import ApiFailed, BadInput
 from encrypted_records.model.ids import reference
 
-#: A merge of a million records takes tens of seconds on one core.
-MERGE_SECONDS = 600.0
+#: A merge of 2**24 records takes minutes on a slow machine, and may wait for another such one.
+MERGE_SECONDS = 3600.0
 #: A path that means what it says: one with dots or escapes could lead to another.
 _PATH = re.compile(r"/api/(?:[A-Za-z0-9_-]+/)*")
 

@@ -12,8 +12,8 @@ from encrypted_records.errors import ErsError
 from encrypted_records.model import strict_json
 from encrypted_records.model.ids import reference
 
-#: The index is merged first, and of a million records that takes tens of seconds on one core.
-ERASE_SECONDS = 900.0
+#: The index is merged first, and of 2**24 records that takes minutes on a slow machine.
+ERASE_SECONDS = 3600.0
 #: For how long bytes that are not gone yet are waited for, and between two looks.
 WAIT_SECONDS, LOOK_SECONDS, MOST_LOOK_SECONDS = 300.0, 0.5, 5.0
 _JSON = {"Content-Type": "application/json"}

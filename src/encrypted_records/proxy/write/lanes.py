@@ -74,8 +74,8 @@ class Lane(Tasks):
     @contextmanager
     def attempt(self, key: MergeKey) -> Iterator[None]:
         """One merge. If it fails, those of its schema rest for as long as it took, and for twice
-        as long after each further failure; a conflict with what others stored is none where the
-        lane does not yield."""
+        as long after each further failure. A conflict with what others stored is no failure where
+        the lane does not yield."""
         began = self._clock()
         try:
             yield
