@@ -47,7 +47,7 @@ CHECKED = 3
 #: Milliseconds and growth that a question has at most, and rows a second at the least.
 MOST_MS, MOST_GROWTH, MOST_GROWTH_OF_SORTS = 15.0, 2.0, 3.0
 LEAST_RATE, LEAST_ROWS = 40e6, 1e6
-MOST_FIRST_MS, MOST_MIB, MOST_WRITTEN = 3000.0, 500.0, 4.0
+MOST_FIRST_MS, MOST_MIB, MOST_WORKER_MIB, MOST_WRITTEN = 3000.0, 500.0, 400.0, 4.0
 Body = dict[str, Any]
 
 
@@ -331,7 +331,9 @@ def show_side(side: Side, asking_mib: float) -> None:
         Row("a new proxy's first answer", f"{first:,.0f} ms", verdict(first <= MOST_FIRST_MS)),
         Row("proxy while it stored", f"{kept.proxy:.0f} MiB", verdict(most <= MOST_MIB)),
         Row("proxy while it was asked", f"{asking_mib:.0f} MiB"),
-        Row("one of its workers", f"{kept.worker:.0f} MiB"),
+        Row(
+            "one of its workers", f"{kept.worker:.0f} MiB", verdict(kept.worker <= MOST_WORKER_MIB)
+        ),
     ]
     show(f"{side.total:,} records", rows)
 

@@ -176,8 +176,18 @@ def fill(
         print(f"  {there + size:,} of {total:,}, {size / took:,.0f}/s", flush=True)
     with _accounted(folder, kept, meter, writers):
         began = time.monotonic()
-        merge(store)
+        _settle(store)
         kept.merging += time.monotonic() - began
+
+
+def _settle(store: Store) -> None:
+    """Merge until nothing is worth it, and what the last job began has ended, too."""
+    status = f"/api/records/status/?schema={store.schema_id}"
+    while True:
+        merge(store)
+        if not store.proxy("GET", status).json()["merge_pending"]:
+            return
+        time.sleep(0.5)
 
 
 @contextmanager

@@ -3,21 +3,23 @@
 As :func:`.words.limit` does of a column in memory, to the same entries: the rows with the most
 words become undecided, and of those with equally many the last ones. Which they are is known behind
 all words, and said by the entries before them, so the stream is needed twice: once to count, and
-once to leave out. Five bytes a row are in memory meanwhile, and four more of each undecided one.
+once to leave out. Up to five bytes a row are in memory meanwhile, and sets of those undecided.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from encrypted_records.crypto.format import UNDECIDED_FROM
 from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import EntryBlock
-from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.ordinals import ordinals
 
 #: Rows that are looked at in one piece.
 _PIECE = 1 << 16
@@ -69,7 +71,7 @@ class WordCounts:
 def leave_out(blocks: Iterable[EntryBlock], beyond: NDArray[np.bool_]) -> Iterator[EntryBlock]:
     """A column of words, in its order, without those of the rows ``beyond``, which become
     undecided."""
-    undecided: dict[int, list[Ordinals]] = {}
+    undecided: dict[int, BitMap] = {}
     for block in blocks:
         rows = words.count_rows(block)
         if rows:
@@ -96,17 +98,16 @@ def leave_out(blocks: Iterable[EntryBlock], beyond: NDArray[np.bool_]) -> Iterat
     yield from _in_order(undecided)
 
 
-def _note(undecided: dict[int, list[Ordinals]], heads: EntryBlock) -> None:
-    for key, rows in zip(
-        heads.keys.tolist(), np.split(heads.ordinals, heads.starts[1:]), strict=True
-    ):
-        undecided.setdefault(key, []).append(rows)
+def _note(undecided: dict[int, BitMap], heads: EntryBlock) -> None:
+    runs = np.split(heads.ordinals, heads.starts[1:])
+    for key, rows in zip(heads.keys.tolist(), runs, strict=True):
+        undecided.setdefault(key, BitMap()).update(BitMap(array("I", rows.tobytes())))
 
 
-def _in_order(undecided: dict[int, list[Ordinals]]) -> Iterator[EntryBlock]:
+def _in_order(undecided: dict[int, BitMap]) -> Iterator[EntryBlock]:
     """All that was noted, which is spent."""
     for key in sorted(undecided):
-        rows = np.sort(np.concatenate(undecided.pop(key)))
+        rows = undecided.pop(key)
         for at in range(0, len(rows), _PIECE):
-            some = rows[at : at + _PIECE]
+            some = ordinals(rows[at : at + _PIECE])
             yield EntryBlock(some, np.array([key], np.uint64), np.zeros(1, np.uint32))
