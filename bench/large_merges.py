@@ -2,9 +2,9 @@
 
 Segments of five fields, as :mod:`bench.support.volume` has them, are built and given to a worker of
 the proxy as a merge gives them: over the pipes, pages in pieces of 16 MiB, with files for what
-waits. ``--dead`` of all rows are left out. The worker's most memory is measured by itself, beyond
-none: with the interpreter and all libraries. Where pages come from, and where they go, is this
-process, whose memory does not count; it keeps the pages of the inputs in a file.
+waits. ``--dead`` of all rows are left out. The worker's memory is all that it has at most, the
+interpreter and libraries too. Pages come from this process, which keeps those of the inputs in a
+file, and go back to it; its own memory does not count.
 
     .venv/bin/python -m bench.large_merges --rows 4194304
     .venv/bin/python -m bench.large_merges --rows 16777216 --folder /var/tmp
