@@ -11,6 +11,8 @@ from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY
 from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.column import stored_key_type
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import Segment, SegmentHeader
@@ -82,7 +84,12 @@ def a_directory(data: bytes) -> None:
     kind = DEFINITION.fields[name].type
     found = directory.decode(content, kind, count=COUNT, pages=32, packed=False)
     assert directory.encode(found, kind, packed=False) == content
-    assert found.present + found.absent == COUNT
+    outline = Outline.of(found)
+    assert outline.present + outline.absent == COUNT
+    for key in (*found.firsts, *found.lasts, *found.runs):
+        at = key.item()
+        near = outline.pages(KeyRange(Edge(at, "left"), Edge(at, "right")))
+        assert 0 <= near.start <= near.stop <= len(found.ends)
 
 
 def _filled(form: str) -> list[int]:

@@ -21,6 +21,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import PAGE_BYTES, Page, Segment, SegmentHeader
 from tests.index.test_tampering import flipped
 from tests.index.world import World
+from tests.support.paged_segments import roles_of, stored_directory
 
 TEXT = (
     '{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"},'
@@ -87,7 +88,7 @@ def refused(
 def named(world: World, at: int = 0) -> dict[int, tuple[str, int]]:
     """Field and kind of every page that is no dummy."""
     opened = read_all(world, segment_of(world, at), stored(world, at))
-    return {number: (role.field, role.kind) for number, role in opened.directories.roles.items()}
+    return {number: (role.field, role.kind) for number, role in roles_of(opened).items()}
 
 
 def test_untouched_segments_open(world: World) -> None:
@@ -214,14 +215,19 @@ class Forger:
             field=self.world.definition.fields[name].id_bytes,
         )
 
+    def found(self, name: str) -> Directory:
+        """The directory as it was built."""
+        spec, key = self.world.definition.fields[name], self.world.key
+        return stored_directory(key, spec, self.opened, stored(self.world).__getitem__)
+
     def directory(self, name: str, **changes: Any) -> None:
-        found = self.opened.directories[name]
+        found = self.found(name)
         fields = {one: getattr(found, one) for one in Directory.__slots__} | changes
         kind = self.world.definition.fields[name].type
         encoded = directory.encode(Directory(**fields), kind, packed=self.packed)
         first, *rest = (
             number
-            for number, role in self.opened.directories.roles.items()
+            for number, role in roles_of(self.opened).items()
             if (role.field, role.kind) == (name, PAGE_DIRECTORY)
         )
         self.page(name, PAGE_DIRECTORY, first, encoded)
@@ -231,7 +237,7 @@ class Forger:
     def column(self, name: str, column: Column) -> None:
         """Other entries, cut as the column was, with a directory that agrees."""
         kind = self.world.definition.fields[name].type
-        found = self.opened.directories[name]
+        found = self.found(name)
         cuts = list(pages.cut(column, kind, packed=self.packed, most=7))
         assert [one.end for one in cuts] == found.ends.tolist()
         for number, one in zip(found.numbers, cuts, strict=True):
@@ -287,7 +293,7 @@ def test_a_header_of_another_form_is_refused(forger: Forger) -> None:
 
 
 def test_a_directory_that_contradicts_itself_is_refused(forger: Forger) -> None:
-    found = forger.opened.directories["a"]
+    found = forger.found("a")
     assert found.listed
     assert found.absent
     keys = found.firsts
@@ -315,7 +321,7 @@ def test_a_directory_that_contradicts_itself_is_refused(forger: Forger) -> None:
 
 
 def test_a_directory_of_other_keys_than_its_pages_is_refused(forger: Forger) -> None:
-    found = forger.opened.directories["b"]
+    found = forger.found("b")
     assert not found.listed
     shifted = found.firsts.copy()
     shifted[1] = found.lasts[0]
@@ -329,7 +335,7 @@ def test_a_directory_of_other_keys_than_its_pages_is_refused(forger: Forger) -> 
 
 def test_a_directory_that_lists_other_values_than_its_pages_is_refused(forger: Forger) -> None:
     """The page's outermost keys agree, what lies between does not."""
-    found = forger.opened.directories["a"]
+    found = forger.found("a")
     moved = found.starts.copy()
     moved[1] += 1 if (found.starts[1] + 1) % 7 else -1
     forger.directory("a", starts=moved)
@@ -338,7 +344,7 @@ def test_a_directory_that_lists_other_values_than_its_pages_is_refused(forger: F
 
 def test_directories_that_exchange_two_pages_are_refused(forger: Forger) -> None:
     for name in NAMES:
-        numbers = forger.opened.directories[name].numbers.copy()
+        numbers = forger.found(name).numbers.copy()
         numbers[-2:] = numbers[[-1, -2]]
         forger.directory(name, numbers=numbers)
         forger.refused()
@@ -364,7 +370,7 @@ def test_a_column_of_other_rows_than_its_segment_is_refused(forger: Forger) -> N
 def test_entries_of_one_value_out_of_order_between_pages_are_refused(forger: Forger) -> None:
     for name in ("a", "n"):
         column = forger.opened.column(name)
-        found = forger.opened.directories[name]
+        found = forger.found(name)
         ends = found.ends.astype(int)
         keys = [None] * column.absent + column.keys.tolist()
         edge = next(end for end in ends[:-1] if keys[end - 1] == keys[end])

@@ -21,6 +21,7 @@ from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.stream_merge import StreamMerger
 from tests.index.world import World
+from tests.support.paged_segments import roles_of
 
 
 class ContentsElsewhere:
@@ -198,7 +199,7 @@ def test_a_page_that_was_altered_stops_a_stream(change: str) -> None:
     world = paged_world()
     segment = world.opened()[1]
     assert isinstance(segment, PagedSegment)
-    uid, used = segment.segment.uid, list(segment.directories.roles)
+    uid, used = segment.segment.uid, list(roles_of(segment))
     assert len(used) == 2 * (1 + 3)
     for number in used:
         page = world.pages[uid, number]

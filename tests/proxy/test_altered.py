@@ -27,6 +27,7 @@ from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.write.lanes import Lanes
 from tests.e2e.database import Database, Row, database_of
+from tests.support.paged_segments import roles_of
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -198,7 +199,7 @@ def swap_two_names(proxy: Proxy, database: Database, segment: Segment) -> int:
         opened.put(number, page_of(database, segment.uid, number)["data"])
     number = next(
         number
-        for number, role in opened.directories.roles.items()
+        for number, role in roles_of(opened).items()
         if (role.field, role.kind, role.index) == ("name", PAGE_DATA, 0)
     )
     page = page_of(database, segment.uid, number)

@@ -18,6 +18,7 @@ from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.model.records import PAGE_BYTES
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.memory_pool import ENTRY_BYTES, MemoryPool
 from tests.support.sqlite_files import change
 
 ONE, OTHER = b"uid of a segment", b"uid of the other"
@@ -129,7 +130,7 @@ def block(rows: int) -> EntryBlock:
 
 
 def test_opened_pages_keep_to_their_budget() -> None:
-    cache = MemoryCache(blocks=3 * block(100).size)
+    cache = MemoryCache(MemoryPool(3 * (block(100).size + ENTRY_BYTES)))
     for number in range(3):
         cache.put_block(ONE, number, block(100))
     assert cache.block(ONE, 0) is not None
@@ -162,7 +163,7 @@ class _Segment:
 
 
 def test_a_segment_counts_as_large_as_it_was_when_it_was_last_put() -> None:
-    cache = MemoryCache(segments=100)
+    cache = MemoryCache(MemoryPool(100 + 2 * ENTRY_BYTES))
     growing, other = _Segment(10), _Segment(60, OTHER)
     cache.put(b"key", growing)  # type: ignore[arg-type]
     cache.put(b"key", other)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_BYTES, UUID_KEY_BYTES
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import FieldSpec, KeyKind, Value
@@ -58,7 +59,7 @@ class EntryBlock:
     @property
     def size(self) -> int:
         """Bytes in memory."""
-        return self.ordinals.nbytes + self.keys.nbytes + self.starts.nbytes
+        return measure(self.ordinals, self.keys, self.starts) + OBJECT_BYTES
 
     def expand(self) -> Keys:
         """The key of every entry."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
 from encrypted_records.index.columns.column import Column, Keys, run_starts
+from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.columns.texts import ColumnTexts
 from encrypted_records.index.ordinals import Ordinals
@@ -52,8 +53,8 @@ class ColumnDictionary:
     @property
     def size(self) -> int:
         """Bytes in memory; more once texts were tested."""
-        texts = sum(one.size for one in self._texts)
-        return self.keys.nbytes + self.codes.nbytes + self.counts.nbytes + texts
+        texts = sum(one.size + 10 * OBJECT_BYTES for one in self._texts)
+        return measure(self.keys, self.codes, self.counts) + texts + OBJECT_BYTES
 
     @property
     def texts(self) -> ColumnTexts:

@@ -1,8 +1,8 @@
 """A column's directory: which page holds what, and where each value begins (SPEC 6.2.3).
 
-It answers where an edge lies, exactly or within one page, so that a query fetches the pages
-it needs in one request. Columns of few distinct values list where each begins; counts, distinct
-values and groups then need no data page.
+This is what is stored. What is held of it, and asked, is its outline (:mod:`.outline`). Columns of
+few distinct values list where each begins; counts, distinct values and groups then need no data
+page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from encrypted_records.index.columns.column import (
     run_starts,
     stored_key_type,
 )
-from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.pages import CAPACITY, entries_per_page
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import KeyKind
@@ -55,61 +54,9 @@ class Directory:
     starts: Ordinals
 
     @property
-    def present(self) -> int:
-        return (int(self.ends[-1]) if len(self.ends) else 0) - self.absent
-
-    @property
     def leading(self) -> int:
         """How many pages are of absent rows."""
         return len(self.ends) - len(self.firsts)
-
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        arrays = (self.numbers, self.ends, self.firsts, self.lasts, self.runs, self.starts)
-        return sum(array.nbytes for array in arrays)
-
-    def start(self, page: int) -> int:
-        """How many entries lie before ``page``, which may be the one after the last."""
-        return int(self.ends[page - 1]) if page else 0
-
-    def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page in or before which ``edge`` lies, and whether it lies inside."""
-        page = int(_search(self.lasts, edge))
-        inside = page < len(self.lasts) and _search(self.firsts[page : page + 1], edge) > 0
-        return self.leading + page, inside
-
-    def exact(self, edge: Edge) -> int | None:
-        """How many present entries lie before ``edge``; None if only its page shows it."""
-        if self.listed:
-            run = _search(self.runs, edge)
-            return int(self.starts[run]) if run < len(self.starts) else self.present
-        page, inside = self.locate(edge)
-        return None if inside else self.start(page) - self.absent
-
-    def pages(self, key_range: KeyRange) -> range:
-        """The pages that hold the entries of ``key_range``, and those that show where it ends."""
-        first, _ = self.locate(key_range.first)
-        last, inside = self.locate(key_range.last)
-        near = range(first, max(first, last + inside))
-        if not self.listed or not near:
-            return near
-        low, high = (self.exact(edge) for edge in key_range)
-        assert low is not None
-        assert high is not None
-        return self.holding(low, high)
-
-    def holding(self, first: int, last: int) -> range:
-        """The pages of the present entries first..last-1."""
-        if first >= last:
-            return range(0)
-        begin = int(np.searchsorted(self.ends, self.absent + first, "right"))
-        return range(begin, int(np.searchsorted(self.ends, self.absent + last, "left")) + 1)
-
-
-def _search(keys: NDArray[Any], edge: Edge) -> int:
-    # Not numpy's function, which takes longer to come here than to search.
-    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))
 
 
 def most_runs(count: int) -> int:
@@ -270,9 +217,10 @@ def _read(reader: _ArrayReader, numbers: Ordinals, count: int, *, full: bool) ->
 def _check_runs(directory: Directory) -> None:
     """Values in order, and at the pages' edges the values that the pages begin and end with."""
     starts, runs = directory.starts.astype(np.int64), directory.runs
-    if bool(len(starts)) != bool(directory.present) or (len(starts) and starts[0]):
+    present = (int(directory.ends[-1]) if len(directory.ends) else 0) - directory.absent
+    if bool(len(starts)) != bool(present) or (len(starts) and starts[0]):
         raise DoesNotOpen("a directory's list of values does not begin at the first")
-    if np.any(np.diff(starts) <= 0) or np.any(starts >= max(1, directory.present)):
+    if np.any(np.diff(starts) <= 0) or np.any(starts >= max(1, present)):
         raise DoesNotOpen("a directory's list of values is not in order")
     if np.any(runs[:-1] >= runs[1:]):
         raise DoesNotOpen("a directory's list of values is not in order")

@@ -24,11 +24,13 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages, words
 from encrypted_records.index.columns.column import Column, EntryBlock, Lookup
 from encrypted_records.index.columns.dictionary import ColumnDictionary, build_column_dictionary
-from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.columns.footprint import OBJECT_BYTES
+from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.index.segments.directories import PageRole, SegmentDirectories
+from encrypted_records.index.segments.directories import SegmentDirectories
 from encrypted_records.index.segments.headers import rows_digest
 from encrypted_records.index.segments.mini import MiniSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader, PageRole
 from encrypted_records.index.segments.paged_column import PagedColumn
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import Segment, SegmentHeader
@@ -44,7 +46,7 @@ class PagedSegment:
         definition: SchemaDefinition,
         segment: Segment,
         sealed: SegmentHeader,
-        directories: SegmentDirectories | None = None,
+        opened: OpenedHeader | None = None,
         made: SchemaDefinition | None = None,
     ) -> None:
         """Check that the header belongs to ``segment``.
@@ -52,32 +54,33 @@ class PagedSegment:
         Args:
             definition: gives fields their names, and keys their grids.
             made: under which the segment was made, if that is another.
-            directories: those of this segment, where it is open already.
+            opened: its header, where that is open already.
 
         Raises:
             DoesNotOpen: header altered, or of another segment, schema or key.
-            Unsupported: as :class:`SegmentDirectories`.
+            Unsupported: as :class:`OpenedHeader`.
         """
         self.segment = segment
         self._key = key
         self._definition = definition
         self._sealed = sealed
         self._made = made
-        self.directories = directories or SegmentDirectories(key, definition, segment, sealed, made)
+        self.directories = SegmentDirectories(
+            opened or OpenedHeader(key, definition, segment, sealed, made)
+        )
         #: opened data pages by number
         self.blocks: dict[int, EntryBlock] = {}
         #: whole columns by field; where one is, its pages are not needed for it
         self.columns: dict[str, ColumnDictionary] = {}
 
     def share(self) -> PagedSegment:
-        """The same segment with the same directories, for a reader with its own data pages and
-        columns."""
+        """The same segment, for a reader with its own pages and columns."""
         return PagedSegment(
             self._key,
             self._definition,
             self.segment,
             self._sealed,
-            self.directories,
+            self.directories.opened,
             self._made,
         )
 
@@ -97,8 +100,8 @@ class PagedSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of directories in memory."""
-        return self.directories.size
+        """Bytes in memory, without directories, data pages and columns."""
+        return self.directories.opened.size + len(self._sealed.data) + OBJECT_BYTES * 8
 
     @cached_property
     def rows(self) -> Ordinals:
@@ -159,7 +162,7 @@ class PagedSegment:
         return self._open_block(role, content)
 
     def _open(self, number: int, sealed: bytes) -> tuple[PageRole, bytes]:
-        role = self.directories.roles.get(number)
+        role = self.directories.role(number)
         if role is None:
             raise DoesNotOpen("a page is not one that its segment names")
         plain = sealing.open_page(
@@ -187,9 +190,10 @@ class PagedSegment:
         if present and rebase:
             block = rebase.block(block)
         if present:
-            _check_edges(directory, page - directory.leading, block)
-            if directory.listed:
+            if directory.bounds is None:
                 _check_listing(directory, first - directory.absent, last - directory.absent, block)
+            elif not directory.bounds.agree(page - directory.leading, block):
+                raise DoesNotOpen("a page has other keys than its directory says")
         return block
 
     # --- reading -----------------------------------------------------------------------------
@@ -248,18 +252,13 @@ class PagedSegment:
 OpenedSegment = MiniSegment | PagedSegment
 
 
-def _check_edges(directory: Directory, page: int, block: EntryBlock) -> None:
-    if block.keys[0] != directory.firsts[page] or block.keys[-1] != directory.lasts[page]:
-        raise DoesNotOpen("a page has other keys than its directory says")
-
-
-def _check_listing(directory: Directory, first: int, last: int, block: EntryBlock) -> None:
+def _check_listing(directory: Outline, first: int, last: int, block: EntryBlock) -> None:
     """The page has the values that the directory lists there, and they begin there."""
     start = int(np.searchsorted(directory.starts, first, "right")) - 1
     end = int(np.searchsorted(directory.starts, last, "left"))
     begins = np.maximum(directory.starts[start:end].astype(np.int64) - first, 0)
     if not (
-        np.array_equal(directory.runs[start:end], block.keys)
+        np.array_equal(directory.runs_between(start, end), block.keys)
         and np.array_equal(begins, block.starts)
     ):
         raise DoesNotOpen("a page has other values than its directory lists")

@@ -9,8 +9,8 @@ import numpy as np
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
-from encrypted_records.index.columns.directory import Directory
 from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import KeyKind
 
@@ -21,7 +21,7 @@ class PagedColumn:
     Callers that read rows must have put all pages in that the ``missing_*`` method names for them.
     """
 
-    def __init__(self, directory: Directory, blocks: dict[int, EntryBlock]) -> None:
+    def __init__(self, directory: Outline, blocks: dict[int, EntryBlock]) -> None:
         self.directory = directory
         self._blocks = blocks
 

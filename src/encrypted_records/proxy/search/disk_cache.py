@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from encrypted_records.proxy.disk.sqlite import CacheFile
-from encrypted_records.proxy.search.memory_cache import CacheUsage
+from encrypted_records.proxy.search.memory_pool import CacheUsage
 
 #: What nobody has used for so long is dropped: a proxy that nobody asks hears of no end.
 UNUSED_SECONDS = 30 * 24 * 3600

@@ -41,7 +41,7 @@ class Fetcher:
     def cold(self) -> Fetcher:
         """A fetcher with an empty memory, so that its statistics do not depend on earlier
         queries."""
-        cache = MemoryCache()
+        cache = MemoryCache(self._cache.pool)
         fetcher = Fetcher(cache, self._pager.with_memory(cache), self._rows)
         fetcher._shared = self._shared
         fetcher.is_cold = True
@@ -141,7 +141,7 @@ class Fetcher:
 
     def keep(self, segment: PagedSegment, field: str) -> None:
         """Count a column that :meth:`columns` brought as large as it has become."""
-        self._cache.put_column(segment.segment.uid, field, segment.columns[field])
+        self._cache.put_column(segment.view, field, segment.columns[field])
 
     def _use_cached(self, segment: PagedSegment, field: str) -> bool:
         """Put a cached column into the segment, if there is one."""

@@ -16,7 +16,6 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.upstream import Upstream
@@ -73,7 +72,7 @@ class PageFetcher:
                 continue  # with directories among them, other pages may be missing now
             refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
             sealed = await _fetch(upstream, refs)
-            await asyncio.to_thread(self._take, upstream.state, wanted, sealed)
+            await asyncio.to_thread(self._take, wanted, sealed)
 
     async def fetch_sealed(
         self,
@@ -135,8 +134,16 @@ class PageFetcher:
 
     def _not_in_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
         left = set()
+        view, directories = segment.view, segment.directories
         for number in numbers:
-            block = self._cache.block(segment.view, number)
+            if (field := directories.field_of(number)) is not None:
+                complete = directories.get(field) or self._cache.directory(view, field)
+                if complete is None:
+                    left.add(number)
+                else:
+                    directories.use(field, complete)
+                continue
+            block = self._cache.block(view, number)
             if block is None:
                 left.add(number)
             else:
@@ -161,18 +168,17 @@ class PageFetcher:
 
     def _put(self, segment: PagedSegment, number: int, sealed: bytes) -> None:
         segment.put(number, sealed)
-        block = segment.blocks.get(number)
-        if block is not None:
-            self._cache.put_block(segment.view, number, block)
+        field = segment.directories.field_of(number)
+        if field is None:
+            self._cache.put_block(segment.view, number, segment.blocks[number])
+        elif (complete := segment.directories.get(field)) is not None:
+            self._cache.put_directory(segment.view, field, complete)
 
-    def _take(self, state: SchemaState, wanted: _Wanted, sealed: _Sealed) -> None:
+    def _take(self, wanted: _Wanted, sealed: _Sealed) -> None:
         for segment, numbers in wanted:
             uid = segment.segment.uid
             for number in numbers:
                 self._put(segment, number, sealed[uid][number])
-            # The segment holds its directories, so it is larger now.
-            key = state.ledger.keys.of(segment.segment.key_version)
-            self._cache.put(key.id, segment.share())
         for uid, pages in sealed.items():
             self._stored.put(uid, pages)
 

@@ -1,0 +1,249 @@
+"""What is held of a column's directory: as much as says where an edge lies, exactly or within one
+page, so that a query fetches the pages it needs in one request.
+
+A directory has the first and last key of each page, of strings 96 bytes. Held are the shortest
+prefixes that tell neighbouring pages apart, as the separators of a B-tree, and a hash of the two
+keys: so a page is still compared with all that its directory said of it. An edge that falls between
+two pages of strings is taken to lie in one of them, which costs a page and no answer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.index.columns.column import EntryBlock, Keys
+from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.packing import matrix
+from encrypted_records.index.ordinals import Ordinals
+
+
+class _Bounds(Protocol):
+    """Where the pages of present rows begin and end, by their number in the order of keys."""
+
+    @property
+    def size(self) -> int: ...
+
+    def locate(self, edge: Edge) -> tuple[int, bool]:
+        """The page in or before which ``edge`` lies, and whether it may lie inside."""
+
+    def agree(self, page: int, block: EntryBlock) -> bool:
+        """Whether the page begins and ends with the keys that its directory says."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outline:
+    """Of a directory's pages, in the order of the column; fields as :class:`Directory` has them.
+
+    ``bounds`` are of a column that lists no values; where values are listed they say more.
+    """
+
+    absent: int
+    numbers: Ordinals
+    ends: Ordinals
+    leading: int
+    bounds: _Bounds | None
+    starts: Ordinals
+    #: how the numbers are sorted
+    _order: Ordinals
+    #: no wider than the longest
+    _runs: Keys
+    _key_type: np.dtype[Any]
+
+    @classmethod
+    def of(cls, directory: Directory) -> Outline:
+        runs = directory.runs
+        bounds: _Bounds | None = None
+        if not directory.listed:
+            make = Separators.between if directory.firsts.dtype.kind == "S" else NumberBounds
+            bounds = make(directory.firsts, directory.lasts)
+        elif len(runs) and runs.dtype.kind == "S":
+            runs = runs.astype(f"S{max(1, int(np.strings.str_len(runs).max()))}")
+        return cls(
+            absent=directory.absent,
+            numbers=directory.numbers,
+            ends=directory.ends,
+            leading=directory.leading,
+            bounds=bounds,
+            starts=directory.starts,
+            _order=np.argsort(directory.numbers).astype(np.uint32),
+            _runs=runs,
+            _key_type=directory.runs.dtype,
+        )
+
+    @property
+    def listed(self) -> bool:
+        """Whether the column's distinct keys are known."""
+        return self.bounds is None
+
+    @property
+    def runs(self) -> Keys:
+        """The distinct keys, where they are listed; made for each call."""
+        return self._runs.astype(self._key_type)
+
+    def runs_between(self, first: int, last: int) -> Keys:
+        """The distinct keys first..last-1, where they are listed, maybe narrower than keys are."""
+        return self._runs[first:last]
+
+    @property
+    def present(self) -> int:
+        return (int(self.ends[-1]) if len(self.ends) else 0) - self.absent
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        arrays = measure(self.numbers, self.ends, self.starts, self._order, self._runs)
+        return arrays + (self.bounds.size if self.bounds else 0) + OBJECT_BYTES
+
+    def index_of(self, number: int) -> int | None:
+        """Which page of the column has this number in its segment."""
+        at = int(self.numbers.searchsorted(np.uint32(number), sorter=self._order))
+        if at == len(self.numbers):
+            return None
+        index = int(self._order[at])
+        return index if self.numbers[index] == number else None
+
+    def start(self, page: int) -> int:
+        """How many entries lie before ``page``, which may be the one after the last."""
+        return int(self.ends[page - 1]) if page else 0
+
+    def locate(self, edge: Edge) -> tuple[int, bool]:
+        """The page in or before which ``edge`` lies, and whether it may lie inside; of a column
+        that lists no values."""
+        assert self.bounds is not None
+        page, inside = self.bounds.locate(edge)
+        return self.leading + page, inside
+
+    def exact(self, edge: Edge) -> int | None:
+        """How many present entries lie before ``edge``; None if only its page shows it."""
+        if self.listed:
+            run = search(self._runs, edge)
+            return int(self.starts[run]) if run < len(self.starts) else self.present
+        page, inside = self.locate(edge)
+        return None if inside else self.start(page) - self.absent
+
+    def pages(self, key_range: KeyRange) -> range:
+        """The pages that hold the entries of ``key_range``, and those that show where it ends."""
+        if self.listed:
+            low, high = (self.exact(edge) for edge in key_range)
+            assert low is not None
+            assert high is not None
+            return self.holding(low, high)
+        first, _ = self.locate(key_range.first)
+        last, inside = self.locate(key_range.last)
+        return range(first, max(first, last + inside))
+
+    def holding(self, first: int, last: int) -> range:
+        """The pages of the present entries first..last-1."""
+        if first >= last:
+            return range(0)
+        begin = int(np.searchsorted(self.ends, self.absent + first, "right"))
+        return range(begin, int(np.searchsorted(self.ends, self.absent + last, "left")) + 1)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumberBounds:
+    """The first and last keys themselves."""
+
+    firsts: Keys
+    lasts: Keys
+
+    @property
+    def size(self) -> int:
+        return measure(self.firsts, self.lasts) + OBJECT_BYTES
+
+    def locate(self, edge: Edge) -> tuple[int, bool]:
+        page = search(self.lasts, edge)
+        return page, page < len(self.lasts) and search(self.firsts[page : page + 1], edge) > 0
+
+    def agree(self, page: int, block: EntryBlock) -> bool:
+        return bool(block.keys[0] == self.firsts[page] and block.keys[-1] == self.lasts[page])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Separators:
+    """``text[cuts[i]:cuts[i + 1]]`` lies between page ``i`` and the next one: above the last key of
+    the former and not above the first of the latter; where a value goes on in the next page, it is
+    this value. Keys are without the zero bytes at their ends, which tell nothing."""
+
+    count: int
+    width: int
+    text: bytes
+    cuts: Ordinals
+    #: bytes of 1 where a value goes on in the next page
+    goes_on: bytes
+    least: bytes
+    greatest: bytes
+    checks: NDArray[np.int64]
+
+    @classmethod
+    def between(cls, firsts: Keys, lasts: Keys) -> Separators:
+        """Those of pages with these first and last keys, which are in order."""
+        width = firsts.dtype.itemsize
+        before, after = matrix(lasts[:-1]), matrix(firsts[1:])
+        differs = before != after
+        apart = differs.any(axis=1)
+        # With the first byte that differs a key is above the last of the page before.
+        lengths = np.where(apart, differs.argmax(axis=1) + 1, np.strings.str_len(firsts[1:]))
+        cuts = np.zeros(len(firsts) or 1, np.uint32)
+        np.cumsum(lengths, out=cuts[1:])
+        return cls(
+            count=len(firsts),
+            width=width,
+            text=after[np.arange(width) < lengths[:, None]].tobytes(),
+            cuts=cuts,
+            goes_on=(~apart).astype(np.uint8).tobytes(),
+            least=bytes(firsts[0]) if len(firsts) else b"",
+            greatest=bytes(lasts[-1]) if len(lasts) else b"",
+            checks=_hash_pairs(firsts, lasts),
+        )
+
+    @property
+    def size(self) -> int:
+        texts = (self.text, self.goes_on, self.least, self.greatest)
+        return measure(self.cuts, self.checks) + sum(map(len, texts)) + 2 * OBJECT_BYTES
+
+    def locate(self, edge: Edge) -> tuple[int, bool]:
+        assert isinstance(edge.key, bytes)
+        key = edge.key.rstrip(b"\0")
+        if not self.count or key < self.least or (key == self.least and edge.side == "left"):
+            return 0, False
+        if key > self.greatest or (key == self.greatest and edge.side == "right"):
+            return self.count, False
+        every = range(self.count - 1)
+        if edge.side == "right":
+            return bisect_right(every, key, key=self._at), True
+        page = bisect_left(every, key, key=self._at)
+        # The first separator that equals the key begins a page with it, unless the page before
+        # ends with it, too.
+        begins = page < len(every) and not self.goes_on[page] and self._at(page) == key
+        return page + begins, True
+
+    def agree(self, page: int, block: EntryBlock) -> bool:
+        return bool(_hash_pairs(block.keys[:1], block.keys[-1:])[0] == self.checks[page])
+
+    def _at(self, page: int) -> bytes:
+        return self.text[self.cuts[page] : self.cuts[page + 1]]
+
+
+def search(keys: Keys, edge: Edge) -> int:
+    """How many of these sorted keys lie before ``edge``, which may be of a longer one."""
+    side = edge.side
+    if isinstance(edge.key, bytes) and len(edge.key.rstrip(b"\0")) > keys.dtype.itemsize:
+        # The array cuts it to its own width, and what equals the cut key lies before the whole.
+        side = "right"
+    # Not numpy's function, which takes longer to come here than to search.
+    return int(keys.searchsorted(np.array(edge.key, keys.dtype), side))
+
+
+def _hash_pairs(firsts: Keys, lasts: Keys) -> NDArray[np.int64]:
+    """A hash of each pair under a key of this process: SipHash, as Python has it for bytes."""
+    pairs = np.concatenate((matrix(firsts), matrix(lasts)), axis=1)
+    whole = np.ascontiguousarray(pairs).view(f"S{pairs.shape[1]}").reshape(-1)
+    return np.fromiter(map(hash, whole.tolist()), np.int64, len(firsts))

@@ -1,0 +1,162 @@
+"""A paged segment's header, opened: what all readers of the segment share.
+
+It says which pages its directories are, and keeps which pages these say they have, so that no two
+name the same. The directories themselves are each reader's own (:mod:`.directories`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from encrypted_records.crypto.format import PAGE_DIRECTORY
+from encrypted_records.crypto.keys import IndexKey, SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
+from encrypted_records.index.columns.rebase import Rebase
+from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments.headers import (
+    PagedHeader,
+    decode_numbers,
+    groups_digest,
+    named_column,
+    open_header,
+)
+from encrypted_records.index.segments.zones import Zone, decode_zone
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.records import Segment, SegmentHeader
+from encrypted_records.model.word_columns import same_column
+
+#: What the specs, zones, keys and page numbers of one column take, beside their bytes.
+_COLUMN_BYTES = 20 * OBJECT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PageRole:
+    """What a page number stands for: the page ``index`` of a field's column or directory."""
+
+    field: str
+    kind: int
+    index: int
+
+
+class OpenedHeader:
+    """Safe to use from several threads."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        segment: Segment,
+        sealed: SegmentHeader,
+        made: SchemaDefinition | None = None,
+    ) -> None:
+        """Open the header, and check that it belongs to ``segment``.
+
+        Args:
+            definition: gives fields their names, and keys their grids.
+            made: under which the segment was made, if that is another.
+
+        Raises:
+            DoesNotOpen: header altered, or of another segment, schema or key.
+            Unsupported: as :func:`open_header`.
+        """
+        self._key = key
+        self.segment = segment
+        self._made = made or definition
+        self.header = _open_paged_header(key, segment, sealed)
+        named = [
+            named_column(definition, self._made, number, kind)
+            for number, kind in zip(self.header.fields, self.header.kinds, strict=True)
+        ]
+        self.specs = {spec.name: spec for spec, _ in named}
+        if len(self.specs) < len(named):
+            raise DoesNotOpen("a segment's header has not one directory per column")
+        #: of columns of words, for how many entries they have room
+        self.rooms = {spec.name: room for spec, room in named if room is not None}
+        #: of the pages of each directory
+        self.numbers = {
+            spec.name: decode_numbers(encoded)
+            for (spec, _), encoded in zip(named, self.header.directories, strict=True)
+        }
+        #: of the fields whose keys lie on another grid
+        self.rebases: dict[str, Rebase] = {}
+        #: as questions compare them, and as the header states them
+        self.zones: dict[str, Zone] = {}
+        self.stated: dict[str, Zone] = {}
+        for (spec, room), encoded in zip(named, self.header.zones, strict=True):
+            own = spec if room is not None else self._made.by_id[spec.id]
+            rebase = Rebase.between(own, spec)
+            zone = self.stated[spec.name] = decode_zone(encoded, spec.kind)
+            if rebase:
+                self.rebases[spec.name] = rebase
+                zone = zone.moved(rebase.key)
+            self.zones[spec.name] = zone
+        self._names = list(self.specs)
+        #: by page: 0, or which field's directory names it as data, or one more if it is a directory
+        self._owners = np.zeros(segment.pages, np.min_scalar_type(len(self._names) + 1))
+        self._directory_pages: dict[int, PageRole] = {}
+        for name, numbers in self.numbers.items():
+            self._mark(numbers, len(self._names) + 1)
+            for index, number in enumerate(numbers.tolist()):
+                self._directory_pages[number] = PageRole(name, PAGE_DIRECTORY, index)
+        self._lock = threading.Lock()
+        self._page_keys: dict[str, IndexKey] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        encoded = sum(map(len, self.header.directories)) + sum(map(len, self.header.zones))
+        columns = len(self._names) * _COLUMN_BYTES + 2 * encoded
+        return measure(self._owners) + columns + len(self._directory_pages) * 2 * OBJECT_BYTES
+
+    def page_key(self, name: str) -> IndexKey:
+        """The key of the pages of a field and of its directory."""
+        key = self._page_keys.get(name)
+        if key is None:
+            own = same_column(self._made, self.specs[name])
+            assert own is not None
+            key = self._page_keys[name] = self._key.field(own).index(self.segment.uid)
+        return key
+
+    def directory_page(self, number: int) -> PageRole | None:
+        """What a page is of a directory, if it is one's."""
+        return self._directory_pages.get(number)
+
+    def owner(self, number: int) -> str | None:
+        """The field whose directory has named the page as data, if one has."""
+        code = int(self._owners[number]) if 0 <= number < len(self._owners) else 0
+        return self._names[code - 1] if 0 < code <= len(self._names) else None
+
+    def claim(self, name: str, numbers: Ordinals) -> None:
+        """Note the data pages that the directory of a field names; more than once if need be.
+
+        Raises:
+            DoesNotOpen: another one names some of them, or the segment lacks some.
+        """
+        with self._lock:
+            self._mark(numbers, self._names.index(name) + 1)
+
+    def _mark(self, numbers: Ordinals, code: int) -> None:
+        if np.any(numbers >= len(self._owners)):
+            raise DoesNotOpen("a segment's directories name a page that it lacks")
+        held = self._owners[numbers]
+        is_directory = code > len(self._names)
+        if np.any((held != 0) & ((held != code) | is_directory)) or (
+            is_directory and len(np.unique(numbers)) < len(numbers)
+        ):
+            raise DoesNotOpen("a segment's directories name a page twice")
+        self._owners[numbers] = code
+
+
+def _open_paged_header(key: SchemaKey, segment: Segment, sealed: SegmentHeader) -> PagedHeader:
+    header = open_header(key, segment, sealed, PagedHeader)
+    if header.groups != groups_digest(segment.groups):
+        raise DoesNotOpen("a segment's header states other groups than its commit")
+    if len(header.fields) != len(header.directories):
+        raise DoesNotOpen("a segment's header has not one directory per field")
+    if len(header.zones) != len(header.fields):
+        raise DoesNotOpen("a segment's header has not a least and a greatest key per field")
+    return header
