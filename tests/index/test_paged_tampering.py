@@ -21,7 +21,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import PAGE_BYTES, Page, Segment, SegmentHeader
 from tests.index.test_tampering import flipped
 from tests.index.world import World
-from tests.support.paged_segments import roles_of, stored_directory
+from tests.support.paged_segments import roles_of, sealed_page, stored_directory
 
 TEXT = (
     '{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"},'
@@ -204,16 +204,8 @@ class Forger:
         return replace(header_of(self.world), data=sealed)
 
     def page(self, name: str, kind: int, number: int, content: bytes) -> None:
-        uid = self.segment.uid
-        self.sealed[number] = sealing.seal_page(
-            self.world.key.field(self.world.definition.fields[name]).index(uid),
-            kind,
-            number,
-            pages.frame(content),
-            schema_context=sealing.context_of(self.world.key),
-            segment=uid,
-            field=self.world.definition.fields[name].id_bytes,
-        )
+        spec, place = self.world.definition.fields[name], (self.segment.uid, kind, number)
+        self.sealed[number] = sealed_page(self.world.key, spec, *place, content)
 
     def found(self, name: str) -> Directory:
         """The directory as it was built."""

@@ -45,3 +45,18 @@ def stored_directory(
         pages=segment.segment.pages,
         packed=segment.directories.packed,
     )
+
+
+def sealed_page(
+    key: SchemaKey, spec: FieldSpec, uid: bytes, kind: int, number: int, content: bytes
+) -> bytes:
+    """A page of a field in the segment ``uid``."""
+    return sealing.seal_page(
+        key.field(spec).index(uid),
+        kind,
+        number,
+        pages.frame(content),
+        schema_context=sealing.context_of(key),
+        segment=uid,
+        field=spec.id_bytes,
+    )

@@ -191,6 +191,13 @@ class Settings:
             click.IntRange(min=1),
         ),
     )
+    memory_cache: int = field(
+        default=256,
+        metadata=_row(
+            "MiB of index and rows that the proxy keeps in memory, all caches together.",
+            click.IntRange(min=16),
+        ),
+    )
     lock_after: int = field(
         default=720,
         metadata=_row(

@@ -82,3 +82,7 @@ class Figures(Collector):
             lookups.add_metric([name, "hit"], use.hits)
             lookups.add_metric([name, "miss"], use.misses)
         yield from (entries, size, lookups)
+        budget = self._cache.pool.budget
+        yield GaugeMetricFamily(
+            "ers_memory_budget_bytes", "What the caches in memory may take together.", budget
+        )

@@ -265,7 +265,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     sharing = Sharing.of(
         api.transport, identity.keyrings, stores.rosters, head, overrides.attend_seconds
     )
-    reading = _build_reading(api, identity.keyrings, stores, sharing, names, overrides)
+    memory = MemoryCache.within(settings.memory_cache << 20)
+    reading = _build_reading(api, identity.keyrings, stores, sharing, names, memory, overrides)
     writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
@@ -344,9 +345,9 @@ def _build_reading(
     stores: Stores,
     sharing: Sharing,
     names: OwnNames,
+    segments: MemoryCache,
     overrides: Overrides,
 ) -> Reading:
-    segments = MemoryCache()
     sealed_rows = RowCache(segments, stores.pages)
     kept = (stores.heads, stores.ledgers, sealed_rows)
     schemas = Schemas(api, keyrings, *kept, sharing, overrides.keeping, overrides.checkpointing)

@@ -25,6 +25,7 @@ _SETTINGS = (
     "allowed_hosts",
     "access",
     "page_cache",
+    "memory_cache",
     "lock_after",
     "proxy_metrics_port",
     "log_format",

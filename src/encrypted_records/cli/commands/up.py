@@ -31,6 +31,7 @@ SETTINGS_OF_BOTH = (
     "access",
     "admin",
     "page_cache",
+    "memory_cache",
     "lock_after",
     "api_metrics_port",
     "proxy_metrics_port",

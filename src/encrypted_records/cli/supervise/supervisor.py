@@ -80,6 +80,7 @@ def run_proxy(settings: Settings) -> None:
                 base_url=settings.base_url,
                 log_format=settings.log_format,
                 page_cache=settings.page_cache,
+                memory_cache=settings.memory_cache,
                 lock_after=settings.lock_after,
                 access=settings.access,
                 own_api=own_api,

@@ -19,8 +19,6 @@ from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search.memory_pool import CacheUsage, LruCache, MemoryPool
 
-#: What the caches may take together, unless the setting says otherwise.
-MEMORY_BYTES = 256 << 20
 #: Who has to make room first, where room is short: whoever has most for its share.
 SEGMENT_SHARE, DIRECTORY_SHARE, BLOCK_SHARE, COLUMN_SHARE, ROW_SHARE = 15, 20, 25, 25, 15
 #: Bytes of a segment's uid, with which its views begin.
@@ -47,17 +45,19 @@ class RowBlock:
 class MemoryCache:
     """Safe to use from several threads."""
 
-    def __init__(self, pool: MemoryPool | None = None) -> None:
-        """
-        Args:
-            pool: the memory that this may take, with others; if None, one of its own.
-        """
-        self.pool = pool = pool or MemoryPool(MEMORY_BYTES)
+    def __init__(self, pool: MemoryPool) -> None:
+        """``pool`` is the memory that this may take, with others."""
+        self.pool = pool
         self._segments = LruCache[tuple[bytes, bytes], OpenedSegment](pool, SEGMENT_SHARE)
         self._directories = LruCache[tuple[bytes, str], Outline](pool, DIRECTORY_SHARE)
         self._blocks = LruCache[tuple[bytes, int], EntryBlock](pool, BLOCK_SHARE)
         self._columns = LruCache[tuple[bytes, str], ColumnDictionary](pool, COLUMN_SHARE)
         self._rows = LruCache[tuple[bytes, int], RowBlock](pool, ROW_SHARE)
+
+    @classmethod
+    def within(cls, budget: int) -> MemoryCache:
+        """Caches that take at most so many bytes together."""
+        return cls(MemoryPool(budget))
 
     def get(self, key_id: bytes, view: bytes) -> OpenedSegment | None:
         """The segment of this view as opened with the schema key ``key_id``."""
