@@ -47,6 +47,7 @@ def running_proxy(
     lock_after: int = 720,
     allowed_hosts: tuple[str, ...] = (),
     inline_secret: str | None = None,
+    memory_cache: int = 256,
     limits: Limits = LIMITS,
 ) -> Iterator[Proxy]:
     """A proxy on ``data_dir`` for the API at ``base_url``.
@@ -68,6 +69,7 @@ def running_proxy(
             allowed_hosts=allowed_hosts,
             door=door,
             inline_secret=inline_secret,
+            memory_cache=memory_cache,
         ),
         overrides,
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 class ProxySettings:
     """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
 
-    ``page_cache`` is the budget of sealed pages and rows on disk, ``memory_cache`` that of all caches
-    in memory together, both in MiB. Without ``metrics_port`` there are no metrics. ``lock_after`` is in minutes without use, after which a keyring that was
-    unlocked locks by itself. ``access`` and ``own_api`` decide the level
+    ``page_cache`` is the budget of sealed pages and rows on disk, ``memory_cache`` that of all
+    caches in memory together, both in MiB. Without ``metrics_port`` there are no metrics.
+    ``lock_after`` is in minutes without use, after which a keyring that was unlocked locks by
+    itself. ``access`` and ``own_api`` decide the level
     (:mod:`encrypted_records.proxy.keyrings.policy`); ``door`` is the file in which ``ers`` looks
     for the door. With ``inline_secret`` only requests that carry it are answered.
     """

@@ -37,7 +37,15 @@ class SegmentDirectories:
         return self._complete.get(field)
 
     def use(self, field: str, complete: Outline) -> None:
-        """Take a directory that another reader of this segment, in this view, had decoded."""
+        """Take a directory that another reader of this segment, in this view, had decoded.
+
+        Raises:
+            DoesNotOpen: as :meth:`OpenedHeader.claim`.
+        """
+        numbers = complete.numbers
+        # The header may have been opened again since.
+        if len(numbers) and self.opened.owner(int(numbers[0])) != field:
+            self.opened.claim(field, numbers)
         with self._lock:
             self._complete[field] = complete
 

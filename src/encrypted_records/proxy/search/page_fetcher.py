@@ -1,17 +1,17 @@
 """Fetch the pages of large segments: from memory, from disk, and the rest from the API.
 
-One request fetches the missing pages of all segments, and extra pages up to a power of two, in
-random order: the API sees only roughly how many are needed, and not which. The extra pages are
-kept, since a query may need them later.
+Missing pages of all segments are fetched together, and extra pages up to a power of two, in random
+order: the API sees only roughly how many are needed, and not which. The extra pages are kept, since
+a query may need them later. More than ``AT_ONCE`` go in several requests, one after another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 
-from encrypted_records.client.api import MAX_PAGES
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
@@ -19,6 +19,9 @@ from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.upstream import Upstream
+
+#: Pages of one request.
+AT_ONCE = 500
 
 #: The pages that a segment lacks for what it is needed for.
 Missing = Callable[[OpenedSegment], set[int]]
@@ -66,13 +69,14 @@ class PageFetcher:
         ):
             pages = sum(len(numbers) for _, numbers in unread)
             upstream.need_pages(pages)
-            upstream.stats.requests += -(-pages // MAX_PAGES)
+            upstream.stats.requests += -(-pages // AT_ONCE)
             wanted = await asyncio.to_thread(self._from_disk, unread)
             if not wanted:
                 continue  # with directories among them, other pages may be missing now
             refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
-            sealed = await _fetch(upstream, refs)
-            await asyncio.to_thread(self._take, wanted, sealed)
+            async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
+                async for sealed in parts:
+                    await asyncio.to_thread(self._take, wanted, sealed)
 
     async def fetch_sealed(
         self,
@@ -176,11 +180,29 @@ class PageFetcher:
 
     def _take(self, wanted: _Wanted, sealed: _Sealed) -> None:
         for segment, numbers in wanted:
-            uid = segment.segment.uid
-            for number in numbers:
-                self._put(segment, number, sealed[uid][number])
+            pages = sealed.get(segment.segment.uid, {})
+            for number in numbers & pages.keys():
+                self._put(segment, number, pages[number])
         for uid, pages in sealed.items():
             self._stored.put(uid, pages)
+
+
+async def _fetch_in_parts(
+    upstream: Upstream, refs: Sequence[PageRef]
+) -> AsyncGenerator[_Sealed, None]:
+    """The pages, at most ``AT_ONCE`` at a time, so that few are held sealed; the next part comes
+    while the one before is opened."""
+    coming: asyncio.Task[_Sealed] | None = None
+    try:
+        for at in range(0, len(refs), AT_ONCE):
+            part = await (coming or _fetch(upstream, refs[at : at + AT_ONCE]))
+            following = refs[at + AT_ONCE : at + 2 * AT_ONCE]
+            coming = asyncio.create_task(_fetch(upstream, following)) if following else None
+            yield part
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
 
 async def _fetch(upstream: Upstream, refs: Sequence[PageRef]) -> _Sealed:
