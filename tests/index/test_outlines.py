@@ -128,7 +128,7 @@ def spread(kind: KeyKind, pages: int) -> Keys:
 
 @pytest.mark.parametrize(("kind", "most"), [("string", 40), ("uuid", 40), ("integer", 32)])
 def test_a_page_of_a_large_column_takes_few_bytes(kind: KeyKind, most: int) -> None:
-    """Of strings it were 104 with both of its keys, and an object for what the page is."""
+    """Of strings it were 136 with both of its keys, and an object for what the page is."""
     pages = 5000
     keys = spread(kind, pages)
     column = Column(np.arange(len(keys), dtype=np.uint32), keys)

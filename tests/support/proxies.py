@@ -47,7 +47,7 @@ def running_proxy(
     lock_after: int = 720,
     allowed_hosts: tuple[str, ...] = (),
     inline_secret: str | None = None,
-    memory_cache: int = 256,
+    memory_cache: int = 192,
     limits: Limits = LIMITS,
 ) -> Iterator[Proxy]:
     """A proxy on ``data_dir`` for the API at ``base_url``.

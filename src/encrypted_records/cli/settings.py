@@ -192,7 +192,7 @@ class Settings:
         ),
     )
     memory_cache: int = field(
-        default=256,
+        default=192,
         metadata=_row(
             "MiB of index and rows that the proxy keeps in memory, all caches together.",
             click.IntRange(min=16),

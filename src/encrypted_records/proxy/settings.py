@@ -25,7 +25,7 @@ class ProxySettings:
     log_format: str = "text"
     allowed_hosts: tuple[str, ...] = ()
     page_cache: int = 2048
-    memory_cache: int = 256
+    memory_cache: int = 192
     lock_after: int = 720
     metrics_port: int | None = None
     access: str = "auto"

@@ -1,7 +1,7 @@
 """What is held of a column's directory: as much as says where an edge lies, exactly or within one
 page, so that a query fetches the pages it needs in one request.
 
-A directory has the first and last key of each page, of strings 96 bytes. Held are the shortest
+A directory has the first and last key of each page, of strings 128 bytes. Held are the shortest
 prefixes that tell neighbouring pages apart, as the separators of a B-tree, and a hash of the two
 keys: so a page is still compared with all that its directory said of it. An edge that falls between
 two pages of strings is taken to lie in one of them, which costs a page and no answer.
