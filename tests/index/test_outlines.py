@@ -15,12 +15,13 @@ from encrypted_records.index.columns import directory
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type, run_starts
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline, Separators
+from encrypted_records.index.query.long_strings import classes
 from encrypted_records.model.definition import KeyKind
 
 SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 #: Few letters, so that keys share prefixes, equal one another and are one another's prefixes.
 TEXTS = st.binary(max_size=5).map(lambda text: bytes(b"\x00\x01az\xff"[byte % 5] for byte in text))
-LONG = TEXTS.map(lambda text: (b"k" * 44 + text)[:48])
+LONG = st.tuples(TEXTS, TEXTS).map(lambda parts: (b"k" * 46 + parts[0])[:48] + parts[1])
 KINDS: dict[KeyKind, st.SearchStrategy[Any]] = {
     "string": TEXTS | LONG,
     "uuid": TEXTS,
@@ -100,6 +101,24 @@ def test_a_page_agrees_with_what_its_directory_says_and_with_nothing_else(
             assert outline.bounds.agree(page - outline.leading, block(changed)) == same
 
 
+@given(columns(), st.booleans())
+def test_pages_are_linked_where_one_value_goes_on(
+    made: tuple[KeyKind, Column, list[int]], lists: bool
+) -> None:
+    _, column, ends = made
+    built = directory.build(column, ends, 1000 if lists else 0)
+    outline = Outline.of(built)
+    assert outline.present_pages == len(built.firsts)
+    assert outline.key_bytes == built.firsts.dtype.itemsize
+    edges = [*built.firsts[:1].tolist(), *built.lasts[-1:].tolist()]
+    assert outline.outermost.tolist() == edges
+    assert outline.outermost.dtype == built.firsts.dtype
+    same = built.lasts[:-1] == built.firsts[1:]
+    assert np.array_equal(outline.links(alike=False), same)
+    by_class = classes(built.lasts)[:-1] == classes(built.firsts)[1:]
+    assert np.array_equal(outline.links(alike=True), by_class)
+
+
 @given(columns())
 def test_a_page_is_found_by_its_number(made: tuple[KeyKind, Column, list[int]]) -> None:
     _, column, ends = made
@@ -165,4 +184,4 @@ def test_separators_are_no_longer_than_they_must_be() -> None:
     held = Separators.between(keys[::2], keys[1::2])
     texts = [held.text[held.cuts[at] : held.cuts[at + 1]] for at in range(held.count - 1)]
     assert texts == [b"b", b"ba"]
-    assert list(held.goes_on) == [0, 1]
+    assert list(held.marks) == [0, 2]

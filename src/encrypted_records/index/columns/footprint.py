@@ -20,6 +20,6 @@ def _measure(array: NDArray[Any]) -> int:
     while getattr(held, "base", None) is not None:
         held = held.base
     if held is array:
-        return array.nbytes + OBJECT_BYTES
+        return int(array.nbytes) + OBJECT_BYTES
     size = held.nbytes if hasattr(held, "nbytes") else len(held)
     return int(max(array.nbytes, size)) + 2 * OBJECT_BYTES

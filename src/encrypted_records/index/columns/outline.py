@@ -16,12 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records.crypto.format import INDEX_KEY_PREFIX
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.directory import Directory
 from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.ordinals import Ordinals
+
+Mask = NDArray[np.bool_]
 
 
 class _Bounds(Protocol):
@@ -30,8 +33,15 @@ class _Bounds(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def outermost(self) -> Keys:
+        """The least and the greatest key; none where there are no pages."""
+
     def locate(self, edge: Edge) -> tuple[int, bool]:
         """The page in or before which ``edge`` lies, and whether it may lie inside."""
+
+    def links(self, *, alike: bool) -> Mask:
+        """As :meth:`Outline.links`."""
 
     def agree(self, page: int, block: EntryBlock) -> bool:
         """Whether the page begins and ends with the keys that its directory says."""
@@ -96,6 +106,40 @@ class Outline:
         return (int(self.ends[-1]) if len(self.ends) else 0) - self.absent
 
     @property
+    def present_pages(self) -> int:
+        """How many pages are of present rows."""
+        return len(self.ends) - self.leading
+
+    @property
+    def key_bytes(self) -> int:
+        """Of one key as it is in memory."""
+        return self._key_type.itemsize
+
+    @property
+    def outermost(self) -> Keys:
+        """The least and the greatest key; none where no row is present."""
+        if self.bounds is not None:
+            return self.bounds.outermost
+        return self.runs[[0, -1]] if len(self._runs) else self.runs
+
+    def links(self, *, alike: bool) -> Mask:
+        """Of each page of present rows but the first, whether it begins with the key with which the
+        one before ends.
+
+        Args:
+            alike: or with one that begins as this, where both are keys of long strings.
+        """
+        if self.bounds is not None:
+            return self.bounds.links(alike=alike)
+        begins = self.ends[self.leading : -1].astype(np.int64) - self.absent
+        before = self.starts.searchsorted(begins - 1, "right") - 1
+        after = self.starts.searchsorted(begins, "right") - 1
+        same: Mask = before == after
+        if not alike or self._runs.dtype.kind != "S":
+            return same
+        return same | _begin_alike(self.runs[before], self.runs[after])
+
+    @property
     def size(self) -> int:
         """Bytes in memory."""
         arrays = measure(self.numbers, self.ends, self.starts, self._order, self._runs)
@@ -158,6 +202,14 @@ class NumberBounds:
     def size(self) -> int:
         return measure(self.firsts, self.lasts) + OBJECT_BYTES
 
+    @property
+    def outermost(self) -> Keys:
+        return np.concatenate((self.firsts[:1], self.lasts[-1:]))
+
+    def links(self, *, alike: bool) -> Mask:
+        same: Mask = self.lasts[:-1] == self.firsts[1:]
+        return same
+
     def locate(self, edge: Edge) -> tuple[int, bool]:
         page = search(self.lasts, edge)
         return page, page < len(self.lasts) and search(self.firsts[page : page + 1], edge) > 0
@@ -176,8 +228,8 @@ class Separators:
     width: int
     text: bytes
     cuts: Ordinals
-    #: bytes of 1 where a value goes on in the next page
-    goes_on: bytes
+    #: a byte for each: 2 where a value goes on in the next page, 1 where both keys are alike
+    marks: bytes
     least: bytes
     greatest: bytes
     checks: NDArray[np.int64]
@@ -198,7 +250,7 @@ class Separators:
             width=width,
             text=after[np.arange(width) < lengths[:, None]].tobytes(),
             cuts=cuts,
-            goes_on=(~apart).astype(np.uint8).tobytes(),
+            marks=(2 * ~apart + _begin_alike(lasts[:-1], firsts[1:])).astype(np.uint8).tobytes(),
             least=bytes(firsts[0]) if len(firsts) else b"",
             greatest=bytes(lasts[-1]) if len(lasts) else b"",
             checks=_hash_pairs(firsts, lasts),
@@ -206,8 +258,16 @@ class Separators:
 
     @property
     def size(self) -> int:
-        texts = (self.text, self.goes_on, self.least, self.greatest)
+        texts = (self.text, self.marks, self.least, self.greatest)
         return measure(self.cuts, self.checks) + sum(map(len, texts)) + 2 * OBJECT_BYTES
+
+    @property
+    def outermost(self) -> Keys:
+        outermost = (self.least, self.greatest) if self.count else ()
+        return np.array(outermost, f"S{self.width}")
+
+    def links(self, *, alike: bool) -> Mask:
+        return np.frombuffer(self.marks, np.uint8) >= (1 if alike else 2)
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
         assert isinstance(edge.key, bytes)
@@ -222,7 +282,7 @@ class Separators:
         page = bisect_left(every, key, key=self._at)
         # The first separator that equals the key begins a page with it, unless the page before
         # ends with it, too.
-        begins = page < len(every) and not self.goes_on[page] and self._at(page) == key
+        begins = page < len(every) and self.marks[page] < 2 and self._at(page) == key
         return page + begins, True
 
     def agree(self, page: int, block: EntryBlock) -> bool:
@@ -230,6 +290,14 @@ class Separators:
 
     def _at(self, page: int) -> bytes:
         return self.text[self.cuts[page] : self.cuts[page + 1]]
+
+
+def _begin_alike(keys: Keys, others: Keys) -> Mask:
+    """Which keys of long strings stand for the same first bytes as the ones beside them."""
+    one, other = matrix(keys), matrix(others)
+    long = one[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
+    same: Mask = long & (one[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
+    return same
 
 
 def search(keys: Keys, edge: Edge) -> int:
