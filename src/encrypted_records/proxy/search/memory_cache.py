@@ -19,7 +19,7 @@ from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search.memory_pool import CacheUsage, LruCache, MemoryPool
 
-#: Who has to make room first, where room is short: whoever has most for its share.
+#: Where room is short, the cache that has most for its share makes some.
 SEGMENT_SHARE, DIRECTORY_SHARE, BLOCK_SHARE, COLUMN_SHARE, ROW_SHARE = 15, 20, 25, 25, 15
 #: Bytes of a segment's uid, with which its views begin.
 UID = 16
