@@ -68,13 +68,14 @@ def test_an_edge_is_where_its_outline_says(
     first, last = draw(), draw()
     for edge in (first, last):
         wanted, exact = before(column, edge), outline.exact(edge)
-        if exact is not None:
-            assert exact == wanted
+        page, inside = outline.locate(edge)
+        low = outline.start(page) - column.absent
+        assert exact is None or exact == wanted
+        assert lists or inside == (exact is None)
+        if not inside:
+            assert low == wanted
         else:
-            page, inside = outline.locate(edge)
-            assert inside
-            low, high = outline.start(page) - column.absent, outline.start(page + 1)
-            assert low <= wanted <= high - column.absent
+            assert low <= wanted <= outline.start(page + 1) - column.absent
     pages = outline.pages(KeyRange(first, last))
     low, high = before(column, first), before(column, last)
     holding = outline.holding(low, high)

@@ -158,27 +158,29 @@ class Outline:
         return int(self.ends[page - 1]) if page else 0
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page in or before which ``edge`` lies, and whether it may lie inside; of a column
-        that lists no values."""
-        assert self.bounds is not None
-        page, inside = self.bounds.locate(edge)
-        return self.leading + page, inside
+        """The page in or before which ``edge`` lies, and whether it may lie inside."""
+        if self.bounds is not None:
+            page, inside = self.bounds.locate(edge)
+            return self.leading + page, inside
+        before = self.absent + self._listed_before(edge)
+        page = int(self.ends.searchsorted(np.uint32(before), "right"))
+        return page, self.start(page) < before
 
     def exact(self, edge: Edge) -> int | None:
         """How many present entries lie before ``edge``; None if only its page shows it."""
         if self.listed:
-            run = search(self._runs, edge)
-            return int(self.starts[run]) if run < len(self.starts) else self.present
+            return self._listed_before(edge)
         page, inside = self.locate(edge)
         return None if inside else self.start(page) - self.absent
+
+    def _listed_before(self, edge: Edge) -> int:
+        run = search(self._runs, edge)
+        return int(self.starts[run]) if run < len(self.starts) else self.present
 
     def pages(self, key_range: KeyRange) -> range:
         """The pages that hold the entries of ``key_range``, and those that show where it ends."""
         if self.listed:
-            low, high = (self.exact(edge) for edge in key_range)
-            assert low is not None
-            assert high is not None
-            return self.holding(low, high)
+            return self.holding(*map(self._listed_before, key_range))
         first, _ = self.locate(key_range.first)
         last, inside = self.locate(key_range.last)
         return range(first, max(first, last + inside))
