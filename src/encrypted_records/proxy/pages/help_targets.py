@@ -13,6 +13,7 @@ TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/schemas/[^/]+/delete/|/datasets/[^/]+/delete/", "operations", "erasure"),
     (r"/schemas/.*|/datasets/[^/]+/new-schema/", "http-api", "definitions"),
     (r"/datasets/[^/]+/keys/", "how-to-change-a-schema", "sealing-all-records-again"),
+    (r"/datasets/[^/]+/people/", "how-to-invite-a-colleague", "on-pages"),
     (r"/datasets/.*", "http-api", "datasets"),
     (r"/keyring/", "operations", "the-life-of-a-keyring"),
     (r"/device/", "operations", "who-may-use-a-keyring"),
