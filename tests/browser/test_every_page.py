@@ -41,7 +41,7 @@ def own_pages(census: Census) -> list[str]:
         *(
             census.page(name)
             for name in (
-                *("edit", "reseal", "retention", "delete"),
+                *("edit", "change", "reseal", "retention", "delete"),
                 *("search", "look", "add", "trust", "jobs"),
             )
         ),

@@ -11,6 +11,7 @@ TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/schemas/[^/]+/(upload|jobs)/|/import/|/jobs/.*", "web-ui", "uploads"),
     (r"(/schemas/[^/]+)?/trust/", "leakage", "the-api-its-database-its-backups"),
     (r"/schemas/[^/]+/delete/|/datasets/[^/]+/delete/", "operations", "erasure"),
+    (r"/schemas/[^/]+/change/", "how-to-change-a-schema", "in-place"),
     (r"/schemas/.*|/datasets/[^/]+/new-schema/", "http-api", "definitions"),
     (r"/datasets/[^/]+/keys/", "how-to-change-a-schema", "sealing-all-records-again"),
     (r"/datasets/[^/]+/people/", "how-to-invite-a-colleague", "on-pages"),
