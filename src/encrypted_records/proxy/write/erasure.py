@@ -231,7 +231,8 @@ class Eraser:
         total = sum(count for _, count in found.values())
         if total != confirmed:
             raise Conflict(
-                f"the condition selects {total} records in {len(found)} schemas",
+                f"the condition selects {total} {'record' if total == 1 else 'records'} in"
+                f" {len(found)} {'schema' if len(found) == 1 else 'schemas'}",
                 code="confirm_count",
                 hint=f"to delete and erase them, repeat the request with ?confirm={total}",
             )
