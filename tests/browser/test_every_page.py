@@ -33,6 +33,7 @@ def own_pages(census: Census) -> list[str]:
         f"/datasets/{census.dataset}/search/",
         f"/datasets/{census.dataset}/edit/",
         f"/datasets/{census.dataset}/keys/",
+        f"/datasets/{census.dataset}/people/",
         f"/datasets/{census.dataset}/delete/",
         f"/datasets/{census.dataset}/new-schema/",
         f"/schemas/{census.schema}/",
@@ -40,7 +41,7 @@ def own_pages(census: Census) -> list[str]:
         *(
             census.page(name)
             for name in (
-                *("edit", "reseal", "retention", "delete"),
+                *("edit", "change", "reseal", "retention", "delete"),
                 *("search", "look", "add", "trust", "jobs"),
             )
         ),

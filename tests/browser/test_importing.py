@@ -224,6 +224,13 @@ def test_no_part_of_an_editors_row_is_cut_off(visitor: Visitor, census: Census, 
     visitor.go(f"/datasets/{census.dataset}/new-schema/")
     visitor.press("Add a field")
     page.locator("#remove-1").wait_for()
+    _require_whole_row(visitor)
+    visitor.go(census.page("change"))
+    _require_whole_row(visitor)
+
+
+def _require_whole_row(visitor: Visitor) -> None:
+    page = visitor.page
     for name in ("field", "type", "required", "remove"):
         box = page.locator(f"#{name}-1").bounding_box()
         scroll = page.locator(".scroll").first.bounding_box()

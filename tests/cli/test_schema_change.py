@@ -99,7 +99,12 @@ def test_a_renamed_field_is_named_by_its_caller(ers: Ers, people: str) -> None:
         "properties": {"surname": {"type": "string"}, "age": AGE, "size": SIZE},
     }
     change = ("schema", "change", people, "--file", "-", "--apply")
-    assert ers(*change, typed=json.dumps(renamed)).code == 4
+    refused = ers(*change, typed=json.dumps(renamed))
+    assert refused.code == 4
+    # On stdout is the plan, which a program reads.
+    assert "Nothing was changed: records stand in the way" in refused.err
+    told = ers(*change, "--output", "table", typed=json.dumps(renamed)).out
+    assert "--drop name loses its values; --rename NEW=name keeps them" in told
     assert shown(ers, people) == DEFINITION
     taken = ers.done(*change, "--rename", "surname=name", typed=json.dumps(renamed))
     assert taken.one["applied"]

@@ -122,6 +122,13 @@ def test_words_are_read_again_however_they_are_typed(secret: bytes) -> None:
     assert words.secret_of(typed, 12, "invitation", BadInput) == secret
 
 
+def test_words_in_another_order_or_another_word_are_said_to_be_so() -> None:
+    told = words.words_of(bytes(range(16))).split()
+    for mistyped in (reversed(told), ["zoo", *told[1:]]):
+        with pytest.raises(BadInput, match="is another one, or they are in another order"):
+            words.secret_of(" ".join(mistyped), 12, "invitation", BadInput)
+
+
 def test_words_of_a_digest_follow_its_first_bits() -> None:
     digest = os.urandom(32)
     assert words.spelled(digest, 8).split() == words.spelled(digest, 23).split()[:8]

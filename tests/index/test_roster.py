@@ -81,6 +81,30 @@ def test_what_was_so_at_an_earlier_entry_stays_known(team: Team) -> None:
     assert names(roster.members()) == ["ada"]
 
 
+def test_since_when_somebody_has_a_share_counts_from_the_last_time_they_had_less(
+    team: Team,
+) -> None:
+    team.join("grace", reader("people"))
+    came, grace = team.roster.number, team.person("grace")
+    team.accept(team.ada, again(grace, writer("people"), reader("bills")))
+    wider = team.roster.number
+    team.accept(team.ada, again(grace, reader("people"), reader("bills", "rents")))
+
+    def since(share: form.Share) -> int:
+        return team.roster.had_since(uid("grace"), share)
+
+    assert [since(reader("people")), since(reader("bills", "rents"))] == [came, wider]
+    assert [since(writer("people")), since(reader("bills"))] == [0, 0]
+    team.accept(team.ada, Remove(uid("grace")))
+    assert since(reader("people")) == 0
+    team.accept(team.ada, grace.standing(team.roster, reader("people")))
+    assert since(reader("people")) == team.roster.number
+
+    assert team.roster.owned_since(uid("ada")) == 1
+    assert team.roster.owned_since(uid("grace")) == 0
+    assert team.roster.had_since(uid("nobody"), reader("people")) == 0
+
+
 def test_a_void_entry_stays_in_the_chain_and_stops_nobody(team: Team) -> None:
     grace = team.join("grace", reader("people"))
     assert team.put(grace, Remove(uid("ada"))) is Void.RIGHT

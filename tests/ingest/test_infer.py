@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.infer import Proposal, infer
+from encrypted_records.ingest.sampling import look_at
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
@@ -117,7 +118,36 @@ def test_csv_that_says_two_things_or_nothing_is_refused(sample: bytes) -> None:
         infer_csv(sample)
 
 
-@pytest.mark.parametrize("sample", [b"[]", b"[1]", b'[{"a": true}]', b'[{"a": [1]}]', b"{", b""])
+def test_true_and_false_of_json_are_booleans_and_their_text_is_none() -> None:
+    sample = b'{"a": true, "b": "true"}\n{"b": "false"}\n{"a": false, "b": "true"}\n'
+    proposal = infer_json(sample)
+    assert proposal.definition == {
+        "type": "object",
+        "formats": "enforced",
+        "properties": {
+            "a": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+            "b": {"type": "string", "padTo": 31},
+        },
+        "required": ["b"],
+    }
+    assert [(one.present, one.absent) for one in proposal.fields] == [(2, 1), (3, 0)]
+    parsed = parse_definition(json.dumps(proposal.definition))
+    assert look_at(parsed, sample, Format.NDJSON).refused == 0
+
+
+@pytest.mark.parametrize("other", ["1", '"true"'])
+@pytest.mark.parametrize("turned", [False, True])
+def test_true_and_false_beside_other_values_are_named_with_their_place(
+    other: str, turned: bool
+) -> None:
+    first, second = (other, "true") if turned else ("true", other)
+    with pytest.raises(InvalidRecords) as caught:
+        infer_json(f'[{{"a": {first}}}, {{"a": null}}, {{"a": {second}}}]'.encode())
+    (flaw,) = caught.value.flaws
+    assert (flaw.row, flaw.field, flaw.pointer) == (3, "a", "/2/a")
+
+
+@pytest.mark.parametrize("sample", [b"[]", b"[1]", b'[{"a": {}}]', b'[{"a": [1]}]', b"{", b""])
 def test_json_that_no_record_can_be_is_refused(sample: bytes) -> None:
     with pytest.raises(ErsError):
         infer_json(sample)

@@ -66,6 +66,21 @@ def test_a_misspelt_keyword_is_no_annotation(body: str, written: str, meant: str
     assert found.detail == f"did you mean {meant}?"
 
 
+@pytest.mark.parametrize("meant", ["formats", "unique", "retention"])
+def test_a_rule_of_the_root_in_capitals_is_not_taken_for_an_annotation(meant: str) -> None:
+    plain = {"type": "object", "properties": {"a": {"type": "string"}}}
+    (flaw,) = flaws_with_detail(json.dumps({**plain, meant.title(): "enforced"}))
+    assert flaw == (f"/schema/{meant.title()}", f"did you mean {meant}?")
+    noted = {**plain, "properties": {"a": {"type": "string", meant.title(): "enforced"}}}
+    assert parse_definition(json.dumps(noted)).digest == parse_definition(json.dumps(plain)).digest
+
+
+def flaws_with_detail(text: str) -> list[tuple[str | None, str]]:
+    with pytest.raises(InvalidDefinition) as refused:
+        parse_definition(text)
+    return [(one.pointer, one.detail) for one in refused.value.flaws]
+
+
 def test_retention_is_a_rule_at_the_root_and_an_annotation_in_a_field() -> None:
     body = string(', "retention": true')
     assert parsed(body).allowed is None

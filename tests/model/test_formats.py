@@ -254,6 +254,14 @@ def test_an_operator_or_value_that_does_not_fit_is_named(
     assert (flaw.code, flaw.field) == (code, field)
 
 
+@pytest.mark.parametrize("field", ["born", "seen"])
+def test_who_writes_a_year_as_a_number_is_told_how_a_year_is_written(field: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        asked(field, "eq", 2026)
+    assert 'a year is "2026"' in refused.value.flaws[0].detail
+    asked(field, "eq", "2026")
+
+
 def test_one_instant_in_two_spellings_is_one_value() -> None:
     record = {"seen": "2026-01-31T08:30:00+02:00"}
     assert matches(asked("seen", "eq", "2026-01-31T06:30:00Z"), record, parsed())

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,25 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     assert grace.page(f"remove/{mine}/", organization, do="leave").status == 200
     # Which dataset the colleague was in needs a new key, and the owner's next look gives it.
     assert "Medical</bdi> has a new key for what comes." in ada.text()
+
+
+def test_the_page_of_a_dataset_s_people_says_who_does_what_in_it_and_since_when(
+    service: Service, ada: Visitor
+) -> None:
+    dataset = new_dataset(service, ada.account)
+    other = new_dataset(service, ada.account, "Other")
+    page = f"/datasets/{dataset}/people/"
+    assert f'href="{ada.browser.at}{page}"' in said(ada.browser.visit(f"/datasets/{dataset}/"))
+    grace = joined(service, ada, dataset)
+    shown = said(ada.browser.visit(page))
+    (row,) = [one for one in shown.split("<tr>") if grace.account.email in one]
+    told = people(service, ada.account)["people"][1]["shares"][0]
+    day = f"{datetime.fromtimestamp(told['since'], UTC):%Y-%m-%d}"
+    for part in ("reads", "all schemas", day, ada.account.email, "Change"):
+        assert part in row
+    assert grace.account.email not in said(ada.browser.visit(f"/datasets/{other}/people/"))
+    for_grace = said(grace.browser.visit(page))
+    assert (ada.account.email in for_grace, "Invite somebody" in for_grace) == (True, False)
 
 
 def test_a_member_whose_account_is_gone_is_marked_for_owners(

@@ -269,6 +269,17 @@ def test_a_renamed_field_keeps_its_values(place: Place) -> None:
     assert place.change(definition, renames={"no": "such"}).status == 400
 
 
+def test_a_field_to_lose_that_there_is_not_is_named_and_nothing_is_changed(place: Place) -> None:
+    definition = changed()
+    del definition["properties"]["name"]
+    answer = place.change(definition, drops=["nmae", "size"])
+    assert answer.status == 400
+    (flaw,) = answer.json()["errors"]
+    assert (flaw["code"], flaw["pointer"]) == ("unknown_field", "/drops/0")
+    assert "name" in flaw["detail"]
+    assert place.plan(DEFINITION)["takes"] == "nothing"
+
+
 @pytest.mark.parametrize("times", [1, 2 * ATTEMPTS])
 def test_a_rule_is_compared_again_where_a_record_came_in_between(place: Place, times: int) -> None:
     """The commit says that it has seen all records; the API refuses it where it has not."""

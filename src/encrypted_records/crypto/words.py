@@ -42,7 +42,10 @@ def secret_of(text: str, count: int, name: str, refuse: Callable[[str], BadInput
     try:
         return bytes(_bip39().to_entropy(words))
     except ValueError:
-        raise refuse(f"the checksum of {name} is wrong") from None
+        raise refuse(
+            f"one of the words of the {name} is another one, or they are in another order:"
+            " their checksum is wrong"
+        ) from None
 
 
 @cache

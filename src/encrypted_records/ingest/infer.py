@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.errors import InvalidDefinition, InvalidRecords
+from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import MAX_FIELDS, MAX_PAD_TO, comparable
-from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.definition_parser import escape_pointer, parse_definition
 from encrypted_records.model.definition_sets import MAX_SETS
 from encrypted_records.model.formats import JSON_TYPES
 from encrypted_records.model.formats import Format as FormatName
@@ -93,6 +93,7 @@ class _Column:
 
     numbers: int = 0
     texts: int = 0
+    booleans: int = 0
     lowest: Decimal = Decimal(0)
     highest: Decimal = Decimal(0)
     decimals: int = 0
@@ -112,7 +113,12 @@ class _Column:
 
     @property
     def present(self) -> int:
-        return self.numbers + self.texts
+        return self.numbers + self.texts + self.booleans
+
+    @property
+    def mixes_booleans(self) -> bool:
+        """Whether no field holds all of it: true and false are no texts, and no numbers."""
+        return 0 < self.booleans < self.present
 
     def add_number(self, value: Decimal) -> None:
         exponent = value.normalize().as_tuple().exponent
@@ -255,7 +261,10 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
             raise too_wide()
         for name, value in row.items():
             column = seen.setdefault(name, _Column())
-            if isinstance(value, Decimal):
+            if isinstance(value, bool):
+                column.booleans += 1
+                column.different = None
+            elif isinstance(value, Decimal):
                 column.add_number(value)
             elif value is not None and cells and _CSV_NUMBER.fullmatch(value):
                 column.add_number(Decimal(value))
@@ -265,6 +274,8 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
                 if not cells:
                     # In JSON a boolean is no text.
                     column.formats.discard("boolean")
+            if column.mixes_booleans:
+                raise _mixed(name, sampled)
         if len(seen) > MAX_FIELDS:
             raise too_wide()
     if not sampled:
@@ -272,10 +283,22 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
     return seen, sampled
 
 
+def _mixed(name: str, row: int) -> InvalidRecords:
+    detail = "true and false stand beside other values, and no field holds both"
+    pointer = f"/{row - 1}/{escape_pointer(name)}"
+    return InvalidRecords(
+        "a value of the sample fits no field",
+        flaws=(Flaw("type", detail, pointer, row, name),),
+        hint="leave the field out, or make all of its values true and false, or none",
+    )
+
+
 def _propose(column: _Column, *, choices: bool) -> tuple[dict[str, Any], str | None]:
     if not column.present:
         return {"type": "string"}, "no row of the sample has a value; check the type"
     why = None
+    if column.booleans:
+        return _propose_format("boolean")
     if column.numbers:
         if column.texts:
             why = "some values are numbers, others text; kept as text"

@@ -23,7 +23,7 @@ MAX_SAMPLED = 10_000
 MAX_HEADER = (MAX_FIELDS + 1) * (2 * MAX_FIELD_NAME + len('"",'))
 
 #: By name. A cell of CSV is text whatever it holds, and None where it is empty.
-Row = Mapping[str, Decimal | str | None]
+Row = Mapping[str, Decimal | str | bool | None]
 
 
 def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
@@ -115,12 +115,12 @@ def _json_items(body: bytes) -> Iterator[Any]:
             yield strict_json.loads(line)
 
 
-def _value(value: Any, name: str, row: int) -> Decimal | str | None:
-    if value is None or isinstance(value, str):
+def _value(value: Any, name: str, row: int) -> Decimal | str | bool | None:
+    if value is None or isinstance(value, str | bool):
         return value
     number = as_decimal(value)
     if number is None:
-        detail = "only strings and numbers can be stored"
+        detail = "only strings, numbers, true and false can be stored"
         pointer = f"/{row - 1}/{escape_pointer(name)}"
         raise InvalidRecords(
             "a value of the sample fits no field",

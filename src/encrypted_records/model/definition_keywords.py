@@ -55,6 +55,8 @@ def refuse(keyword: str, enforced: frozenset[str]) -> str | None:
     if keyword == INDEX:
         return "it is for fields of type string without an enforced format"
     meant = _SPELLINGS.get(_spell(keyword))
+    if meant is None and enforced is ROOT:
+        meant = _ROOT_SPELLINGS.get(_spell(keyword))
     if meant is not None:
         return f"did you mean {meant}?"
     return None
@@ -67,6 +69,8 @@ def _spell(keyword: str) -> str:
 #: Every keyword by its letters alone. ``max_length`` is no annotation: who writes it means
 #: ``maxLength``, and would not notice that nothing is enforced.
 _SPELLINGS = {_spell(keyword): keyword for keyword in _JSON_SCHEMA | _OURS | {INDEX}}
+#: At the root, where they are rules. In a field they are annotations, under any spelling.
+_ROOT_SPELLINGS = {_spell(keyword): keyword for keyword in ("formats", "unique", "retention")}
 
 
 def name_problem(name: str) -> str | None:

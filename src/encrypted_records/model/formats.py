@@ -201,6 +201,9 @@ def read_span(kind: Format, raw: object) -> Span:
     Raises:
         ValueRefused: as :func:`accept`.
     """
+    if kind in ("date", "date-time") and not isinstance(raw, str):
+        detail = 'expected a text such as "2026-01-31"; a month is "2026-01", a year is "2026"'
+        raise ValueRefused("type", detail)
     days = _read_days(raw) if isinstance(raw, str) and kind in ("date", "date-time") else None
     if days is None:
         point = to_point(kind, accept(kind, raw))

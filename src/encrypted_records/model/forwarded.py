@@ -38,7 +38,8 @@ class Forwarded:
     it has no body), ``most`` its body's largest size in bytes, ``sets`` the names of the cookies
     that its answer may set. ``ends_logins``: if it succeeds, the login of a user has ended.
     ``defines``: it may bring another definition, which the proxy commits before. ``signed``: it may
-    change what a roster has, which the proxy signs before. ``shows``: "datasets" or "schemas":
+    change what a roster has, which the proxy signs before. ``frees``: it deletes what a roster may
+    have, whose name the proxy frees there once it is gone. ``shows``: "datasets" or "schemas":
     its answer has them, and the proxy names them as the roster does.
     """
 
@@ -51,6 +52,7 @@ class Forwarded:
     ends_logins: bool = False
     defines: bool = False
     signed: bool = False
+    frees: bool = False
     shows: str = ""
 
     @property
@@ -139,13 +141,13 @@ FORWARDED: tuple[Forwarded, ...] = (
     _get("/api/datasets/{dataset}/schema/{slug}/", shows="schemas"),
     _change("PUT", "/api/datasets/{dataset}/"),
     _change("PATCH", "/api/datasets/{dataset}/"),
-    Forwarded("DELETE", "/api/datasets/{dataset}/", frozenset({"cascade"})),
+    Forwarded("DELETE", "/api/datasets/{dataset}/", frozenset({"cascade"}), frees=True),
     _list("/api/schemas/", "organization", "dataset", "slug", "name", shows="schemas"),
     _send("POST", "/api/schemas/", MAX_BODY_BYTES),
     _get("/api/schemas/{schema}/", shows="schemas"),
     _change("PUT", "/api/schemas/{schema}/", defines=True),
     _change("PATCH", "/api/schemas/{schema}/", defines=True),
-    Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"})),
+    Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"}), frees=True),
     # Only where ?sealed=true asks for what the API has. It does not know that parameter, and
     # names it in its links to further pages, which therefore are still sealed.
     _list("/api/records/", "schema", "id", "sealed", "dead"),

@@ -46,6 +46,7 @@ from encrypted_records.proxy.schemas.standings import Standings
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.aggregate import Aggregates
 from encrypted_records.proxy.search.context import QueryRunner
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
@@ -262,9 +263,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     async def head(holder: Holder, schema: bytes) -> VerifiedHead | None:
         return await reading.schemas.head(holder, schema)
 
-    sharing = Sharing.of(
-        api.transport, identity.keyrings, stores.rosters, head, overrides.attend_seconds
-    )
+    shared = (api.transport, identity.keyrings, stores.rosters)
+    sharing = Sharing.of(*shared, head, overrides.attend_seconds)
     memory = MemoryCache.within(settings.memory_cache << 20)
     reading = _build_reading(api, identity.keyrings, stores, sharing, names, memory, overrides)
     writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
@@ -280,12 +280,13 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
     )
     jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
+    datasets = reading.query_runner.datasets
     eraser = Eraser(
-        *(api, reading.schemas, writing.merger, writing.changer, stores.pages, stores.ledgers),
-        overrides.erasing_seconds,
+        *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),
+        *(stores.ledgers, overrides.erasing_seconds),
     )
     # Its own runner notices nobody: to look at what goes lets nothing go.
-    asking = QueryRunner(api, reading.schemas, reading.fetcher, names.origins)
+    asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, overrides.clock)
     daily = DailyRetention(retainer)
     reading.query_runner.notice = writing.committer.notice = daily.notice
@@ -355,7 +356,8 @@ def _build_reading(
     rows = RowFetcher(sealed_rows)
     fetcher = Fetcher(segments, pager, rows)
     runner = QueryRunner(
-        api, schemas, fetcher, names.origins, overrides.question_pages, overrides.question_texts
+        *(api, schemas, fetcher, DatasetSchemas(api, sharing), names.origins),
+        *(overrides.question_pages, overrides.question_texts),
     )
     return Reading(schemas, segments, rows, pager, fetcher, runner)
 

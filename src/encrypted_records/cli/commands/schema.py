@@ -212,6 +212,8 @@ async def change(
             say("It holds." if apply else "Nothing was changed: --apply takes it.")
     else:
         output.write_one(plan)
+    if apply and not possible:
+        warn("Nothing was changed: records stand in the way, as the plan says.")
     return DONE if possible else REFUSED
 
 

@@ -44,6 +44,9 @@ def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
             if change["where"] is not None:
                 where = f"they are found by {json_text.encode(change['where']).decode()}"
             yield f"  {count} of {plan['records']} records stand in the way: {where}"
+            if change["code"] == "field_removed":
+                name = change["field"]
+                yield f"  --drop {name} loses its values; --rename NEW={name} keeps them"
     if "old_enough" in plan:
         yield f"{format_count(plan['old_enough'], 'record')} would go at once by the new retention."
     if plan["takes"] == "proof":

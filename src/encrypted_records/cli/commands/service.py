@@ -11,11 +11,11 @@ from encrypted_records.cli.commands.share import (
     ROLES,
     each,
     member_named,
-    minute_of,
     schema_option,
     tell,
     wanted_share,
 )
+from encrypted_records.cli.commands.shares import minute_of
 from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from encrypted_records.cli.commands.shares import (
+    COLUMNS,
+    COLUMNS_OF_READERS,
+    Place,
+    remarks_of,
+    rows_of,
+    rows_of_readers,
+)
 from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say, warn
-from encrypted_records.client.proxy.sharing import People, Settled, Shared
+from encrypted_records.client.proxy.sharing import People, Settled
 from encrypted_records.errors import InvalidSetting, NotFound
 
 ROLES = ("reader", "writer")
-_COLUMNS = ("name", "role", "shares", "known_by", "admitted_by", "last_used", "account", "id")
 #: How long --wait waits for an answer, and how often it looks.
 _WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
 
@@ -42,52 +48,37 @@ def share() -> None:
 
 
 @share.command("list", short_help="Show who reads and writes what.")
+@click.argument("dataset", required=False)
+@click.option("--schema", help="Who reads this schema of it.")
 @connected(organization=True)
 @takes_output
-async def list_(session: CommandSession, output: Output) -> None:
+async def list_(
+    session: CommandSession, output: Output, dataset: str | None, schema: str | None
+) -> None:
     """Show who is in the organization, with what they read and write, by its signed roster; who was
-    invited, and what is due. Owners see when services were last used, and whose account is gone, by
-    the API's word. The eight words at the end are the same for everybody who sees the very same
-    roster.
+    invited, and what is due. Of a DATASET, or one schema of it, only who reads it, as what, and
+    since when. Owners see when services were last used, and whose account is gone, by the API's
+    word. The eight words at the end are the same for everybody who sees the very same roster.
 
     \b
     Example:
       ers share list
+      ers share list medical
     """
-    people = await _people(session)
-    rows = [
-        {
-            "name": one.name,
-            "role": one.role if one.type == "person" else "service",
-            "shares": "everything" if one.role == "owner" else _told(one.shares),
-            "known_by": one.known_by,
-            "admitted_by": one.admitted_by,
-            "last_used": minute_of(one.last_used),
-            "account": "gone" if one.account_gone else "",
-            "id": one.id,
-        }
-        for one in people.people
-    ]
-    await output.many(each(rows), _COLUMNS, called="members")
-    for one in people.people:
-        if one.account_gone:
-            warn(
-                f"Gone: {one.name} has no account any more, the API says; put them out with"
-                f" ers organization member delete {one.name}"
-            )
-    for invitation in people.invitations:
-        state = invitation.status
-        if invitation.answer_refused:
-            state = f"an answer was refused ({invitation.answer_refused})"
-        if invitation.status == "declined":
-            state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
-        warn(f"Invited: {invitation.email}, {_told(invitation.shares)}: {state}, {invitation.id}")
-    for due in people.due:
-        warn(
-            f"Due: {due.name} needs a new key because of {', '.join(due.because)}: ers share settle"
-        )
-    if people.number:
-        warn(f"Roster: entry {people.number}, {people.words}")
+    if dataset is None and schema is not None:
+        raise InvalidSetting("--schema needs the dataset that it is in", hint="name it first")
+    place = None
+    if dataset is not None:
+        found = await session.names.dataset(dataset)
+        named = await session.names.schema(schema, dataset) if schema is not None else None
+        place = Place(found["organization"], found["url"], named["url"] if named else None)
+    people = await _people(session, place.organization if place else None)
+    rows = rows_of(people) if place is None else rows_of_readers(people, place)
+    await output.many(
+        each(rows), COLUMNS if place is None else COLUMNS_OF_READERS, called="members"
+    )
+    for line in remarks_of(people, place):
+        warn(line)
 
 
 @share.command(short_help="Invite somebody, by twelve words.")
@@ -278,13 +269,8 @@ async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, 
         yield row
 
 
-def minute_of(seconds: int | None) -> str:
-    """A time in seconds since 1970, to the minute, in UTC; empty where there is none."""
-    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
-
-
-async def _people(session: CommandSession) -> People:
-    organization = (await session.names.organization())["url"]
+async def _people(session: CommandSession, organization: str | None = None) -> People:
+    organization = organization or (await session.names.organization())["url"]
     people: People = await session.client.people(organization)
     return people
 
@@ -355,11 +341,3 @@ def tell(settled: Settled) -> None:
 
 def say_kept(name: str) -> None:
     say(f"{name} can still open what was stored before, if it was kept.")
-
-
-def _told(shares: list[Shared]) -> str:
-    told = []
-    for one in shares:
-        of = "" if one.schemas is None else "/" + ",".join(each.name for each in one.schemas)
-        told.append(f"{one.name}{of} ({one.role})")
-    return ", ".join(told) or "nothing"

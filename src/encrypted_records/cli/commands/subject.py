@@ -48,14 +48,15 @@ async def erase(
         raise click.UsageError("--yes needs --confirm, with the number of records")
     url = (await session.names.dataset(dataset))["url"]
     count = confirm
-    if count is None:
+    if not count:
         found = await session.client.count_subject(url, field, value)
-        count = int(found["records"])
+        if not found["records"]:
+            say("No record fits: nothing is deleted.")
+            return
         for one in found["counts"]:
             say(f"{one['schema']}: {format_count(one['records'], 'record')}")
-    if not count:
-        say("No record fits: nothing is deleted.")
-        return
+        # Who said that there are none is told that there are.
+        count = int(found["records"]) if confirm is None else confirm
     ask(
         f"Delete and erase {format_count(count, 'record')}?",
         yes=yes,

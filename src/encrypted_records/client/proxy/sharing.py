@@ -22,12 +22,18 @@ class SharedSchema(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What somebody may do in a dataset: in all of its schemas where ``schemas`` is None."""
+    """What somebody may do in a dataset: in all of its schemas where ``schemas`` is None.
+
+    Of somebody who is in, ``entry`` is the number of the roster's entry since which they have had
+    at least this without a break, and ``since`` when that was, as its signer's machine had it.
+    """
 
     dataset: str
     name: str
     role: ShareRole
     schemas: list[SharedSchema] | None
+    entry: int | None = None
+    since: int | None = None
 
 
 class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +43,7 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         name: the e-mail address, or a service's name, by the signed roster.
         entry: the number of the roster's entry by which they came.
         since: when that was, in seconds since 1970, as the owner's machine had it who signed it.
+        owner_since: the same of an owner's becoming one; None of others.
         known_by: how their keys came in: founder, words, recovery, or owner.
         expires: in seconds since 1970; None: never.
         last_used: of a service, for owners: in seconds since 1970 and to the minute, by the API's
@@ -57,6 +64,7 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
     known_by: str
     expires: int | None
     you: bool
+    owner_since: int | None = None
     last_used: int | None = None
     account_gone: bool | None = None
 

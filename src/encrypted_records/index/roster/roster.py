@@ -30,7 +30,15 @@ from encrypted_records.index.roster.state import (
     State,
 )
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody, Found, Invite, Remove, RosterEntry, Standing
+from encrypted_records.model.roster import (
+    EntryBody,
+    Found,
+    Invite,
+    Remove,
+    RosterEntry,
+    Share,
+    Standing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +337,28 @@ class Roster:
         """The schemas of a dataset that somebody might write at an entry, or may now."""
         standing = self.member(member, number)
         return state.NOTHING if standing is None else standing.writes(dataset)
+
+    def had_since(self, member: bytes, share: Share) -> int:
+        """The entry since which somebody has had at least this share without a break; 0: has it
+        not."""
+        scope = Scope(whole=not share.schemas, schemas=frozenset(share.schemas))
+        since = 0
+        for one in reversed(self._state.members.get(member, ())):
+            writes = share.right == form.WRITER
+            has = one.writes(share.dataset) if writes else one.reads(share.dataset)
+            if not has.contains(scope):
+                break
+            since = one.number
+        return since
+
+    def owned_since(self, member: bytes) -> int:
+        """The entry since which somebody has been an owner without a break; 0: is not one."""
+        since = 0
+        for one in reversed(self._state.members.get(member, ())):
+            if not one.owns:
+                break
+            since = one.number
+        return since
 
     def may_write(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
         """Whether somebody might commit to a schema at an entry, or may now."""

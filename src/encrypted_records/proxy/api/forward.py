@@ -33,7 +33,7 @@ from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
 from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object, refusal
 from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
 from encrypted_records.proxy.api.shown_names import name_as_signed
-from encrypted_records.proxy.api.signed_names import sign_change
+from encrypted_records.proxy.api.signed_names import free_name, sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
@@ -44,6 +44,8 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_
 #: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
 #: 100,000 characters, each written in six.
 _FEW = 16
+#: What was deleted is gone; also where an earlier request did it.
+_GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 #: Of an answer that refuses: more than what it says of why.
 _PROBLEM_BYTES = 16 << 10
 
@@ -74,6 +76,8 @@ async def forward(request: Request) -> Response:
         upstream = await _ask(request, target, body)
     if endpoint.signed and body and upstream.status == HTTPStatus.CONFLICT:
         upstream = await _sign(request, path, target, body, upstream)
+    if endpoint.frees and upstream.status in _GONE:
+        await free_name(request, path)
     if upstream.status < 400 and endpoint.ends_logins:
         services_of(request).access.forget_everyone()
     secure = request.url.scheme == "https"

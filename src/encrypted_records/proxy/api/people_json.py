@@ -171,9 +171,12 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
         "name": member.name,
         "type": "service" if member.type == form.SERVICE else "person",
         "role": "owner" if member.owns else "member",
-        "shares": [_share(roster, one) for one in member.shares],
-        "entry": member.joined,
-        "since": roster.time_at(member.joined),
+        "shares": [
+            _share(roster, one) | _since(roster, roster.had_since(member.member, one))
+            for one in member.shares
+        ],
+        "owner_since": roster.time_at(roster.owned_since(member.member)) if member.owns else None,
+        **_since(roster, member.joined),
         "admitted_by": _name(roster, member.admitted_by),
         "known_by": _known_by(roster, member),
         "expires": member.expires or None,
@@ -187,6 +190,10 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
         asked = member.joined <= told.number
         shown["account_gone"] = asked and to_text(member.member) not in told.accounts
     return shown
+
+
+def _since(roster: Roster, entry: int) -> dict[str, int]:
+    return {"entry": entry, "since": roster.time_at(entry)}
 
 
 def _known_by(roster: Roster, member: Member) -> str:

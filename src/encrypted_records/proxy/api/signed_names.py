@@ -7,6 +7,7 @@ a roster pays nothing, and needs no keyring.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +16,18 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from encrypted_records.client.rosters import DatasetResource, SchemaResource
-from encrypted_records.model import ids
+from encrypted_records.errors import ErsError
+from encrypted_records.model import api_token, ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_path
 from encrypted_records.model.roster import Placement
+from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.naming import Names
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,32 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
         return SignedChange(services, holder, organization)
     after = replace(before, definition=definition.digest)
     return SignedChange(services, holder, organization, before, after)
+
+
+async def free_name(request: Request, path: str) -> None:
+    """Free the name of a dataset or schema that the API has deleted by this request: it is no place
+    any more where others look for records. Where that fails the deletion stands, and a repetition
+    of the request frees it.
+
+    Args:
+        path: of the dataset or schema.
+    """
+    services = services_of(request)
+    sharing, one = services.sharing, from_path(path.split("/")[3])
+    try:
+        require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+        holder = await services.holder(request)
+        if path.split("/")[2] == "schemas":
+            view = await sharing.finder.of_schema(holder, one)
+            schemas, dataset = [one], None
+        else:
+            view = await sharing.finder.of_dataset(holder, one)
+            placed = [] if view is None else view.roster.schemas(one)
+            schemas, dataset = [each.schema for each in placed], one
+        if view is not None:
+            await sharing.naming.free_deleted(holder, view.organization, schemas, dataset)
+    except ErsError as error:
+        log.warning("what was deleted keeps its name in the roster: %s", error.reason)
 
 
 def _organization(shown: DatasetResource | SchemaResource) -> bytes:

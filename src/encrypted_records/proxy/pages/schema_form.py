@@ -54,6 +54,8 @@ class Row:
     errors: dict[str, str] = field(default_factory=dict)
     #: whether records are sealed under it, so that its name and type stay
     locked: bool = False
+    #: the name under which records have it, where it may get another one
+    was: str = ""
     #: whether the column of a file that it stands for is not stored
     left_out: bool = False
 
@@ -162,6 +164,7 @@ class Draft:
             rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
             if name in before:
                 rows[-1].note, rows[-1].seen = before[name].note, before[name].seen
+                rows[-1].was = before[name].was
         self.rows = rows
         kept = {"type", "properties", "required"}
         self.rest = {key: value for key, value in definition.items() if key not in kept}
@@ -253,6 +256,7 @@ def draft_of(form: Mapping[str, str]) -> Draft:
                 more=_object(form.get(f"more-{number}", "")),
                 note=typed("note"),
                 seen=typed("seen"),
+                was=typed("was"),
                 left_out=bool(typed("out")),
             )
         )

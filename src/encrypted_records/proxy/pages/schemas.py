@@ -12,6 +12,7 @@ from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, lock, place_errors
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.saved import forget_questions
+from encrypted_records.proxy.pages.schema_change import show_words
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
 
 #: The button that saves although a retention lets records go at once.
@@ -23,6 +24,7 @@ def _url(visit: Visit) -> str:
 
 
 async def show(visit: Visit) -> Response:
+    await show_words(visit)
     answer = await visit.answer("GET", _url(visit))
     schema = answer.json()
     draft = Draft()

@@ -35,6 +35,7 @@ from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.confirmations import Confirmations
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import Missing
 from encrypted_records.proxy.search.stats import QueryStats
@@ -175,6 +176,7 @@ class QueryRunner:
         api: Api,
         schemas: Schemas,
         fetcher: Fetcher,
+        datasets: DatasetSchemas,
         own_origins: tuple[str, ...] = (),
         most_pages: int = MOST_PAGES,
         most_opened: int = MAX_OPENED,
@@ -188,6 +190,7 @@ class QueryRunner:
         self._most_pages = most_pages
         self._most_opened = most_opened
         self._api = api
+        self.datasets = datasets
         self.own_origins = own_origins
         self._confirmations = Confirmations(api)
         self._schemas = schemas

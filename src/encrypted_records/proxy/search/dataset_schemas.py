@@ -1,19 +1,126 @@
-"""The schemas of a dataset, as the API names them: which there are is its word alone."""
+"""The schemas of a dataset: those that the roster places there, and what nobody has signed yet.
+
+An API that leaves one out of its list, or gives one's name to another, would have a question
+answered, or somebody erased, as if that schema had nothing. So what was signed is asked for whether
+the API lists it or not, and only what nobody has signed is named by the API.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from encrypted_records.client.api import Api, SchemaResource
-from encrypted_records.errors import ApiFailed, Malformed
-from encrypted_records.model.ids import from_text
+from encrypted_records.errors import ApiFailed, Malformed, SchemaUnsigned
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.shown import read_shown
+from encrypted_records.proxy.sharing.finding import FRESH
+from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.sharing.service import Sharing
 
 
-async def list_schemas(api: Api, dataset: bytes, auth: str) -> dict[bytes, SchemaResource]:
-    """Those that the caller reaches, by id.
+@dataclass(frozen=True, slots=True)
+class DatasetSchema:
+    """A schema by the names that were signed; of one that is not ``signed``, by the API's."""
 
+    id: bytes
+    slug: str
+    name: str
+    signed: bool
+
+
+class DatasetSchemas:
+    def __init__(self, api: Api, sharing: Sharing) -> None:
+        self._api = api
+        self._datasets = sharing.api
+        self._finder = sharing.finder
+
+    async def of_dataset(
+        self, caller: Holder, dataset: bytes, *, within: float = 0.0
+    ) -> dict[bytes, DatasetSchema]:
+        """Those that the caller may read, by id.
+
+        Args:
+            within: as for :meth:`RosterFinder.of_dataset`.
+
+        Raises:
+            NotFound: there is no such dataset, or not for this caller.
+            ApiFailed: what the API calls an id is not one.
+            Refused: by names: a roster is not believed.
+        """
+        resource = await self._datasets.dataset(dataset, caller.auth)
+        organization = _id_of(resource.organization)
+        view = await self._finder.of_dataset(caller, dataset, shown=organization, within=within)
+        return await self._list(caller, dataset, view)
+
+    async def beside(self, caller: Holder, schema: bytes) -> dict[bytes, DatasetSchema]:
+        """Those of the dataset of a schema, itself among them.
+
+        Raises:
+            ErsError: as :meth:`of_dataset`.
+        """
+        view = await self._finder.of_schema(caller, schema, within=FRESH)
+        placed = None if view is None else view.roster.schema(schema)
+        if placed is not None:
+            return await self._list(caller, placed.dataset, view)
+        shown = await read_shown(self._api, caller, schema)
+        return await self.of_dataset(caller, shown.dataset, within=FRESH)
+
+    async def _list(
+        self, caller: Holder, dataset: bytes, view: View | None
+    ) -> dict[bytes, DatasetSchema]:
+        there = [_shown(one) for one in await self._api.schemas_of(dataset, caller.auth)]
+        if view is None:
+            return {one.id: one for one in there}
+        roster = view.roster
+        found = {
+            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=True)
+            for one in roster.schemas(dataset)
+            if one.slug and roster.may_read(view.user, one.schema)
+        }
+        is_placed = _placed_by(roster)
+        return found | {one.id: one for one in there if not is_placed(one.id)}
+
+    async def require_gone(self, caller: Holder, schema: DatasetSchema) -> None:
+        """Let pass that the API has no such schema: nobody has signed it, or its name was freed.
+
+        Raises:
+            SchemaUnsigned: the roster has it, so that the API hides it.
+            ErsError: as :meth:`of_dataset`.
+        """
+        if not schema.signed:
+            return
+        view = await self._finder.of_schema(caller, schema.id)
+        if view is not None and view.roster.may_read(view.user, schema.id):
+            raise SchemaUnsigned(
+                f"the API shows no schema {schema.slug}, which was signed in this dataset",
+                hint="what it has is not known; if it was deleted, an owner frees its name: ers api"
+                f" DELETE {ids.reference('schemas', schema.id)}",
+            )
+
+
+def _placed_by(roster: Roster) -> Callable[[bytes], bool]:
+    """Whether the roster has a schema in any dataset."""
+
+    def is_placed(schema: bytes) -> bool:
+        placed = roster.schema(schema)
+        return placed is not None and bool(placed.slug)
+
+    return is_placed
+
+
+def _shown(resource: SchemaResource) -> DatasetSchema:
+    return DatasetSchema(_id_of(resource.id), resource.slug, resource.name, signed=False)
+
+
+def _id_of(text: str) -> bytes:
+    """
     Raises:
-        ApiFailed: what the API calls an id is not one.
+        ApiFailed: it is not an id.
     """
     try:
-        return {from_text(one.id): one for one in await api.schemas_of(dataset, auth)}
+        return ids.from_text(text.rstrip("/").rpartition("/")[2])
     except Malformed:
         raise ApiFailed("the API's answer names no schema") from None

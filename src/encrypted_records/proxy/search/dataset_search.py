@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.client.api import Api, SchemaResource
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
-from encrypted_records.model.ids import from_reference
+from encrypted_records.model.ids import from_reference, to_text
 from encrypted_records.model.queries import parse_query, refuse_unknown, whole_number
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.dataset_schemas import list_schemas
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchema
 from encrypted_records.proxy.search.search import SearchPage, answer
 
 #: Schemas that one request asks.
@@ -44,7 +43,7 @@ class DatasetAnswer:
 
 
 async def search_dataset(
-    runner: QueryRunner, api: Api, caller: Holder, dataset: bytes, body: Mapping[str, Any]
+    runner: QueryRunner, caller: Holder, dataset: bytes, body: Mapping[str, Any]
 ) -> DatasetAnswer:
     """
     Args:
@@ -61,8 +60,7 @@ async def search_dataset(
     behind = b""
     if body.get("after") is not None:
         behind = from_reference(body["after"], "schemas", pointer="/after")
-    await api.require_dataset(dataset, caller.auth)
-    there = await list_schemas(api, dataset, caller.auth)
+    there = await runner.datasets.of_dataset(caller, dataset)
     left = sorted(schema for schema in there if schema > behind)
     asked = left[:MOST_SCHEMAS]
     query = {name: body[name] for name in ("where", "filters") if name in body}
@@ -72,17 +70,17 @@ async def search_dataset(
     refused = [one.error for one in found if isinstance(one.error, InvalidQuery)]
     if refused and not any(one.page for one in found):
         raise refused[0]
-    return DatasetAnswer(found, there[asked[-1]].id if len(left) > len(asked) else None)
+    return DatasetAnswer(found, to_text(asked[-1]) if len(left) > len(asked) else None)
 
 
 async def _ask(
     runner: QueryRunner,
     caller: Holder,
     schema: bytes,
-    shown: SchemaResource,
+    shown: DatasetSchema,
     query: Mapping[str, Any],
 ) -> SchemaAnswer | None:
-    """What a schema says; None where it is gone by now."""
+    """What a schema says; None where it is gone by now. One that the API hides is an error."""
 
     async def question(context: QueryContext) -> SchemaAnswer:
         names = dict.fromkeys(_names(query))
@@ -97,9 +95,11 @@ async def _ask(
         return SchemaAnswer(schema, shown.name, shown.slug, page)
 
     try:
-        return await runner.ask(caller, schema, question)
-    except NotFound:
-        return None
+        try:
+            return await runner.ask(caller, schema, question)
+        except NotFound:
+            await runner.datasets.require_gone(caller, shown)
+            return None
     except (InvalidQuery, Closed) as error:
         if error.reason == "keyring_locked":
             raise

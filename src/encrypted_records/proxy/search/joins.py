@@ -23,10 +23,8 @@ from encrypted_records.model.ids import from_reference
 from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS, Join, Joins, refuse_join
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
-from encrypted_records.proxy.schemas.shown import read_shown
 from encrypted_records.proxy.search.context import Joined, QueryContext
 from encrypted_records.proxy.search.cursor import joined_of
-from encrypted_records.proxy.search.dataset_schemas import list_schemas
 from encrypted_records.proxy.search.match import (
     fill_columns,
     keep_matching,
@@ -129,14 +127,15 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
         )
     except BadInput:
         pass
-    api, caller = context.upstream.api, context.upstream.caller
-    own = await read_shown(api, caller, context.state.id)
-    there = await list_schemas(api, own.dataset, caller.auth)
-    fitting = [schema for schema, one in there.items() if one.slug == named] or [
-        schema for schema, one in there.items() if one.name.casefold() == named.casefold()
+    there = await context.runner.datasets.beside(context.upstream.caller, context.state.id)
+    known = sorted(there.values(), key=lambda one: not one.signed)
+    fitting = [one for one in known if one.slug == named] or [
+        one for one in known if one.name.casefold() == named.casefold()
     ]
+    # What was signed under a name goes before what the API calls so.
+    fitting = [one for one in fitting if one.signed == fitting[0].signed]
     if len(fitting) == 1:
-        return fitting[0]
+        return fitting[0].id
     if fitting:
         detail = "several schemas have this name: name the slug or the id of one"
         raise refuse_join("ambiguous_schema", detail, pointer)

@@ -9,6 +9,7 @@ placed by the next owner who stores into it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from encrypted_records.errors import SchemaUnsigned
@@ -93,6 +94,33 @@ class Naming:
             return Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
 
         return await self._changes.change(holder, organization, plan)
+
+    async def free_deleted(
+        self, holder: Holder, organization: bytes, schemas: Sequence[bytes], dataset: bytes | None
+    ) -> None:
+        """Free the names of what an owner deleted: of schemas, and of their dataset if that went.
+
+        Raises:
+            ErsError: as :meth:`name_dataset`.
+        """
+
+        async def plan(draft: Draft) -> None:
+            draft.require_owner()
+            found = map(draft.roster.schema, schemas)
+            freed = [
+                Placement(one.schema, one.dataset, "", "", one.definition)
+                for one in found
+                if one is not None and one.slug
+            ]
+            for at in range(0, len(freed), form.MAX_PLACES):
+                draft.sign(freed[at : at + form.MAX_PLACES])
+            if dataset is None:
+                return
+            named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
+            if named is not None and named.slug and present is not None:
+                draft.sign(form.Dataset(dataset, "", "", present.epoch, present.commitment, []))
+
+        await self._changes.change(holder, organization, plan)
 
 
 def _wanted(wanted: Names, slug: str, name: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS, Attending
 from encrypted_records.proxy.sharing.changes import RosterChanges
+from encrypted_records.proxy.sharing.finding import RosterFinder
 from encrypted_records.proxy.sharing.forgetting import Forgetting
 from encrypted_records.proxy.sharing.founding import Founding
 from encrypted_records.proxy.sharing.grants import OwnGrants
@@ -42,6 +43,7 @@ class Sharing:
     attending: Attending
     rollbacks: Rollbacks
     shown_names: ShownNames
+    finder: RosterFinder
 
     @classmethod
     def of(
@@ -79,6 +81,7 @@ class Sharing:
             attending=Attending(api, reader, settling, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
             shown_names=ShownNames(reader),
+            finder=RosterFinder(reader),
         )
 
     def forget_user(self, user: bytes) -> None:

@@ -106,7 +106,7 @@ class DefinitionChanger:
 
         Raises:
             InvalidDefinition: it is not one.
-            InvalidQuery: names that there are not are renamed.
+            InvalidQuery: names that there are not are renamed, or may be lost.
             ErsError: as :meth:`QueryRunner.ask`.
         """
         sent = await by_size(len(text))(parse_definition, text)
@@ -126,6 +126,7 @@ class DefinitionChanger:
                 return Plan(sent)
             present = snapshot.definition
             _check_renames(present, sent, renamed)
+            _check_drops(present, dropped)
             new = sent.following(present, renamed)
             refuse_reserved(new.fields.keys() - present.fields.keys())
             changes = list_changes(present, new)
@@ -257,4 +258,19 @@ def _check_renames(
         raise InvalidQuery(
             "the renames are not acceptable",
             flaws=tuple(Flaw("unknown_field", detail, f"/renames/{name}") for name in wrong),
+        )
+
+
+def _check_drops(present: SchemaDefinition, dropped: Collection[str]) -> None:
+    """
+    Raises:
+        InvalidQuery: a name is of no field: another one was meant.
+    """
+    wrong = [at for at, name in enumerate(dropped) if name not in present.fields]
+    if wrong:
+        detail = f"the schema has no such field; it has {', '.join(present.fields)}"
+        raise InvalidQuery(
+            "a field that may be lost is not one of the schema's",
+            flaws=tuple(Flaw("unknown_field", detail, f"/drops/{at}") for at in wrong),
+            hint="nothing was changed; correct the name",
         )

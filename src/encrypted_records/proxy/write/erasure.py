@@ -14,15 +14,15 @@ from typing import Any
 
 from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
-from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery
+from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.segments.merge import dying
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.lookup import look_up
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
@@ -85,6 +85,7 @@ class Eraser:
         schemas: Schemas,
         merger: MergeScheduler,
         changer: Updater,
+        datasets: DatasetSchemas,
         pages: DiskCache,
         ledgers: LedgerStore,
         wait_seconds: float = WAIT_SECONDS,
@@ -94,6 +95,7 @@ class Eraser:
         self._schemas = schemas
         self._merger = merger
         self._changer = changer
+        self._datasets = datasets
         self._pages = pages
         self._ledgers = ledgers
         self._wait_seconds = wait_seconds
@@ -191,12 +193,16 @@ class Eraser:
 
         Raises:
             BadInput: ``unknown_field``; no schema has the field.
+            SchemaUnsigned: the API hides a schema that was signed.
             ErsError: as :meth:`Updater.count_where`.
         """
         found: dict[bytes, tuple[dict[str, Any], int]] = {}
-        for text in await self._erasures.schemas_of(dataset, caller.auth):
-            schema = from_text(text)
-            state = await self._schemas.refresh(caller, schema)
+        for schema, shown in (await self._datasets.of_dataset(caller, dataset)).items():
+            try:
+                state = await self._schemas.refresh(caller, schema)
+            except NotFound:
+                await self._datasets.require_gone(caller, shown)
+                continue
             spec = state.definition.fields.get(field)
             if spec is None:
                 continue
@@ -225,7 +231,8 @@ class Eraser:
         total = sum(count for _, count in found.values())
         if total != confirmed:
             raise Conflict(
-                f"the condition selects {total} records in {len(found)} schemas",
+                f"the condition selects {total} {'record' if total == 1 else 'records'} in"
+                f" {len(found)} {'schema' if len(found) == 1 else 'schemas'}",
                 code="confirm_count",
                 hint=f"to delete and erase them, repeat the request with ?confirm={total}",
             )

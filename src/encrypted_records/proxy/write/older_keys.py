@@ -73,7 +73,7 @@ class OlderKeys:
         oldest, epoch = await self._sharing.forgetting.look(caller, organization, dataset)
         view = await self._sharing.reader.read(caller, organization)
         assert view is not None, "a roster that was read is there"
-        placed = {one.schema: one.name for one in view.roster.schemas(dataset)}
+        placed = {one.schema: one.name for one in view.roster.schemas(dataset) if one.slug}
         listed = [
             ids.from_text(text) for text in await self._erasures.schemas_of(dataset, caller.auth)
         ]

@@ -30,8 +30,12 @@ def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
     """
     change.require_owner(body)
     name = ids.to_text(content.dataset)
-    dataset = change.require_dataset(name)
-    present = DatasetKey.objects.filter(dataset=name).first()
+    own = DatasetKey.objects.filter(organization=change.organization)
+    named = _is_named(content.slug, content.name)
+    present = own.filter(dataset=name).first()
+    # One that was deleted has a name in the roster, which may still be freed.
+    frees = present is not None and not named and content.epoch == present.epoch
+    dataset = None if frees else change.require_dataset(name)
     epoch = present.epoch if present is not None else 0
     require(content.epoch in (epoch, epoch + 1), "an epoch follows the present one")
     if present is not None and content.epoch == epoch:
@@ -39,13 +43,11 @@ def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
         require(same, "the present epoch is stated with another key, or with ends of logs")
     else:
         _require_heads(change, name, content.ends)
-        own = DatasetKey.objects.filter(organization=change.organization)
         require(
             present is not None or own.count() < form.MAX_DATASETS,
             f"an organization has at most {form.MAX_DATASETS} datasets with keys",
         )
         change.begun.add(name)
-    named = _is_named(content.slug, content.name)
     new = content.epoch != epoch
     DatasetKey.objects.update_or_create(
         dataset=name,
@@ -57,9 +59,10 @@ def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
             **({"since": body.number} if new else {}),
         },
     )
-    if named:
+    if named and dataset is not None:
         _rename(dataset, content.slug, content.name)
-    change.note(Action.DATASET_KEY if new else Action.DATASET_CHANGED, dataset.url)
+    url = ids.reference("datasets", content.dataset)
+    change.note(Action.DATASET_KEY if new else Action.DATASET_CHANGED, url)
 
 
 def _is_named(slug: str, name: str) -> bool:

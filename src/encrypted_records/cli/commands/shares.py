@@ -1,0 +1,116 @@
+"""Who reads and writes what, as ``ers share list`` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from encrypted_records.client.proxy.sharing import People, PersonOrService, Shared
+
+#: Members of the rows, in the order of their columns.
+_REST = ("since", "known_by", "admitted_by", "last_used", "account", "id")
+COLUMNS = ("name", "role", "shares", *_REST)
+COLUMNS_OF_READERS = ("name", "role", "schemas", *_REST)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The dataset whose readers are asked for, by path; or one schema of it."""
+
+    organization: str
+    dataset: str
+    schema: str | None = None
+
+    def has(self, share: Shared) -> bool:
+        """Whether a share is of it."""
+        if share.dataset != self.dataset:
+            return False
+        if self.schema is None or share.schemas is None:
+            return True
+        return any(one.schema == self.schema for one in share.schemas)
+
+
+def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
+    """Everybody, with all that they have, and since when they are in."""
+    for one in people.people:
+        yield {
+            "name": one.name,
+            "role": one.role if one.type == "person" else "service",
+            "shares": "everything" if one.role == "owner" else _told(one.shares),
+            "since": minute_of(one.since),
+            **_rest(one),
+        }
+
+
+def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]:
+    """Who reads a dataset or schema; a line for each share that lets them, and since when they have
+    had at least that."""
+    for one in people.people:
+        if one.role == "owner":
+            yield _reader(one, "owner", None, one.owner_since)
+        for share in one.shares:
+            if place.has(share):
+                yield _reader(one, share.role, share.schemas, share.since)
+
+
+def _reader(
+    one: PersonOrService, role: str, schemas: Sequence[Any] | None, since: int | None
+) -> Mapping[str, Any]:
+    return {
+        "name": one.name,
+        "role": role,
+        "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
+        "since": minute_of(since),
+        **_rest(one),
+    }
+
+
+def _rest(one: PersonOrService) -> dict[str, Any]:
+    return {
+        "known_by": one.known_by,
+        "admitted_by": one.admitted_by,
+        "last_used": minute_of(one.last_used),
+        "account": "gone" if one.account_gone else "",
+        "id": one.id,
+    }
+
+
+def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
+    """What is said beside the rows: whose account is gone, who was invited, what is due; of a place
+    only what concerns it."""
+    for one in people.people:
+        if one.account_gone:
+            yield (
+                f"Gone: {one.name} has no account any more, the API says; put them out with"
+                f" ers organization member delete {one.name}"
+            )
+    for invitation in people.invitations:
+        if place is not None and not any(place.has(share) for share in invitation.shares):
+            continue
+        state = invitation.status
+        if invitation.answer_refused:
+            state = f"an answer was refused ({invitation.answer_refused})"
+        if invitation.status == "declined":
+            state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
+        yield f"Invited: {invitation.email}, {_told(invitation.shares)}: {state}, {invitation.id}"
+    for due in people.due:
+        if place is None or due.dataset == place.dataset:
+            because = ", ".join(due.because)
+            yield f"Due: {due.name} needs a new key because of {because}: ers share settle"
+    if people.number:
+        yield f"Roster: entry {people.number}, {people.words}"
+
+
+def minute_of(seconds: int | None) -> str:
+    """A time in seconds since 1970, to the minute, in UTC; empty where there is none."""
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+def _told(shares: Sequence[Shared]) -> str:
+    told = []
+    for one in shares:
+        of = "" if one.schemas is None else "/" + ",".join(each.name for each in one.schemas)
+        told.append(f"{one.name}{of} ({one.role})")
+    return ", ".join(told) or "nothing"

@@ -1,0 +1,49 @@
+"""Who reads and writes one dataset, as what, and since when; by the organization's roster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import NotAuthenticated
+from encrypted_records.proxy.pages.page import Visit, page
+
+
+async def show(visit: Visit) -> Response:
+    """The people and services of a dataset; a browser that was not let in is told so."""
+    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
+    people: dict[str, Any] | None = None
+    try:
+        people = await visit.ask("GET", f"{dataset['organization']}people/")
+    except NotAuthenticated as error:
+        if error.reason not in ("device_needed", "device_unknown"):
+            raise
+    url = str(dataset["url"])
+    return visit.render(
+        "dataset_people.html",
+        dataset=dataset,
+        organization=dataset["organization"].removeprefix("/api"),
+        people=people,
+        readers=[] if people is None else list(_readers(people, url)),
+        invitations=[
+            one
+            for one in ({} if people is None else people).get("invitations", ())
+            if any(share["dataset"] == url for share in one["shares"])
+        ],
+        owns=any(one["you"] and one["role"] == "owner" for one in (people or {}).get("people", ())),
+    )
+
+
+def _readers(people: Mapping[str, Any], dataset: str) -> Iterator[dict[str, Any]]:
+    """A line for each right that somebody has in a dataset; owners have all of it."""
+    for one in people["people"]:
+        if one["role"] == "owner":
+            yield {"who": one, "role": "owner", "schemas": None, "since": one["owner_since"]}
+        for share in one["shares"]:
+            if share["dataset"] == dataset:
+                yield {"who": one, **share}
+
+
+routes = [page("/datasets/{id}/people/", show)]

@@ -1,0 +1,174 @@
+"""What another definition takes of a schema that has records, shown first, and then taken.
+
+Names, types and fields may change here, which the editor leaves as they are. A form carries what
+each of its rows was named before, so that a field that has another name keeps its values. What is
+taken is what was shown: where the plan would be another by now, it is shown again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, Conflict, ErsError
+from encrypted_records.model import json_text
+from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
+
+_TEMPLATE = "schema_change.html"
+#: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.
+_DROP = "drop-"
+
+
+def _url(visit: Visit) -> str:
+    return f"/api/schemas/{visit.id}/"
+
+
+async def show(visit: Visit) -> Response:
+    """The fields as they are; or, of a form, the plan, or the change."""
+    schema = await visit.ask("GET", _url(visit))
+    if not visit.sends:
+        draft = Draft(schema["name"], schema["description"])
+        draft.take(schema["schema"])
+        _note_names(schema, draft)
+        return await _page(visit, schema, draft)
+    try:
+        draft = draft_of(visit.form)
+    except BadInput as error:
+        return await _page(visit, schema, Draft(), problem=error, typed=visit.text("json"))
+    _note_names(schema, draft)
+    do = visit.text("do")
+    if do == "add":
+        draft.rows.append(Row())
+    elif do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):
+        del draft.rows[int(do[7:])]
+    elif do in ("plan", "apply"):
+        return await _plan(visit, schema, draft, apply=do == "apply")
+    return await _page(visit, schema, draft)
+
+
+def _note_names(schema: Mapping[str, Any], draft: Draft) -> None:
+    """What has a name that is in use is that field, unless another row says to be it."""
+    said = {row.was for row in draft.rows}
+    for row in draft.rows:
+        if not row.was and row.name in schema["schema"]["properties"] and row.name not in said:
+            row.was = row.name
+
+
+async def _plan(visit: Visit, schema: dict[str, Any], draft: Draft, *, apply: bool) -> Response:
+    plan: dict[str, Any] | None = None
+    try:
+        body = {"schema": draft.definition(), "renames": _renames(draft), "drops": _drops(visit)}
+        plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
+        if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
+            return await _take(visit, body)
+    except (BadInput, Conflict) as error:
+        return await _page(visit, schema, draft, plan=plan, problem=error)
+    return await _page(visit, schema, draft, plan=plan, planned=_mark(body, plan))
+
+
+async def _take(visit: Visit, body: dict[str, Any]) -> Response:
+    taken = await visit.ask("POST", f"{_url(visit)}change/", body)
+    if "job_id" not in taken:
+        return visit.go(f"/schemas/{visit.id}/")
+    # Titles and descriptions are no part of what is sealed for; the schema's page has them shown.
+    visit.desk.put(("definition", visit.id), body["schema"])
+    return visit.go(f"/jobs/{taken['job_id']}/")
+
+
+async def show_words(visit: Visit) -> None:
+    """Where all records were sealed for a definition that was typed here, have its titles and
+    descriptions shown, too. Where that fails they are not, and nothing else is missing."""
+    kept = visit.desk.get(("definition", visit.id))
+    if kept is None:
+        return
+    body = {"schema": kept}
+    with suppress(ErsError):
+        plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
+        if plan["takes"] == "nothing":
+            await visit.ask("POST", f"{_url(visit)}change/", body)
+            visit.desk.take(("definition", visit.id), dict)
+
+
+def _renames(draft: Draft) -> dict[str, str]:
+    return {row.name: row.was for row in draft.rows if row.was and row.name and row.name != row.was}
+
+
+def _drops(visit: Visit) -> list[str]:
+    return sorted({value for name, value in visit.form.items() if name.startswith(_DROP)})
+
+
+def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Differs where what is asked for, or what it takes, does."""
+    changes = [(one["code"], one["pointer"], one.get("records")) for one in plan["changes"]]
+    said = (changes, plan["takes"], plan.get("old_enough", 0))
+    return f"{zlib.crc32(json_text.encode(body) + msgspec.json.encode(said)):08x}"
+
+
+def _lost(schema: Mapping[str, Any], draft: Draft) -> list[str]:
+    """The present fields that the draft has no more, under any name."""
+    kept = {row.was for row in draft.rows} | {row.name for row in draft.rows}
+    return [name for name in schema["schema"]["properties"] if name not in kept]
+
+
+def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The changes that records stand in the way of, with what a search takes to find these."""
+    for one in plan["changes"]:
+        if one.get("records"):
+            yield {**one, "finds": _filters_of(one["where"])}
+
+
+def _filters_of(where: Mapping[str, Any] | None) -> list[tuple[str, str]] | None:
+    """A condition as fields of the search page's form; None where it has no such filter."""
+    if where is None:
+        return []
+    if list(where) == ["not"]:
+        return [("field-0", where["not"]["field"]), ("op-0", "present")]
+    if "field" not in where:
+        return None
+    if where["op"] == "is_null":
+        return [("field-0", where["field"]), ("op-0", "missing")]
+    values = [str(value) for value in where["value"]]
+    if any(len(value.splitlines()) != 1 or not value.strip() for value in values):
+        return None
+    typed = "\n".join(values)
+    return [("field-0", where["field"]), ("op-0", "in"), ("value-0", typed)]
+
+
+async def _page(
+    visit: Visit,
+    schema: dict[str, Any],
+    draft: Draft,
+    *,
+    plan: dict[str, Any] | None = None,
+    planned: str = "",
+    problem: ErsError | None = None,
+    typed: str | None = None,
+) -> Response:
+    misplaced = [] if problem is None else place_errors(draft, problem.flaws)
+    values: dict[str, Any] = {
+        "schema": schema,
+        "dataset": await visit.ask("GET", schema["dataset"]),
+        "types": TYPES,
+        "draft": draft,
+        "typed": typed,
+        "plan": plan,
+        "planned": planned,
+        "obstacles": [] if plan is None else list(_obstacles(plan)),
+        "lost": _lost(schema, draft) if draft.rows else [],
+        "dropped": _drops(visit) if visit.sends else [],
+        "first_invalid": first_invalid(draft),
+        "misplaced": misplaced,
+    }
+    if problem is not None:
+        return visit.problem(problem, _TEMPLATE, **values)
+    return visit.render(_TEMPLATE, **values)
+
+
+routes = [page("/schemas/{id}/change/", show, methods=("GET", "POST"))]

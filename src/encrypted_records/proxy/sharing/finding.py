@@ -1,0 +1,65 @@
+"""Find the roster that has a dataset or schema, whatever organization the API says it is of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from encrypted_records.errors import IdentityReplaced, KeyMissing, NotAllowed, NotFound
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.sharing.reading import RosterReader, View
+
+#: For how many seconds a roster that was read is taken as it is.
+FRESH: Final = 10.0
+
+
+class RosterFinder:
+    def __init__(self, reader: RosterReader) -> None:
+        self._reader = reader
+
+    async def of_dataset(
+        self, holder: Holder, dataset: bytes, *, shown: bytes | None = None, within: float = 0.0
+    ) -> View | None:
+        """The roster that names a dataset; None where no roster that the user is in does.
+
+        Args:
+            shown: the organization that the API says it is of: a proxy that has seen no roster of
+                it yet begins there.
+            within: as for :meth:`RosterReader.read`.
+
+        Raises:
+            Refused: by names: a roster is not believed.
+            Unavailable: the API cannot be asked.
+        """
+
+        def has(roster: Roster) -> bool:
+            named = roster.dataset(dataset)
+            return named is not None and bool(named.slug)
+
+        return await self._find(holder, has, shown, within)
+
+    async def of_schema(
+        self, holder: Holder, schema: bytes, *, shown: bytes | None = None, within: float = 0.0
+    ) -> View | None:
+        """The roster that places a schema, as :meth:`of_dataset`."""
+
+        def has(roster: Roster) -> bool:
+            placed = roster.schema(schema)
+            return placed is not None and bool(placed.slug)
+
+        return await self._find(holder, has, shown, within)
+
+    async def _find(
+        self, holder: Holder, has: Callable[[Roster], bool], shown: bytes | None, within: float
+    ) -> View | None:
+        seen = await asyncio.to_thread(self._reader.rosters.organizations, holder.user)
+        for organization in dict.fromkeys([*([] if shown is None else [shown]), *seen]):
+            try:
+                view = await self._reader.read(holder, organization, within=within)
+            except (NotFound, NotAllowed, KeyMissing, IdentityReplaced):
+                continue  # they open and store nothing there
+            if view is not None and has(view.roster):
+                return view
+        return None
