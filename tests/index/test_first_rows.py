@@ -52,9 +52,9 @@ def test_the_first_rows_are_the_beginning_of_all_that_match(
 
 
 def test_comparisons_and_what_joins_them_are_told_from_a_window() -> None:
-    definition = '''{"type": "object", "additionalProperties": false, "properties": {
+    definition = """{"type": "object", "additionalProperties": false, "properties": {
         "n": {"type": "integer", "minimum": 0, "maximum": 99},
-        "m": {"type": "integer", "minimum": 0, "maximum": 99}}}'''
+        "m": {"type": "integer", "minimum": 0, "maximum": 99}}}"""
     world = World(definition)
     world.ingest([{"n": n % 7, "m": n} for n in range(60)])
     few = {"field": "n", "op": "eq", "value": 3}
