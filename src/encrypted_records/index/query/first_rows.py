@@ -7,7 +7,7 @@ the rows of a window that begins there are made into sets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from encrypted_records.model.predicates import And, Leaf, Or, Predicate, leaves_
 
 #: Rows of a window: as many as one part of a set has.
 WINDOW = 1 << 16
+#: Entries that are looked at together.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +47,47 @@ def match_first(plan: Plan, segment: OpenedSegment, window: int = WINDOW) -> Fir
     if not all(map(plan.is_exact, leaves)):
         return None
     every = {id(leaf): plan.entries(segment, leaf) for leaf in leaves}
+    lowest = {
+        at: None if pieces is None else [int(some.min()) for some in _join(pieces)]
+        for at, pieces in every.items()
+    }
     end = segment.segment.count + segment.segment.purged
-    begin = _find_first(plan.predicate, every, end)
+    begin = _find_first(plan.predicate, lowest, end)
 
     def leaf(part: Leaf) -> Matches:
-        taken = every[id(part)]
-        if taken is None:
+        pieces, lows = every[id(part)], lowest[id(part)]
+        if pieces is None or lows is None:
             return Matches.exactly(rows)
+        parts = zip(_join(pieces), lows, strict=True)
+        near = (some for some, low in parts if low < begin + window)
         # Below zero, ordinals go on from the highest: so one comparison is enough for both ends.
-        return Matches.exactly(bitmap(taken[taken - np.uint32(begin) < window]))
+        return Matches.exactly(bitmap(*(some[some - np.uint32(begin) < window] for some in near)))
 
     rows = BitMap(range(begin, min(end, begin + window))) & segment.everything
     return FirstRows(combine(plan.predicate, rows, leaf).certain, begin + window >= end)
 
 
-def _find_first(where: Predicate, every: Mapping[int, Ordinals | None], end: int) -> int:
+def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
+    """The same entries in fewer arrays: of pages each is so small that numpy's calls cost more than
+    what they do, and of all of them memory would have to come from the system."""
+    held: list[Ordinals] = []
+    size = 0
+    for some in pieces:
+        held.append(some)
+        size += len(some)
+        if size >= _AT_ONCE:
+            yield np.concatenate(held)
+            held, size = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def _find_first(where: Predicate, lowest: Mapping[int, list[int] | None], end: int) -> int:
     """A row before which none matches; ``end`` where none does at all."""
     match where:
         case And(parts):
-            return max(_find_first(part, every, end) for part in parts)
+            return max(_find_first(part, lowest, end) for part in parts)
         case Or(parts):
-            return min(_find_first(part, every, end) for part in parts)
-    taken = every.get(id(where))
-    if taken is None:
-        return 0
-    return int(taken.min()) if len(taken) else end
+            return min(_find_first(part, lowest, end) for part in parts)
+    found = lowest.get(id(where))
+    return 0 if found is None else min(found, default=end)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
-import numpy as np
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
@@ -198,8 +197,8 @@ class Plan:
         ranges = self.ranges.get(id(leaf))
         return ranges is not None and ranges.certain == ranges.possible
 
-    def entries(self, segment: OpenedSegment, leaf: Leaf) -> Ordinals | None:
-        """The rows of a comparison that :meth:`is_exact`, in any order; None where all are.
+    def entries(self, segment: OpenedSegment, leaf: Leaf) -> list[Ordinals] | None:
+        """The rows of a comparison that :meth:`is_exact`, as they lie in pages; None where all are.
 
         Raises:
             DoesNotOpen: as :meth:`match`.
@@ -208,7 +207,7 @@ class Plan:
         if holds_all(column, ranges):
             return None
         pieces = (column.pieces(*bounds) for bounds in self._find(segment, column, ranges))
-        return np.concatenate([np.zeros(0, np.uint32), *chain.from_iterable(pieces)])
+        return [some for some in chain.from_iterable(pieces) if len(some)]
 
     def excludes(self, segment: OpenedSegment) -> bool:
         """Whether the least and greatest keys in the segment's header say that no row matches."""
