@@ -2,12 +2,11 @@
 
 Every question is also put to the same records in plaintext (``bench.support.plain``), on the same
 PostgreSQL, in turn with ours; both must answer alike. Warm is a question that was asked before, new
-one that was not, though others were;
-cold is the first one put to a proxy that has just started and has no page on disk, and unread the
-first one put to such a proxy once it knows the log. Figures are
-milliseconds as the client sees them, p50 / p95; those of the processor, of proxy and API together,
-are the ones that a busy machine disturbs least. ``bench.questions`` has words, dates and reasons,
-``bench.upsert`` upserts.
+one that was not, though others were; cold is the first one put to a proxy that has just started and
+has no page on disk, and unread the first one put to such a proxy once it knows the log. Figures are
+milliseconds as the client sees them, p50 / p95; those of processors, of proxy and API together and
+of the plaintext view, are the ones that a busy machine disturbs least. ``bench.questions`` has
+words, dates and reasons, ``bench.upsert`` upserts.
 
     .venv/bin/python -m bench.search --records 100000 1000000 --folder /var/tmp/bench
 
@@ -166,7 +165,7 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds of each time it was asked; ``processor`` of proxy and API for one warm time.
+    """Milliseconds of each time it was asked; of ``processor`` those of proxy and API for one.
 
     ``first`` are those of questions that were not asked before, by a proxy that was asked others,
     ``unread`` those of proxies that know the log, and have no page or row.
@@ -176,6 +175,7 @@ class Figures:
     first: list[float]
     plain: list[float]
     processor: float
+    plain_processor: float
     cold: list[float]
     unread: list[float]
 
@@ -196,17 +196,17 @@ def measure(
     ours: stack.Asking,
     theirs: stack.Asking,
     rounds: int,
-    meter: Meter,
-) -> tuple[list[float], list[float], list[float], float]:
+    used: Callable[[], tuple[float, float]],
+) -> tuple[list[float], list[float], list[float], float, float]:
     """Milliseconds of ours, warm and the first time, and of the other side, asked in turn; once the
-    answers were found alike."""
-    busy = 0.0
+    answers were found alike. Then those of the processors that ``used`` tells in seconds."""
+    before = used()
     chance = random.Random(question.name)
     bodies = [question.make(chance) for _ in range(KINDS_OF_VALUES)]
     own, firsts, plain_ones = [], [], []
     for at in range(rounds + 1):
         if at == 1:
-            busy = meter.both
+            before = used()
         for body in bodies:
             mine, answer = timed(lambda: ours.post(question.path, {"schema": store.schema} | body))  # noqa: B023
             other, reference = timed(lambda: theirs.post(question.path, body))  # noqa: B023
@@ -216,7 +216,8 @@ def measure(
             else:
                 own.append(mine)
                 plain_ones.append(other)
-    return own, firsts, plain_ones, 1000 * (meter.both - busy) / len(own)
+    ours_used, plain_used = (1000 * (b - a) / len(own) for a, b in zip(before, used(), strict=True))
+    return own, firsts, plain_ones, ours_used, plain_used
 
 
 def first_time(
@@ -260,13 +261,13 @@ def of_size(
         plain.load(plain_url, file)
         with psycopg.connect(plain_url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE people")
-    found: dict[str, tuple[list[float], list[float], list[float], float]] = {}
+    found: dict[str, tuple[list[float], list[float], list[float], float, float]] = {}
     with (
         stack.running_api(folder, stack.database(server, f"sealed{folder.name}"), environment) as (
             base_url,
             api,
         ),
-        stack.running_plain(plain_url) as view,
+        stack.running_plain(plain_url) as (view, view_id),
     ):
         with stack.running_proxy(folder, base_url) as service:
             store, rate = stack.stored_people(folder, service, file)
@@ -274,8 +275,9 @@ def of_size(
             asked = questions(total, sample_of(file))
             ours, theirs = stack.logged_in(store), stack.Asking(view, {})
             meter = Meter(service, api)
+            used = lambda: (meter.both, meter.seconds(view_id))  # noqa: E731
             for question in asked:
-                found[question.name] = measure(question, store, ours, theirs, rounds, meter)
+                found[question.name] = measure(question, store, ours, theirs, rounds, used)
         return {
             question.name: Figures(
                 *found[question.name],
@@ -312,7 +314,7 @@ def rows_of(
     for name, figures in found.items():
         p50, p95 = (percentile(figures.warm, share) for share in (0.5, 0.95))
         plain50, plain95 = (percentile(figures.plain, share) for share in (0.5, 0.95))
-        beside = [f"processor {figures.processor:5.1f}"]
+        beside = [f"processor {figures.processor:5.1f} / {figures.plain_processor:4.1f}"]
         beside.append(f"new {percentile(figures.first, 0.5):6.1f}")
         for what, times in (("cold", figures.cold), ("unread", figures.unread)):
             beside += [f"{what} {statistics.median(times):6.1f}"] if times else []
@@ -353,6 +355,7 @@ def keep(name: str, found: dict[str, Figures]) -> None:
         name: {
             "p50_p95": both(one.warm),
             "processor": round(one.processor, 1),
+            "plaintext_processor": round(one.plain_processor, 1),
             "plaintext_p50_p95": both(one.plain),
         }
         for name, one in found.items()

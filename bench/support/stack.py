@@ -104,8 +104,8 @@ def running_proxy(folder: Path, base_url: str, name: str = "proxy") -> Iterator[
 
 
 @contextmanager
-def running_plain(database_url: str) -> Iterator[str]:
-    """The view of :mod:`.plain` on a database that it has loaded."""
+def running_plain(database_url: str) -> Iterator[tuple[str, int]]:
+    """URL and process id of the view of :mod:`.plain` on a database that it has loaded."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
@@ -119,7 +119,7 @@ def running_plain(database_url: str) -> Iterator[str]:
                 if call("GET", f"{url}/api/status/").status == 200:
                     break
             time.sleep(0.05)
-        yield url
+        yield url, process.pid
     finally:
         process.terminate()
         process.wait()

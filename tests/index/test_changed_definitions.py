@@ -17,7 +17,7 @@ from encrypted_records.index.log.ledger_state import decode
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.plan import Matches
+from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.ingest.seal import seal

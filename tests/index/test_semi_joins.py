@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.join_values import list_values
 from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import (
     FEW,
     are_alike,
@@ -23,7 +24,7 @@ from encrypted_records.index.query.members import (
     join_keys,
     to_grid,
 )
-from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.predicates import InColumn, Not, Predicate, matches
 from encrypted_records.model.rules import NumberRules

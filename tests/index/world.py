@@ -8,7 +8,8 @@ from typing import Any
 from encrypted_records.crypto import rows as sealed_rows
 from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment

@@ -102,6 +102,10 @@ ROUTES: dict[str, tuple[Asked, tuple[int, ...]]] = {
         lambda who, team: who.call("GET", f"{team.neighbour['url']}manifest/"),
         (200, 200, 404, 200, 404, 404),
     ),
+    "read another dataset's log": (
+        lambda who, team: who.call("GET", f"{team.apart['url']}manifest/"),
+        (404, 404, 404, 200, 404, 404),
+    ),
     "list records": (
         lambda who, team: who.call("GET", f"/api/records/?schema={team.schema['id']}"),
         (200, 200, 200, 200, 404, 404),

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 
@@ -21,8 +22,11 @@ from encrypted_records.errors import DoesNotOpen, KeyMissing
 from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
 
-#: Groups whose keys a field remembers.
-_GROUPS_KEPT = 256
+if TYPE_CHECKING:
+    from encrypted_records.crypto.rows import RowOpener
+
+#: Groups whose keys a field remembers, and whose openers a schema's key does.
+GROUPS_KEPT = 256
 
 
 class LogKey(Mac):
@@ -150,9 +154,8 @@ class FieldKey(Secret):
 
     def seal(self, group: bytes) -> SealKey:
         # Rows of one answer lie in few groups, and deriving takes longer than opening a field.
-        key = self._seals.get(group)
-        if key is None:
-            if len(self._seals) >= _GROUPS_KEPT:
+        if (key := self._seals.get(group)) is None:
+            if len(self._seals) >= GROUPS_KEPT:
                 self._seals.clear()
             key = self._seals[group] = SealKey(self._derive(fmt.SEAL, group))
         return key
@@ -181,6 +184,8 @@ class SchemaKey(Secret):
         self.schema = schema
         self.version = version
         self._fields: dict[tuple[int, bytes], FieldKey] = {}
+        #: by group's uid, what opens its rows; kept here by :mod:`.rows`, to go with the key
+        self.openers: dict[bytes, RowOpener] = {}
 
     def hand_over(self) -> bytes:
         """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers.pool`)."""
@@ -215,8 +220,7 @@ class SchemaKey(Secret):
 
     def field(self, spec: FieldSpec) -> FieldKey:
         identity = (spec.id, spec.binding)
-        key = self._fields.get(identity)
-        if key is None:
+        if (key := self._fields.get(identity)) is None:
             key = FieldKey(self._derive(fmt.FIELD, spec.id_bytes, spec.binding))
             self._fields[identity] = key
         return key
@@ -328,8 +332,7 @@ class Keyring:
         Raises:
             KeyMissing: the keyring has no such version.
         """
-        root = self.roots.get(version)
-        if root is None:
+        if (root := self.roots.get(version)) is None:
             raise KeyMissing(f"the keyring has no version {version}")
         return root
 
@@ -374,8 +377,7 @@ class SchemaKeys:
         Raises:
             KeyMissing: the keyring has no such version.
         """
-        key = self._derived.get(version)
-        if key is None:
+        if (key := self._derived.get(version)) is None:
             key = self._keyring.root(version).schema(self.organization, self.schema, version)
             self._derived[version] = key
         return key

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from cryptography.hazmat.primitives import hashes
 
 from encrypted_records.crypto import sealing, values
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import GROUPS_KEPT, SchemaKey, SealKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
@@ -18,6 +18,9 @@ from encrypted_records.model.digests import DIGEST, digest_rows
 from encrypted_records.model.records import Group, GroupSalt, PlainRecord, RowBatch, SealedRow
 
 _RUN = struct.Struct(">II")
+
+#: Of a field: as the record shows it, and as it was sealed; its id; its key; its decoder.
+_FieldOpener = tuple[FieldSpec, FieldSpec, bytes, SealKey, Callable[[bytes], Value]]
 
 
 def seal_group(
@@ -147,7 +150,7 @@ def open_columns(
     """
     width = len(group.fields)
     if width != len(group.classes) or any(len(row.fields) != width for _, row in rows):
-        raise DoesNotOpen("a row has another number of fields than its group")
+        raise _wrong_width()
     where = sealing.context_of(key)
     contexts = [sealing.record_context(where, row.record_id, row.version) for _, row in rows]
     ordinals = [ordinal for ordinal, _ in rows]
@@ -159,7 +162,7 @@ def open_columns(
         sealed = [row.fields[at] for _, row in rows]
         field_key = key.field(spec).seal(group.uid)
         plain = sealing.open_column(field_key, contexts, spec.id_bytes, sealed, ordinals)
-        opened[number] = [values.decode(spec, one, stated) for one in plain]
+        opened[number] = list(map(values.decoder(spec, stated), plain))
     return opened
 
 
@@ -181,18 +184,69 @@ def open_row(
         DoesNotOpen: a field altered, or of another row, version or key, or of a length that its
             group does not state; or the row has other fields than its group.
     """
-    if not len(row.fields) == len(group.fields) == len(group.classes):
-        raise DoesNotOpen("a row has another number of fields than its group")
-    record = sealing.record_context(sealing.context_of(key), row.record_id, row.version)
-    data: dict[str, Value] = {}
-    for number, stated, sealed in zip(group.fields, group.classes, row.fields, strict=True):
-        spec = definition.by_id.get(number)
-        own = spec if made is None else made.by_id.get(number)
-        if spec is None or own is None:
-            raise DoesNotOpen("a row holds a field that the definition lacks")
-        field_key = key.field(own).seal(group.uid)
-        plain = sealing.open_field(field_key, ordinal, record, spec.id_bytes, sealed)
-        value = values.decode(own, plain, stated)
-        if value is not None:
-            data[spec.name] = values.shown(own, spec, value)
-    return PlainRecord(row.record_id, row.version, data)
+    return opener_of(key, definition, group, made or definition).open(ordinal, row)
+
+
+def opener_of(
+    key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
+) -> RowOpener:
+    """What opens rows of ``group``; it is kept with its key, since rows of one answer lie in few
+    groups.
+
+    Raises:
+        DoesNotOpen: a field that the definition lacks.
+    """
+    opener = key.openers.get(group.uid)
+    if opener is None or not opener.is_for(definition, group, made):
+        if len(key.openers) >= GROUPS_KEPT:
+            key.openers.clear()
+        opener = key.openers[group.uid] = RowOpener(key, definition, group, made)
+    return opener
+
+
+class RowOpener:
+    """Opens rows of one group: all that is the same for each of them is found once."""
+
+    def __init__(
+        self, key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
+    ) -> None:
+        """
+        Raises:
+            DoesNotOpen: as :func:`opener_of`.
+        """
+        self._made_for = definition, group, made
+        self._where = sealing.context_of(key)
+        self._fields: list[_FieldOpener] = []
+        if len(group.fields) != len(group.classes):
+            raise _wrong_width()
+        for number, stated in zip(group.fields, group.classes, strict=True):
+            spec, own = definition.by_id.get(number), made.by_id.get(number)
+            if spec is None or own is None:
+                raise DoesNotOpen("a row holds a field that the definition lacks")
+            seal, decode = key.field(own).seal(group.uid), values.decoder(own, stated)
+            self._fields.append((spec, own, spec.id_bytes, seal, decode))
+
+    def is_for(self, definition: SchemaDefinition, group: Group, made: SchemaDefinition) -> bool:
+        """Whether it opens rows of this very group, under these very definitions."""
+        own = self._made_for
+        return own[0] is definition and own[1] is group and own[2] is made
+
+    def open(self, ordinal: int, row: SealedRow) -> PlainRecord:
+        """
+        Raises:
+            DoesNotOpen: as :func:`open_row`.
+        """
+        if len(row.fields) != len(self._fields):
+            raise _wrong_width()
+        record = sealing.record_context(self._where, row.record_id, row.version)
+        nonce = sealing.row_nonce(ordinal)
+        data: dict[str, Value] = {}
+        for (spec, own, field, seal, decode), sealed in zip(self._fields, row.fields, strict=True):
+            value = decode(seal.decrypt(nonce, sealing.body_of(sealed), record + field))
+            if value is not None:
+                data[spec.name] = value if own is spec else values.shown(own, spec, value)
+        return PlainRecord(row.record_id, row.version, data)
+
+
+def _wrong_width() -> DoesNotOpen:
+    return DoesNotOpen("a row has another number of fields than its group")

@@ -63,7 +63,12 @@ def open_field(key: SealKey, ordinal: int, record: bytes, field: bytes, sealed: 
     Raises:
         DoesNotOpen: altered, or sealed for another record, field, version, schema or key.
     """
-    return key.decrypt(_ORDINAL_NONCE.pack(ordinal), _body(sealed), record + field)
+    return key.decrypt(row_nonce(ordinal), body_of(sealed), record + field)
+
+
+def row_nonce(ordinal: int) -> bytes:
+    """The nonce of all fields of the row at this place of its group, each under its own key."""
+    return _ORDINAL_NONCE.pack(ordinal)
 
 
 def open_column(
@@ -79,7 +84,7 @@ def open_column(
         DoesNotOpen: as :func:`open_field`, of any of them.
     """
     nonces = map(_ORDINAL_NONCE.pack, ordinals)
-    return key.decrypt_all(nonces, map(_body, sealed), [record + field for record in records])
+    return key.decrypt_all(nonces, map(body_of, sealed), [record + field for record in records])
 
 
 def _page_context(
@@ -119,7 +124,7 @@ def open_page(
         DoesNotOpen: altered, or a page of another field, place, segment, schema or key.
     """
     context = _page_context(schema_context, segment, kind, number, field)
-    return key.decrypt(_PAGE_NONCE.pack(kind, number), _body(sealed), context)
+    return key.decrypt(_PAGE_NONCE.pack(kind, number), body_of(sealed), context)
 
 
 def seal_header(key: MetaKey, plain: bytes, *, schema_context: bytes, segment: bytes) -> bytes:
@@ -133,10 +138,15 @@ def open_header(key: MetaKey, sealed: bytes, *, schema_context: bytes, segment: 
     Raises:
         DoesNotOpen: altered, or of another segment, schema or key.
     """
-    return key.decrypt(_HEADER_NONCE, _body(sealed), schema_context + segment)
+    return key.decrypt(_HEADER_NONCE, body_of(sealed), schema_context + segment)
 
 
-def _body(sealed: bytes) -> bytes:
+def body_of(sealed: bytes) -> bytes:
+    """A ciphertext without the version of its format.
+
+    Raises:
+        DoesNotOpen: it is of another format than ours.
+    """
     if sealed[:1] != _VERSION:
         raise DoesNotOpen("a ciphertext is of a format this version does not know")
     return sealed[1:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from uuid import UUID
 
@@ -176,19 +176,44 @@ def decode(spec: FieldSpec, plain: bytes, stated: LeastClass) -> Value:
         DoesNotOpen: not the encoding of a value of this field, or not in a class that its group
             states.
     """
-    kind = plain[0] if plain else -1
-    if (fixed := fixed_class(spec)) is not None:
-        if len(plain) == 1 + fixed.length and stated == fixed:
-            if kind == _type_byte(spec):
+    return decoder(spec, stated)(plain)
+
+
+def decoder(spec: FieldSpec, stated: LeastClass) -> Callable[[bytes], Value]:
+    """:func:`decode` for the plaintexts of one field of a group."""
+    fixed = fixed_class(spec)
+    if fixed is None:
+        return _text_decoder(stated)
+    size, absent = 1 + fixed.length, bytes(1 + fixed.length)
+    kind, is_stated = _type_byte(spec), stated == fixed
+
+    def decode_fixed(plain: bytes) -> Value:
+        if is_stated and len(plain) == size:
+            if plain[0] == kind:
                 return _from_fixed(spec, plain[1:])
-            if not any(plain):
+            if plain == absent:
                 return None
-    elif not is_fixed_length(stated.length) and stated.may_be(len(plain) - 1):
-        if kind == fmt.TYPE_STRING:
-            return _remove_padding(plain[1:], stated)
-        if len(plain) == 1 + stated.length and not any(plain):
-            return None
-    raise DoesNotOpen("a sealed field holds no value of its type")
+        raise _no_value()
+
+    return decode_fixed
+
+
+def _text_decoder(stated: LeastClass) -> Callable[[bytes], Value]:
+    is_of_texts, absent = not is_fixed_length(stated.length), bytes(1 + stated.length)
+
+    def decode_text(plain: bytes) -> Value:
+        if is_of_texts and stated.may_be(len(plain) - 1):
+            if plain[0] == fmt.TYPE_STRING:
+                return _remove_padding(plain[1:], stated)
+            if plain == absent:
+                return None
+        raise _no_value()
+
+    return decode_text
+
+
+def _no_value() -> DoesNotOpen:
+    return DoesNotOpen("a sealed field holds no value of its type")
 
 
 def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from encrypted_records.errors import TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
+from encrypted_records.listening.joining import Joining
 from encrypted_records.listening.pace import Pace
 from encrypted_records.listening.watch import Watch
 
@@ -141,7 +142,11 @@ class _Http(HttpToolsProtocol):
         self._watch.has_head(self)
         self._pace = Pace(self._watch.limits)
         pace.put(cast("dict[str, Any]", self.scope), self._pace)
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            joining = Joining(self.transport, self.loop)
+            self.cycle.transport = cast("asyncio.Transport", joining)
 
     def on_body(self, body: bytes) -> None:
         if self._pace is not None:

@@ -19,6 +19,7 @@ from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen, room_for_connections
 from encrypted_records.proxy import pages
+from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.http import responses
 from encrypted_records.proxy.http.guard import Guard
@@ -56,7 +57,7 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
                 yield
 
     app = Starlette(
-        routes=[*ROUTES, *pages.routes],
+        routes=[FixedPaths(ROUTES), *ROUTES, *pages.routes],
         middleware=[
             Middleware(PagePaths, name=services.cookie_name),
             Middleware(Lingering),

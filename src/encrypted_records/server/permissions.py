@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from encrypted_records.errors import Malformed, NotAllowed, NotFound
@@ -23,7 +24,7 @@ from encrypted_records.server.accounts import logins
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.compiled_queries import Pair, Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.organizations.models import (
     Invitation,
@@ -42,13 +43,32 @@ _MEMBERS = "dataset__organization__memberships"
 
 def _shared(**more: object) -> Q:
     """Of schemas joined with a membership: whether the member reaches all, or this one."""
-    with_member = Shared.objects.filter(
-        Q(schema=None) | Q(schema=OuterRef("pk")),
-        member=OuterRef(f"{_MEMBERS}__user_id"),
-        dataset=OuterRef("dataset_id"),
-        **more,
-    )
+    member = OuterRef(f"{_MEMBERS}__user_id")
+    with_member = _grants(OuterRef("pk"), OuterRef("dataset_id"), member).filter(**more)
     return Q(**{f"{_MEMBERS}__all_data": True}) | Q(Exists(with_member))
+
+
+def _grants(schema: Any, dataset: Any, member: Any) -> QuerySet[Shared]:
+    """What of a schema is shared with a member: its dataset, or the schema alone."""
+    return Shared.objects.filter(Q(schema=None) | Q(schema=schema), member=member, dataset=dataset)
+
+
+def _membership_of_login() -> QuerySet[Membership, Any]:
+    """That by which the login of :data:`_reached_by_login` reaches its schema, if it does."""
+    schema, dataset, organization, user = (
+        RawSQL(column, ())  # noqa: S611  no input
+        for column in (
+            "first.id",
+            "first.dataset_id",
+            "first.dataset__organization_id",
+            "second.user_id",
+        )
+    )
+    return Membership.objects.filter(
+        Q(all_data=True) | Q(Exists(_grants(schema, dataset, OuterRef("user_id")))),
+        user_id=user,
+        organization_id=organization,
+    ).values_list("pk")
 
 
 _reached = Prepared(
@@ -58,16 +78,13 @@ _reached = Prepared(
     "datasets_schema.id",
     "organizations_membership.user_id",
 )
-_reached_by_login = Prepared(
-    lambda: Schema.objects.filter(
-        _shared(), **{f"{_MEMBERS}__user__logins__isnull": False}
-    ).values_list(
-        *_DATA,
-        *(f"dataset__{name}" for name in _DATASET),
-        *logins.columns(f"{_MEMBERS}__user", f"{_MEMBERS}__user__logins"),
+_reached_by_login = Pair(
+    Prepared(
+        lambda: Schema.objects.values_list(*_DATA, *(f"dataset__{name}" for name in _DATASET)),
+        "datasets_schema.id",
     ),
-    "datasets_schema.id",
-    "accounts_login.id",
+    logins.by_id,
+    _membership_of_login,
 )
 _reached_whole = Prepared(
     lambda: Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user__isnull": False}).values_list(
@@ -186,11 +203,11 @@ def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Sc
     Args:
         shown: the digest of the secret that came with the login's id.
     """
-    for row in _reached_by_login.rows(as_stored(schema_id), as_stored(login_id)):
-        login = logins.login_of(row[len(_DATA) + len(_DATASET) :], shown)
-        if login is not None:
-            return login.user, _data_of(row)
-    return None
+    found = _reached_by_login.row(as_stored(schema_id), as_stored(login_id))
+    if found is None:
+        return None
+    login = logins.login_of(found[1], shown)
+    return None if login is None else (login.user, _data_of(found[0]))
 
 
 def _data_of(row: Sequence[Any]) -> Schema:

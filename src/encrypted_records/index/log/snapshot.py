@@ -81,6 +81,11 @@ class Places:
         """The last position of all."""
         return int((self.starts + self.counts).max()) - 1
 
+    @cached_property
+    def is_in_order(self) -> bool:
+        """Whether rows of lower ordinals were stored earlier."""
+        return bool(np.all(np.diff(self.bases) > 0) and np.all(np.diff(self.starts) > 0))
+
     def positions(self, rows: Ordinals) -> Positions:
         at = np.searchsorted(self.bases, rows, "right") - 1
         return self.starts[at] + (rows - self.bases[at])

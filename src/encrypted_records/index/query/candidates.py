@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
 from encrypted_records.index.log.snapshot import Places, Positions, Snapshot
 from encrypted_records.index.ordinals import Ordinals, ordinals
-from encrypted_records.index.query.plan import Matches
+from encrypted_records.index.query.matches import Matches
 from encrypted_records.model.records import Segment
 
 

@@ -20,10 +20,11 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import Keys, Lookup
 from encrypted_records.index.columns.key_range import KeyRange
-from encrypted_records.index.ordinals import bitmap
+from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.query.column_scan import Scan, count_of, needs_whole, rows_of
 from encrypted_records.index.query.key_ranges import KeyRanges, compute_ranges
 from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches, combine
 from encrypted_records.index.query.members import KeyMembers
 from encrypted_records.index.query.positions import find_positions, holds_all, span_of
 from encrypted_records.index.query.word_lookup import WordLookup
@@ -44,18 +45,6 @@ from encrypted_records.model.predicates import (
     values_of,
 )
 from encrypted_records.model.text_tests import TextTest
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """``certain`` is a subset of ``possible``; the truth lies between them."""
-
-    certain: BitMap
-    possible: BitMap
-
-    @classmethod
-    def exactly(cls, rows: BitMap) -> Matches:
-        return cls(rows, rows)
 
 
 @dataclass(frozen=True)
@@ -128,7 +117,7 @@ class Plan:
         """The pages to put into ``segment`` before :meth:`match` can answer; directories first."""
         if not isinstance(segment, PagedSegment):
             return set()  # a mini is in memory as a whole
-        if self._excludes(segment):
+        if self.excludes(segment):
             return set()
         directories = segment.missing_directories(self.columns)
         if directories:
@@ -178,9 +167,9 @@ class Plan:
                 return Matches.exactly(possible)
             return Matches(self._rows(segment, column, ranges.certain), possible)
 
-        if self._excludes(segment):
+        if self.excludes(segment):
             return Matches.exactly(BitMap())
-        return _combine(self.predicate, segment.everything, leaf)
+        return combine(self.predicate, segment.everything, leaf)
 
     def _decide(self, test: Leaf, segment: OpenedSegment, having: Matches) -> Matches:
         """What an index of words leaves open, by the texts themselves."""
@@ -195,13 +184,34 @@ class Plan:
         """How many entries of columns :meth:`match` takes, of a plan without tests of columns or
         words."""
         count = 0
-        for leaf in () if self._excludes(segment) else leaves_of(self.predicate):
+        for leaf in () if self.excludes(segment) else leaves_of(self.predicate):
             column = segment.lookup(leaf.field)
             if isinstance(leaf, Absent):
                 count += column.absent
             elif not holds_all(column, possible := self.ranges[id(leaf)].possible):
                 count += sum(last - first for first, last in self._find(segment, column, possible))
         return count
+
+    def is_exact(self, leaf: Leaf) -> bool:
+        """Whether a comparison is one of key ranges alone, and they decide it."""
+        ranges = self.ranges.get(id(leaf))
+        return ranges is not None and ranges.certain == ranges.possible
+
+    def entries(self, segment: OpenedSegment, leaf: Leaf) -> list[Ordinals] | None:
+        """The rows of a comparison that :meth:`is_exact`, as they lie in pages; None where all are.
+
+        Raises:
+            DoesNotOpen: as :meth:`match`.
+        """
+        column, ranges = segment.lookup(leaf.field), self.ranges[id(leaf)].possible
+        if holds_all(column, ranges):
+            return None
+        pieces = (column.pieces(*bounds) for bounds in self._find(segment, column, ranges))
+        return [some for some in chain.from_iterable(pieces) if len(some)]
+
+    def excludes(self, segment: OpenedSegment) -> bool:
+        """Whether the least and greatest keys in the segment's header say that no row matches."""
+        return isinstance(segment, PagedSegment) and self._is_excluded(self.predicate, segment)
 
     def _rows(self, segment: OpenedSegment, column: Lookup, ranges: Sequence[KeyRange]) -> BitMap:
         if holds_all(column, ranges):
@@ -217,10 +227,6 @@ class Plan:
         if found is None:
             found = self._located[at] = find_positions(column, ranges)
         return found
-
-    def _excludes(self, segment: OpenedSegment) -> bool:
-        """Whether the least and greatest keys in the segment's header say that no row matches."""
-        return isinstance(segment, PagedSegment) and self._is_excluded(self.predicate, segment)
 
     def _is_excluded(self, predicate: Predicate, segment: PagedSegment) -> bool:
         match predicate:
@@ -282,7 +288,7 @@ class Plan:
 
     def to_scan(self, segment: OpenedSegment) -> frozenset[str]:
         """The fields whose columns are tested in a segment, if it can have any match."""
-        if self._excludes(segment):
+        if self.excludes(segment):
             return frozenset()
         return frozenset(test.field for test in self.tests)
 
@@ -308,7 +314,7 @@ class Plan:
 
     def settle(self, segment: OpenedSegment) -> None:
         """Keep the rows that pass each test, so that whole columns are needed no more."""
-        if not self._excludes(segment):
+        if not self.excludes(segment):
             for test in self.tests:
                 self._passing(test, segment)
 
@@ -323,7 +329,7 @@ class Plan:
         if not isinstance(segment, PagedSegment):
             return set()
         leaf, _ = only_leaf(self.predicate)
-        if leaf is None or id(leaf) in self.words or self._excludes(segment):
+        if leaf is None or id(leaf) in self.words or self.excludes(segment):
             return set()
         directories = segment.missing_directories([leaf.field])
         if directories or isinstance(leaf, Absent):
@@ -346,7 +352,7 @@ class Plan:
         leaf, negated = only_leaf(self.predicate)
         if leaf is None or id(leaf) in self.words:
             return None
-        if self._excludes(segment):
+        if self.excludes(segment):
             return 0
         column = segment.lookup(leaf.field)
         if isinstance(leaf, ColumnTest):
@@ -380,20 +386,3 @@ class Plan:
                     return None
                 possible = self.ranges[id(predicate)].possible
                 return possible[0] if len(possible) == 1 else None
-
-
-def _combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:
-    match predicate:
-        case Everything():
-            return Matches.exactly(rows)
-        case And(parts) | Or(parts):
-            answers = [_combine(part, rows, leaf) for part in parts]
-            join = BitMap.intersection if isinstance(predicate, And) else BitMap.union
-            return Matches(
-                join(*(one.certain for one in answers)), join(*(one.possible for one in answers))
-            )
-        case Not(part):
-            inner = _combine(part, rows, leaf)
-            return Matches(rows - inner.possible, rows - inner.certain)
-        case _:
-            return leaf(predicate)

@@ -11,7 +11,7 @@ import numpy as np
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.plan import Matches
+from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.proxy.jobs.job_keys import JobKeys, Numbers, SetCodes

@@ -12,8 +12,10 @@ from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.candidates import Candidates, within
+from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.predicates import (
     And,
@@ -33,6 +35,8 @@ from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 BATCH = 256
 #: So many entries of columns are taken sooner than a thread has begun.
 FEW_ENTRIES = 1 << 14
+#: So many are looked through for the first rows in a third of a millisecond.
+FEW_TO_LOOK_THROUGH = 1 << 19
 #: Each takes some ten milliseconds: to look up values in so many segments, to check so many records
 #: against values, to normalize so many characters.
 LOOKUPS, CHECKS, LONG_TEXT = 500, 5000, 10_000
@@ -62,11 +66,13 @@ async def resolve(
     among: Sequence[Segment] | None = None,
     *,
     decide: bool = True,
+    first: int | None = None,
 ) -> list[SegmentMatches]:
     """The matches of live segments, from the index alone, and from long strings that are tested.
 
     Args:
         among: some of the live ones; all if None.
+        first: how many rows are enough: of each segment those that were stored first. All if None.
         decide: open records of long strings that the plan tests, one for each. Where an index of
             words leaves more rows open than may be opened, their texts are tested, too.
 
@@ -80,7 +86,7 @@ async def resolve(
         # What tests of texts need is brought in segment by segment.
         missing = plan.missing_to_scan if plan.tests else plan.missing
         segments = await context.segments(missing, among, many=many)
-    answers = await _match_all(context, plan, segments, many=many)
+    answers = await _match_all(context, plan, segments, many=many, first=first)
     certain = sum(len(one.matches.certain) for one in answers)
     unsure = sum(len(one.matches.possible) for one in answers) - certain
     if decide and plan.words and not plan.by_text and unsure > context.most_opened:
@@ -93,18 +99,27 @@ async def resolve(
 
 
 async def _match_all(
-    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment], *, many: bool
+    context: QueryContext,
+    plan: Plan,
+    segments: Sequence[OpenedSegment],
+    *,
+    many: bool,
+    first: int | None = None,
 ) -> list[SegmentMatches]:
     if plan.tests:
         context.stats.scanned |= {test.field for test in plan.tests}
         await scan_columns(context, plan, segments)
     with context.stats.stage("resolve"):
         # A column of words may be long in a small segment, too, and takes long to open.
-        long = many or plan.tests or plan.words
-        if not long and sum(map(plan.count_entries, segments)) <= FEW_ENTRIES:
+        if many or plan.tests or plan.words:
+            run: Run = aside if many else asyncio.to_thread
+            return await run(_resolve_all, context, plan, segments)
+        entries = sum(map(plan.count_entries, segments))
+        if entries <= FEW_ENTRIES:
             return _resolve_all(context, plan, segments)
-        run: Run = aside if many else asyncio.to_thread
-        return await run(_resolve_all, context, plan, segments)
+        if first is not None and entries <= FEW_TO_LOOK_THROUGH:
+            return _resolve_all(context, plan, segments, first)
+        return await asyncio.to_thread(_resolve_all, context, plan, segments, first)
 
 
 async def _decide_tests(
@@ -158,16 +173,35 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
 
 
 def _resolve_all(
-    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]
+    context: QueryContext,
+    plan: Plan,
+    segments: Sequence[OpenedSegment],
+    first: int | None = None,
 ) -> list[SegmentMatches]:
     answers: list[SegmentMatches] = []
     for segment in segments:
-        rows = plan.match(segment)
         dead: BitMap = context.snapshot.dead_rows(segment.segment)
-        live = Matches(rows.certain - dead, rows.possible - dead)
+        live = None if first is None else _resolve_first(context, plan, segment, dead, first)
+        if live is None:
+            rows = plan.match(segment)
+            live = Matches(rows.certain - dead, rows.possible - dead)
         if live.possible:
             answers.append(SegmentMatches(segment, live))
     return answers
+
+
+def _resolve_first(
+    context: QueryContext, plan: Plan, segment: OpenedSegment, dead: BitMap, enough: int
+) -> Matches | None:
+    """The matches of a segment that were stored first, at least ``enough`` unless they are all;
+    None where they cannot be told alone."""
+    if not context.snapshot.places(segment.segment).is_in_order:
+        return None
+    found = match_first(plan, segment)
+    if found is None:
+        return None
+    live = found.rows - dead
+    return Matches.exactly(live) if found.is_all or len(live) >= enough else None
 
 
 async def fill_columns(

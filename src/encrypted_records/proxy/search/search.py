@@ -129,9 +129,13 @@ class _PageRequest:
         return self.query.limit + 1 if self.query.limit else 0
 
     async def resolve(
-        self, among: Sequence[Segment] | None = None, *, decide: bool = True
+        self,
+        among: Sequence[Segment] | None = None,
+        *,
+        decide: bool = True,
+        first: int | None = None,
     ) -> list[SegmentMatches]:
-        answers = await resolve(self.context, self.plan, among, decide=decide)
+        answers = await resolve(self.context, self.plan, among, decide=decide, first=first)
         return [one.within(self.context.snapshot, self.stored) for one in answers]
 
 
@@ -225,7 +229,10 @@ async def _take_oldest(request: _PageRequest, first_rows: int, *, decide: bool) 
     for segments in snapshot.by_age(after=start.position if start else 0, rows=first_rows):
         if len(rows) == request.wanted:
             break
-        answers = await request.resolve(segments, decide=decide)
+        # After a cursor the first rows are others; and what is explained counts all.
+        enough = left + request.wanted - len(rows)
+        is_first = start is None and not request.context.fetcher.is_cold
+        answers = await request.resolve(segments, decide=decide, first=enough if is_first else None)
         candidates = scan_stored(answers, snapshot, start)
         gone = await _leave_out(request, candidates, left, limit)
         if gone is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.plan import Matches, Plan
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan, Start
 from encrypted_records.index.segments.paged import OpenedSegment

@@ -64,15 +64,8 @@ _USER = [one.attname for one in User._meta.concrete_fields if one.name not in _L
 _LOGIN = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]
 
 
-def columns(user: str = "user", login: str = "") -> list[str]:
-    """What :func:`login_of` takes, for ``values_list``: each with the path to the user, and to the
-    login."""
-    own = f"{login}__" if login else ""
-    return [*(f"{own}{name}" for name in _LOGIN), *(f"{user}__{name}" for name in _USER)]
-
-
 def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
-    """The login that a row of :func:`columns` is, with its user, while both may be used.
+    """The login that a row of :data:`by_id` is, with its user, while both may be used.
 
     Args:
         shown: the digest of the secret that came with the login's id.
@@ -84,7 +77,10 @@ def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
     return login if usable else None
 
 
-_by_id = Prepared(lambda: Login.objects.values_list(*columns()), "accounts_login.id")
+by_id = Prepared(
+    lambda: Login.objects.values_list(*_LOGIN, *(f"user__{name}" for name in _USER)),
+    "accounts_login.id",
+)
 _user_by_id = Prepared(lambda: User.objects.values_list(*_USER), "accounts_user.id")
 
 
@@ -96,7 +92,7 @@ def find(login_id: object, shown: bytes) -> Login | None:
     """
     if login_id is None or not shown:
         return None
-    rows = _by_id.rows(as_stored(str(login_id)))
+    rows = by_id.rows(as_stored(str(login_id)))
     return login_of(rows[0], shown) if rows else None
 
 

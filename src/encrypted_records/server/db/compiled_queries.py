@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -23,11 +23,25 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
-class _Compiled:
+class Compiled:
     sql: str
-    #: what comes before the values that are asked for
+    #: values that are not asked for
     constants: tuple[Any, ...]
     converters: tuple[tuple[int, Sequence[Callable[..., Any]], Any], ...]
+    #: how many columns a row has
+    width: int
+
+    def rows(self, values: Sequence[Any]) -> list[list[Any]]:
+        """The rows of the statement with all its values, as fields have them."""
+        with executed(self.sql, values) as cursor:
+            rows = [list(row) for row in cursor.fetchall()]
+        if rows:
+            own = connections[DEFAULT_DB_ALIAS]
+            for at, functions, expression in self.converters:
+                for row in rows:
+                    for convert in functions:
+                        row[at] = convert(row[at], expression, own)
+        return rows
 
 
 class Prepared:
@@ -46,24 +60,18 @@ class Prepared:
         self._make = make
         self._columns = columns
         self._locks = locks
-        self._compiled: _Compiled | None = None
+        self._compiled: Compiled | None = None
 
     def rows(self, *wanted: Any) -> list[list[Any]]:
         """The rows in which the columns, in their order, have these values."""
         compiled = self._compiled
         if compiled is None:
-            compiled = self._compiled = self._compile()
-        with executed(compiled.sql, (*compiled.constants, *wanted)) as cursor:
-            rows = [list(row) for row in cursor.fetchall()]
-        if rows:
-            own = connections[DEFAULT_DB_ALIAS]
-            for at, functions, expression in compiled.converters:
-                for row in rows:
-                    for convert in functions:
-                        row[at] = convert(row[at], expression, own)
-        return rows
+            made = self.compile()
+            compiled = self._compiled = replace(made, sql=as_driver_has_it(made.sql))
+        return compiled.rows((*compiled.constants, *wanted))
 
-    def _compile(self) -> _Compiled:
+    def compile(self) -> Compiled:
+        """The statement, with Django's marks for values."""
         # Names of ours, never of a request.
         conditions = [f"{column} = %s" for column in self._columns]
         wanted = self._make().extra(where=conditions, params=[b""] * len(conditions))  # noqa: S610
@@ -72,14 +80,60 @@ class Prepared:
         constants = tuple(parameters[: -len(conditions)])
         # Names of rows end the WHERE, and whatever is asked for comes after what is constant.
         assert tuple(parameters) == (*constants, *[b""] * len(conditions)), "they are the last"
-        converters = compiler.get_converters([column for column, _, _ in compiler.select])
+        columns = [column for column, _, _ in compiler.select]
+        converters = compiler.get_converters(columns)
         if self._locks and connection.features.has_select_for_update:
             sql += f" FOR NO KEY UPDATE OF {connection.ops.quote_name(self._locks)}"
-        return _Compiled(
-            as_driver_has_it(sql),
-            constants,
-            tuple((at, *converter) for at, converter in converters.items()),
+        converting = tuple((at, *converter) for at, converter in converters.items())
+        return Compiled(sql, constants, converting, len(columns))
+
+
+class Pair:
+    """Two rows that are each found by a key of their own, where a third table says that they
+    belong together.
+
+    Each is found by itself: PostgreSQL takes a millisecond to plan a join of all their tables, and
+    a twentieth of that to go through it.
+
+    Args:
+        first, second: of one key each; their columns are named as their querysets name them.
+        belong: returns a queryset that has a row where the two do, with columns of ``first`` and
+            ``second`` in :class:`RawSQL`. It is called once, and its parameters stay.
+    """
+
+    def __init__(
+        self, first: Prepared, second: Prepared, belong: Callable[[], QuerySet[Any, Any]]
+    ) -> None:
+        self._parts = first, second
+        self._belong = belong
+        self._compiled: tuple[Compiled, Compiled, Compiled] | None = None
+
+    def row(self, first: Any, second: Any) -> tuple[list[Any], list[Any]] | None:
+        """The rows of these keys; None where one is missing, or they do not belong together."""
+        if self._compiled is None:
+            self._compiled = self._compile()
+        one, other, both = self._compiled
+        for row in both.rows((*one.constants, first, *other.constants, second, *both.constants)):
+            return row[: one.width], row[one.width :]
+        return None
+
+    def _compile(self) -> tuple[Compiled, Compiled, Compiled]:
+        """Of each part, and the statement."""
+        one, other = (part.compile() for part in self._parts)
+        belonging, parameters = self._belong().query.sql_with_params()
+        # Else PostgreSQL makes one join of it again.
+        apart = "MATERIALIZED " if connection.vendor == "postgresql" else ""
+        sql = (
+            f"WITH first AS {apart}({one.sql}), second AS {apart}({other.sql})"  # noqa: S608  no input
+            f" SELECT first.*, second.* FROM first, second WHERE EXISTS({belonging})"
         )
+        converters = [
+            *one.converters,
+            *((one.width + at, functions, field) for at, functions, field in other.converters),
+        ]
+        width = one.width + other.width
+        both = Compiled(as_driver_has_it(sql), tuple(parameters), tuple(converters), width)
+        return one, other, both
 
 
 @cache

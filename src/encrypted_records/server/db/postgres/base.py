@@ -11,6 +11,9 @@ import selectors
 
 from django.db.backends.postgresql import base
 
+#: Of one socket, asked once; that of a system's own choice opens and closes a file each time.
+_Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def is_usable(self) -> bool:
@@ -28,6 +31,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 def _has_news(socket: int) -> bool:
     """Whether an idle connection's socket has something to read: its end, or a notice."""
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         selector.register(socket, selectors.EVENT_READ)
         return bool(selector.select(0))
