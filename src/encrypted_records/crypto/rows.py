@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
+import msgspec
 from cryptography.hazmat.primitives import hashes
 
 from encrypted_records.crypto import sealing, values
@@ -14,8 +15,15 @@ from encrypted_records.crypto.keys import GROUPS_KEPT, SchemaKey, SealKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
-from encrypted_records.model.digests import DIGEST, digest_rows
-from encrypted_records.model.records import Group, GroupSalt, PlainRecord, RowBatch, SealedRow
+from encrypted_records.model.digests import (
+    DIGEST,
+    group_digest,
+    pack_fields,
+    packed_digests,
+    run_digests,
+)
+from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
+from encrypted_records.model.records import Group, GroupSalt, PlainRecord, SealedRow
 
 _RUN = struct.Struct(">II")
 
@@ -30,7 +38,7 @@ def seal_group(
     columns: Mapping[str, Sequence[Value]],
     before: Group | None = None,
     holes: Sequence[tuple[int, int]] = (),
-) -> tuple[Group, RowBatch, GroupSalt]:
+) -> tuple[Group, PackedRowBatch, GroupSalt]:
     """Seal up to 2**20 records as one group; their ordinals are those from 0 on that are no holes.
 
     Every field of the definition is sealed in every row, absent ones too, which hides absence.
@@ -53,17 +61,15 @@ def seal_group(
     count = len(identities) + sum(length for _, length in holes)
     ordinals = list(chain.from_iterable(_between(holes, count)))
     uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
+    nonces = sealing.nonces_of(ordinals)
     sealed = [
-        sealing.seal_column(key.field(spec).seal(uid), contexts, spec.id_bytes, column, ordinals)
+        sealing.seal_column(key.field(spec).seal(uid), contexts, spec.id_bytes, column, nonces)
         for spec, column in zip(specs, plain, strict=True)
     ]
-    rows = [
-        SealedRow(record_id, version, list(fields))
-        for (record_id, version), fields in zip(identities, zip(*sealed, strict=True), strict=True)
-    ]
-    every: list[SealedRow | None] = [None] * count
-    for ordinal, row in zip(ordinals, rows, strict=True):
-        every[ordinal] = row
+    packed = map(pack_fields, zip(*sealed, strict=True))
+    rows: list[tuple[bytes, int, bytes] | None] = [None] * count
+    for ordinal, identity, fields in zip(ordinals, identities, packed, strict=True):
+        rows[ordinal] = (*identity, fields)
     salt = os.urandom(DIGEST)
     group = Group(
         uid,
@@ -72,9 +78,12 @@ def seal_group(
         definition.ids,
         classes,
         definition.digest,
-        digest_rows(salt, every),
+        group_digest(run_digests(packed_digests(salt, rows))),
     )
-    return group, RowBatch(uid, 0, every), GroupSalt(uid, salt)
+    batch = PackedRowBatch(
+        uid, 0, [None if row is None else PackedRow(*row[:2], msgspec.Raw(row[2])) for row in rows]
+    )
+    return group, batch, GroupSalt(uid, salt)
 
 
 def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:

@@ -9,7 +9,7 @@ hold (:meth:`encrypted_records.crypto.keys.UidKey.uid`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
@@ -44,15 +44,23 @@ def seal_field(key: SealKey, ordinal: int, record: bytes, field: bytes, plain: b
     return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + field)
 
 
+def nonces_of(ordinals: Iterable[int]) -> list[bytes]:
+    """The nonces under which the fields of rows at these ordinals are sealed."""
+    return list(map(_ORDINAL_NONCE.pack, ordinals))
+
+
 def seal_column(
     key: SealKey,
     records: Sequence[bytes],
     field: bytes,
     plain: Sequence[bytes],
-    ordinals: Sequence[int],
+    nonces: Sequence[bytes],
 ) -> list[bytes]:
-    """:func:`seal_field` of one field of the records at these ordinals."""
-    nonces = map(_ORDINAL_NONCE.pack, ordinals)
+    """:func:`seal_field` of one field of some records.
+
+    Args:
+        nonces: of their ordinals, by :func:`nonces_of`.
+    """
     sealed = key.encrypt_all(nonces, plain, [record + field for record in records])
     return [_VERSION + one for one in sealed]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import struct
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
+from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -30,6 +31,12 @@ from encrypted_records.model.ciphertext_lengths import (
 from encrypted_records.model.definition import FieldSpec, Value, comparable
 from encrypted_records.model.rules import ValueRefused
 
+V = TypeVar("V", bound=Hashable)
+
+#: A column has few values if each stands there so often on average. Of these first rows, so many
+#: values at the most are a reason to look at all.
+_REPEATED = 4
+_SAMPLE, _MOST_OF_SAMPLE = 1024, 768
 _MARKER = b"\x80"
 _TYPES: dict[str, int] = {
     "integer": fmt.TYPE_INTEGER,
@@ -148,6 +155,10 @@ def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) 
         if spec.kind == "uuid" or spec.format == "date-time":
             return [encode(spec, value, stated) for value in column]
         return _encode_numbers(spec, column)
+    numbers = few_values(column)
+    if numbers is not None:
+        encoded = encode_column(spec, list(numbers), stated)
+        return list(map(dict(zip(numbers, encoded, strict=True)).__getitem__, column))
     texts = [value.encode() for value in column if value is not None]  # type: ignore[union-attr] # of a string field
     sizes = set(map(len, texts))
     widths = {size: 1 + _width(size + 1, stated) for size in sizes}
@@ -156,6 +167,18 @@ def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) 
         return plain
     absent, present = encode(spec, None, stated), iter(plain)
     return [absent if value is None else next(present) for value in column]
+
+
+def few_values(column: Sequence[V]) -> dict[V, int] | None:
+    """Where a long column has few values: each with its number, in the order in which they come;
+    otherwise None. What is done with a value is done once then, and not for each row."""
+    sample = column[:_SAMPLE]
+    if len(sample) < _SAMPLE or len(set(sample)) > _MOST_OF_SAMPLE:
+        return None
+    distinct = dict.fromkeys(column)
+    if len(distinct) > len(column) // _REPEATED:
+        return None
+    return {value: number for number, value in enumerate(distinct)}
 
 
 def _encode_numbers(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:

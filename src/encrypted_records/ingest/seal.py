@@ -16,13 +16,13 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, Shell
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.model.definition import SchemaDefinition, Value
+from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     MAX_GROUP_RECORDS,
     CommitUpload,
     Group,
     GroupSalt,
     PlainRecord,
-    RowBatch,
     RowRef,
 )
 from encrypted_records.model.word_columns import words_spec
@@ -33,7 +33,7 @@ class SealedGroup:
     """Records, sealed and indexed, before there is a commit that adds them."""
 
     group: Group
-    batch: RowBatch
+    batch: PackedRowBatch
     salt: GroupSalt
     built: Built
 

@@ -20,6 +20,10 @@ from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound
 ID_BYTES = 16
 ID_LENGTH = 22
 
+#: The time of an identifier, and what the bytes with its version and its variant become.
+_TIME_BYTES = 6
+_VERSION = bytes(0x70 | byte & 0x0F for byte in range(256))
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 #: Users, logins and schemas are named again and again.
 _KEPT = 4096
 _codec = shortuuid.ShortUUID()
@@ -41,8 +45,13 @@ def new_record_ids(count: int) -> list[bytes]:
     record that is erased its neighbours would tell the id, without which what is left of it is of
     no use.
     """
-    now, random = new_id(), os.urandom(10 * count)
-    return [at(now, random[10 * number : 10 * number + 10]) for number in range(count)]
+    every = bytearray(os.urandom(ID_BYTES * count))
+    now = new_id()
+    for place in range(_TIME_BYTES):
+        every[place::ID_BYTES] = now[place : place + 1] * count
+    every[6::ID_BYTES] = every[6::ID_BYTES].translate(_VERSION)
+    every[8::ID_BYTES] = every[8::ID_BYTES].translate(_VARIANT)
+    return [bytes(every[at : at + ID_BYTES]) for at in range(0, len(every), ID_BYTES)]
 
 
 def milliseconds(identifier: bytes) -> int:

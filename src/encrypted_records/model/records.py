@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition import Value
+
+if TYPE_CHECKING:
+    from encrypted_records.model.packed_rows import PackedRowBatch
 
 MAX_GROUP_RECORDS = 1 << 20
 #: Up to this many records a segment is a mini: one page, with all of its columns.
@@ -79,6 +82,11 @@ class RowBatch(_Sealed, frozen=True):
     group: Uid
     first: U32
     rows: Sequence[SealedRow | None]
+
+    @property
+    def sealed(self) -> Sequence[SealedRow | None]:
+        """The rows, as those have them that came packed."""
+        return self.rows
 
     @property
     def present(self) -> list[SealedRow]:
@@ -379,7 +387,7 @@ class PartUpload:
     """A part with the rows and pages it brings, and what lies beside them."""
 
     part: Part
-    rows: tuple[RowBatch, ...] = ()
+    rows: tuple[PackedRowBatch, ...] = ()
     pages: tuple[Page, ...] = ()
     salts: tuple[GroupSalt, ...] = ()
     headers: tuple[SegmentHeader, ...] = ()
@@ -390,7 +398,7 @@ class CommitUpload:
     """A commit with the rows and pages it brings, and what lies beside them."""
 
     commit: Commit
-    rows: tuple[RowBatch, ...] = ()
+    rows: tuple[RowBatch | PackedRowBatch, ...] = ()
     pages: tuple[Page, ...] = ()
     salts: tuple[GroupSalt, ...] = ()
     headers: tuple[SegmentHeader, ...] = ()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from encrypted_records.errors import Malformed, Unsupported
 from encrypted_records.model.checkpoints import Checkpoint
+from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     BlockNames,
     BlockRef,
@@ -66,13 +67,16 @@ KINDS: dict[int, type[msgspec.Struct]] = {
     18: BlockNames,
     19: Checkpoint,
 }
-_KIND_OF = {kind: number for number, kind in KINDS.items()}
+_KIND_OF = {kind: number for number, kind in KINDS.items()} | {PackedRowBatch: 2}
 _HEAD = struct.Struct(">BI")
 _encoder = msgspec.msgpack.Encoder()
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
+#: Of parts, whose rows are many.
+_part_decoders = _decoders | {2: msgspec.msgpack.Decoder(PackedRowBatch)}
 _body_decoder = msgspec.msgpack.Decoder(CommitBody)
 
 T = TypeVar("T", bound=msgspec.Struct)
+B = TypeVar("B", RowBatch, PackedRowBatch)
 
 
 def encode(items: Iterable[msgspec.Struct]) -> bytes:
@@ -89,8 +93,13 @@ def encode_parts(items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
         yield payload
 
 
-def decode(body: bytes) -> Iterator[msgspec.Struct]:
+def decode(
+    body: bytes, decoders: Mapping[int, msgspec.msgpack.Decoder[Any]] = _decoders
+) -> Iterator[msgspec.Struct]:
     """The frames of a body, in order.
+
+    Args:
+        decoders: of payloads, by kind.
 
     Raises:
         Unsupported: not a body of this format.
@@ -107,7 +116,7 @@ def decode(body: bytes) -> Iterator[msgspec.Struct]:
             raise Malformed("a frame's head is cut short", code="malformed_frame")
         number, length = _HEAD.unpack_from(view, at)
         at += _HEAD.size
-        decoder = _decoders.get(number)
+        decoder = decoders.get(number)
         if decoder is None:
             raise Malformed(f"no frame is of kind {number}", code="malformed_frame")
         if length > MAX_FRAME_BYTES or at + length > len(view):
@@ -166,12 +175,12 @@ def decode_uploads(body: bytes) -> list[CommitUpload]:
     """
     uploads: list[CommitUpload] = []
     commit: Commit | None = None
-    brought = _Brought()
+    brought = _Brought(RowBatch)
     for item in decode(body):
         if isinstance(item, Commit):
             if commit is not None:
                 uploads.append(CommitUpload(commit, *brought.all()))
-            commit, brought = item, _Brought()
+            commit, brought = item, _Brought(RowBatch)
         elif commit is None:
             raise Malformed("the body does not begin with a commit", code="malformed_frame")
         else:
@@ -188,14 +197,14 @@ def encode_part(upload: PartUpload) -> Iterator[bytes]:
 
 
 def decode_part(body: bytes) -> PartUpload:
-    """Undo :func:`encode_part`.
+    """Undo :func:`encode_part`; its rows stay packed.
 
     Raises:
         Malformed, Unsupported: as :func:`decode`; also for frames of another kind or order.
     """
-    items = decode(body)
+    items = decode(body, _part_decoders)
     part = next(items, None)
-    brought = _Brought()
+    brought = _Brought(PackedRowBatch)
     for item in items:
         brought.add(item)
     if not isinstance(part, Part):
@@ -211,12 +220,13 @@ def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
     yield from upload.pages
 
 
-class _Brought:
-    """What comes behind one commit or part."""
+class _Brought(Generic[B]):
+    """What comes behind one commit or part, with batches of this type."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches: type[B]) -> None:
+        self._batches = batches
         self._salts: list[GroupSalt] = []
-        self._rows: list[RowBatch] = []
+        self._rows: list[B] = []
         self._headers: list[SegmentHeader] = []
         self._pages: list[Page] = []
 
@@ -229,7 +239,7 @@ class _Brought:
             self._pages.append(item)
         elif isinstance(item, SegmentHeader) and not self._pages:
             self._headers.append(item)
-        elif isinstance(item, RowBatch) and not (self._pages or self._headers):
+        elif isinstance(item, self._batches) and not (self._pages or self._headers):
             self._rows.append(item)
         elif isinstance(item, GroupSalt) and not (self._pages or self._headers or self._rows):
             self._salts.append(item)
@@ -239,7 +249,7 @@ class _Brought:
     def all(
         self,
     ) -> tuple[
-        tuple[RowBatch, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]
+        tuple[B, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]
     ]:
         """All of it, in the order of the members of uploads."""
         return tuple(self._rows), tuple(self._pages), tuple(self._salts), tuple(self._headers)

@@ -6,6 +6,7 @@ cannot be written, a port in use, a database out of reach or written by a newer 
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -160,6 +161,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.records import sweeping  # noqa: PLC0415
+    from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before gc.freeze()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
     sweep = partial(sweeping.sweep_for_ever, lists=first)
@@ -176,6 +178,9 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
         ws="none",
         lifespan="off",
     )
+    # What is loaded stays: each search for cycles would look at all of it again.
+    gc.collect()
+    gc.freeze()
     server.run(sockets=[listening])
     _end_within(LAST_SECONDS)
 

@@ -217,7 +217,17 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
     is_present = np.array([value is not None for value in column], np.bool_)
     present = [value for value in column if value is not None]
     every = np.arange(len(column), dtype=np.uint32)
-    return _sort(every[~is_present], every[is_present], keys_of(spec, key, present))
+    missing, ordinals = every[~is_present], every[is_present]
+    numbers = values.few_values(present) if spec.kind == "string" else None
+    if numbers is None:
+        return _sort(missing, ordinals, keys_of(spec, key, present))
+    # Several texts can have one key.
+    keys, ranks = np.unique(keys_of(spec, key, list(numbers)), return_inverse=True)
+    number_of_each = np.fromiter(map(numbers.__getitem__, present), np.intp, len(present))
+    # numpy sorts small numbers in one pass.
+    each = ranks[number_of_each].astype(np.uint16 if len(keys) <= 1 << 16 else np.uint32)
+    order = np.argsort(each, kind="stable")
+    return Column(np.concatenate((missing, ordinals[order])), keys[each[order]])
 
 
 def keys_of(spec: FieldSpec, key: FieldKey, present: Sequence[Value]) -> Keys:

@@ -43,6 +43,7 @@ from encrypted_records.index.log.writers import Writer
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     CommitBody,
     CommitUpload,
@@ -357,7 +358,7 @@ class Ledger(Order):
         segments: Sequence[Segment] = (),
         killed: Sequence[RowRef] = (),
         replaced: Sequence[bytes] = (),
-        rows: Sequence[RowBatch] = (),
+        rows: Sequence[RowBatch | PackedRowBatch] = (),
         pages: Sequence[Page] = (),
         salts: Sequence[GroupSalt] = (),
         headers: Sequence[SegmentHeader] = (),

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
 from encrypted_records.model import digests
+from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     Group,
     GroupSalt,
     Page,
     PartUpload,
-    RowBatch,
     SealedRow,
     Segment,
     SegmentHeader,
@@ -40,7 +40,9 @@ class PackedBatch:
         """The rows as the table takes them, of the group with this number."""
         for ordinal, row in enumerate(self.rows, self.first):
             if row is not None:
-                yield group, ordinal, *row
+                record_id, version, packed = row
+                # One that came in a part is a view of its body.
+                yield group, ordinal, record_id, version, bytes(packed)
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,20 @@ def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes
         None if row is None else (row.record_id, row.version, pack_fields(row.fields))
         for row in rows
     ]
-    own = digests.packed_digests(salt, packed)
-    return PackedBatch(group, first, packed, own, digests.run_digests(own))
+    return _digested(group, first, packed, salt)
+
+
+def _digested(
+    group: bytes, first: int, rows: list[tuple[bytes, int, bytes] | None], salt: bytes
+) -> PackedBatch:
+    own = digests.packed_digests(salt, rows)
+    return PackedBatch(group, first, rows, own, digests.run_digests(own))
+
+
+def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
+    """Rows that came packed, as they came."""
+    rows = [None if row is None else (row.record_id, row.version, row.packed) for row in batch.rows]
+    return _digested(batch.group, batch.first, rows, salt)
 
 
 def bind_groups(
@@ -159,15 +173,12 @@ def bind_part(upload: PartUpload) -> BoundPart:
     )
     for batch in upload.rows:
         _require_runs(batch, counts[batch.group])
-    batches = [
-        pack(batch.group, batch.first, batch.rows, beside.salts[batch.group])
-        for batch in upload.rows
-    ]
+    batches = [_take_over(batch, beside.salts[batch.group]) for batch in upload.rows]
     pages = [digests.page_digest(page.data) for page in upload.pages]
     return BoundPart(beside, batches, pages, _part_digest(beside, batches, upload.pages, pages))
 
 
-def _require_runs(batch: RowBatch, count: int) -> None:
+def _require_runs(batch: PackedRowBatch, count: int) -> None:
     end = batch.first + len(batch.rows)
     if batch.first % digests.RUN or (end % digests.RUN and end != count):
         raise BadInput(

@@ -23,6 +23,7 @@ from encrypted_records.model.ciphertext_lengths import (
     is_class_of,
 )
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.packed_rows import PackedRowBatch, are_packed_fields
 from encrypted_records.model.records import (
     MAX_KILLED,
     MAX_MINI_RECORDS,
@@ -180,7 +181,7 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
             bool(part.stands) or None not in batch.rows,
             "a group has holes, and stands for no others",
         )
-        _check_rows(batch.rows, classes[batch.group])
+        _check_packed(batch, classes[batch.group])
     for page in upload.pages:
         segment = segments.get(page.segment)
         if segment is None:
@@ -215,11 +216,23 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
     every = [row.fields for row in rows]
     require(set(map(len, every)) <= {len(classes)}, "a row has not one value per field")
     if not all(map(are_sealed_fields, zip(*every, strict=True), classes)):
-        raise BadInput(
-            "a field's bytes cannot be ciphertext of this format",
-            code="not_sealed",
-            hint="records are sealed by the proxy; send them there",
-        )
+        raise _not_sealed()
+
+
+def _check_packed(batch: PackedRowBatch, classes: Sequence[LeastClass]) -> None:
+    """As :func:`_check_rows`."""
+    rows = [row for row in batch.rows if row is not None]
+    require(all([row.version >= 1 for row in rows]), "a record's version is below 1")
+    if not are_packed_fields([row.packed for row in rows], classes):
+        raise _not_sealed()
+
+
+def _not_sealed() -> BadInput:
+    return BadInput(
+        "a field's bytes cannot be ciphertext of this format",
+        code="not_sealed",
+        hint="records are sealed by the proxy; send them there",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +314,7 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
         if own is None:
             raise _invalid("rows of a group that the commit does not add")
         require(batch.first == len(own), "a group's rows are not in order, or not complete")
-        own.extend(batch.rows)
+        own.extend(batch.sealed)
     holes = {one.group: [row.ordinal for row in one.rows()] for one in body.holes}
     for group in body.groups:
         every = rows[group.uid]

@@ -158,7 +158,7 @@ def _store(
     beside = bound.beside
     groups = {one.uid: _group(staging, one, beside.salts[one.uid]) for one in part.groups}
     segments = {one.uid: _segment(staging, one, beside.headers[one.uid]) for one in part.segments}
-    rows = [row for batch in upload.rows for row in batch.present]
+    rows = [row for batch in upload.rows for row in batch.rows if row is not None]
     if not part.stands:
         require_new(row.record_id for row in rows if row.version == 1)
     try:
