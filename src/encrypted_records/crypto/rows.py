@@ -26,6 +26,9 @@ from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
 from encrypted_records.model.records import Group, GroupSalt, PlainRecord, SealedRow
 
 _RUN = struct.Struct(">II")
+#: Rows of which one column is sealed after the other: what they share stays in the processor's
+#: cache.
+_AT_ONCE = 4096
 
 #: Of a field: as the record shows it, and as it was sealed; its id; its key; its decoder.
 _FieldOpener = tuple[FieldSpec, FieldSpec, bytes, SealKey, Callable[[bytes], Value]]
@@ -62,11 +65,14 @@ def seal_group(
     ordinals = list(chain.from_iterable(_between(holes, count)))
     uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
     nonces = sealing.nonces_of(ordinals)
-    sealed = [
-        sealing.seal_column(key.field(spec).seal(uid), contexts, spec.id_bytes, column, nonces)
-        for spec, column in zip(specs, plain, strict=True)
-    ]
-    packed = map(pack_fields, zip(*sealed, strict=True))
+    keys = [key.field(spec).seal(uid) for spec in specs]
+    packed: list[bytes] = []
+    for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
+        sealed = [
+            sealing.seal_column(own, contexts[some], spec.id_bytes, column[some], nonces[some])
+            for own, spec, column in zip(keys, specs, plain, strict=True)
+        ]
+        packed += map(pack_fields, zip(*sealed, strict=True))
     rows: list[tuple[bytes, int, bytes] | None] = [None] * count
     for ordinal, identity, fields in zip(ordinals, identities, packed, strict=True):
         rows[ordinal] = (*identity, fields)
