@@ -6,6 +6,7 @@ what waits goes on, and the disk has the objects that the database names, and no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -18,10 +19,16 @@ from urllib.parse import quote
 
 import pytest
 
+from encrypted_records.errors import ErsError
+from encrypted_records.index.segments.merge import Tier
+from encrypted_records.model import ids
+from encrypted_records.proxy.write.merge_scheduler import MergeOutcome
 from encrypted_records.server.records.bulk.files import DRAFT
 from tests.support import jobs
 from tests.support.doctor import looked_at
+from tests.support.erasures import seen_through
 from tests.support.objects import wait_until_swept
+from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service, running_service
 from tests.support.store import Store, new_store
 
@@ -49,8 +56,17 @@ class SmallDisk:
         """Of all files of the objects, also of those that are not whole."""
         return {one.name for one in (self.folder / "objects").rglob("*") if one.is_file()}
 
+    def holds(self, needle: bytes) -> bool:
+        """Whether a file of the objects has these bytes."""
+        every = (one for one in (self.folder / "objects").rglob("*") if one.is_file())
+        return any(needle in one.read_bytes() for one in every)
+
     @contextmanager
-    def full(self) -> Iterator[None]:
+    def full(self, *, but: int = 0) -> Iterator[None]:
+        """
+        Args:
+            but: bytes for which there is room.
+        """
         filler = self.folder / "filler"
         with filler.open("wb", buffering=0) as file:
             for size in (MIB, 4096):
@@ -61,6 +77,7 @@ class SmallDisk:
                     except OSError:
                         break
         assert os.statvfs(self.folder).f_bavail == 0
+        os.truncate(filler, filler.stat().st_size - but)
         try:
             yield
         finally:
@@ -131,3 +148,72 @@ def test_nothing_is_stored_in_part_and_what_waits_goes_on(disk: SmallDisk, tmp_p
         assert (look.state, look.status) == ("warning", 0) and "little room" in look.found
         wait_until_swept(service.data_dir, disk.names)
         assert numbers(store) == list(range(2 * MANY))
+
+
+#: More than a mini holds; and segments of which two are merged.
+LARGE = 4200
+TIERS = (Tier(4096, 64), Tier(1 << 16, 1))
+LOW = {"field": "number", "op": "lt", "value": 10}
+#: Room for the first of the parts that a merge stages, and not for all.
+SOME = 80 << 10
+
+
+def test_a_large_merge_leaves_nothing_in_part_and_is_made_once_there_is_room(
+    disk: SmallDisk, tmp_path: Path
+) -> None:
+    async def refused(proxy: Proxy) -> ErsError:
+        merger = proxy.merger(*TIERS, pages_at_once=2)
+        with pytest.raises(ErsError) as failure:
+            await merger.merge_next(proxy.caller, proxy.state)
+        return failure.value
+
+    async def test(store: Store) -> None:
+        async with second_proxy(store, with_keyrings(store.service, tmp_path)) as proxy:
+            for first in (0, LARGE):
+                await proxy.ingest([{"number": first + at} for at in range(LARGE)])
+            before = proxy.state.ledger.snapshot().segments
+            for room in (0, SOME):
+                with disk.full(but=room):
+                    failure = await refused(proxy)
+                    assert "the disk that holds the API's bulk store is full" in failure.message
+                    # Parts were staged of which nothing will be made.
+                    assert len(disk.names()) == 0 if not room else disk.names()
+                    assert proxy.state.ledger.snapshot().segments == before
+                    assert await proxy.count(LOW) == 10
+                    assert not [one for one in disk.names() if one.endswith(DRAFT)]
+            merger = proxy.merger(*TIERS, pages_at_once=2)
+            merged = await merger.merge_next(proxy.caller, proxy.state)
+            assert merged == MergeOutcome(2, 2 * LARGE)
+            assert await proxy.count(LOW) == 10
+
+    environment = {"ERS_BULK_URL": disk.url}
+    with running_service(tmp_path / "data", environment=environment) as service:
+        store = new_store(service, DEFINITION)
+        assert store.send([{"number": 10**6}]).status == 201
+        asyncio.run(test(store))
+        wait_until_swept(service.data_dir, disk.names)
+        assert numbers(store) == [*range(2 * LARGE), 10**6]
+
+
+def test_an_erasure_waits_for_room_and_says_so(disk: SmallDisk, tmp_path: Path) -> None:
+    environment = {"ERS_BULK_URL": disk.url}
+    with running_service(tmp_path / "data", environment=environment) as service:
+        store = new_store(service, DEFINITION)
+        jobs.completed(store, started(store, 0))
+        [one] = store.found({"field": "number", "op": "eq", "value": 7})
+        needle = ids.from_text(one)
+        assert disk.holds(needle)
+        left = [at for at in range(MANY) if at != 7]
+        with disk.full():
+            before = disk.names()
+            answer = store.proxy("DELETE", f"/api/records/{one}/?erase=true")
+            assert (answer.status, answer.json()["gone"]) == (202, False)
+            # It is no record any more, and its bytes are there until the object is written again.
+            assert numbers(store) == left
+            # Of its index, the small rest is in the database.
+            assert disk.holds(needle) and disk.names() <= before
+        assert seen_through(store, answer)["gone"]
+        assert not disk.holds(needle)
+        assert numbers(store) == left
+        wait_until_swept(service.data_dir, disk.names)
+        assert numbers(store) == left

@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         running_swift(tmp_path_factory.mktemp("swift")) as swift,
         running_front(swift.endpoint) as front,
     ):
-        url = f"s3://{BUCKET}/of/ours?endpoint={front.url}&least=0"
+        url = f"s3://{BUCKET}/of/ours?endpoint={front.url}&least=0&cache=0"
         folder = tmp_path_factory.mktemp("service") / "data"
         swift.make_bucket(BUCKET)
         environment = {"ERS_BULK_URL": url, **swift.credentials}

@@ -108,7 +108,7 @@ class World:
         self.log.append(entry)
         self.pages |= {(page.segment, page.number): page for page in received.pages}
         for batch in received.rows:
-            for ordinal, row in enumerate(batch.rows, batch.first):
+            for ordinal, row in enumerate(batch.sealed, batch.first):
                 if row is not None:
                     self.rows[batch.group, ordinal] = row
 

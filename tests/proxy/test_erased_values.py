@@ -64,7 +64,11 @@ def tried(
             plain = values.encode_column(spec, every, least_class(spec))
             for value, one in zip(every, plain, strict=True):
                 [field] = sealing.seal_column(
-                    key.field(spec).seal(uid), [context], spec.id_bytes, [one], sealing.nonces_of([AT])
+                    key.field(spec).seal(uid),
+                    [context],
+                    spec.id_bytes,
+                    [one],
+                    sealing.nonces_of([AT]),
                 )
                 sealed[spec.name, value] = field
         for ill, age in product((0, 1, None), (*range(21), None)):

@@ -6,7 +6,11 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from encrypted_records.model import wire
+from encrypted_records.model.digests import pack_fields
+from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
 from encrypted_records.model.records import (
     CommitUpload,
     Group,
@@ -28,6 +32,17 @@ from tests.server.writer import (
     salt_of,
     segment_over,
 )
+
+
+def packed(batch: RowBatch) -> PackedRowBatch:
+    """A batch as it is in a part."""
+    rows = [
+        None
+        if row is None
+        else PackedRow(row.record_id, row.version, msgspec.Raw(pack_fields(row.fields)))
+        for row in batch.rows
+    ]
+    return PackedRowBatch(batch.group, batch.first, rows)
 
 
 class Job:
@@ -53,7 +68,7 @@ class Job:
         part = Part(self.id.bytes, sequence, definition, list(groups), list(segments), stands)
         return PartUpload(
             part,
-            tuple(rows),
+            tuple(map(packed, rows)),
             tuple(pages),
             tuple(salt_of(group.uid) for group in groups),
             tuple(header_of(segment.uid) for segment in segments),

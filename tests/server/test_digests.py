@@ -67,6 +67,7 @@ def two_rows(writer: Writer) -> CommitUpload:
 
 def with_rows(upload: CommitUpload, change: Callable[[RowBatch], RowBatch]) -> CommitUpload:
     (batch,) = upload.rows
+    assert isinstance(batch, RowBatch)
     return replace(upload, rows=(change(batch),))
 
 

@@ -80,7 +80,7 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
     account = operator.api.new_account()
     writer = Writer(account, account.new_schema())
     jobs = [published(writer, [person() for _ in range(MANY)]) for _ in range(2)]
-    every = [[row for row in job.parts[0].rows[0].rows if row is not None] for job in jobs]
+    every = [job.parts[0].rows[0].present for job in jobs]
     assert not operator.objects.exists()
     reads: list[bool] = []
     stop = threading.Event()

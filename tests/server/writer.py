@@ -19,6 +19,7 @@ from encrypted_records.model.ciphertext_lengths import (
     least_class,
 )
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
+from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     PAGE_BYTES,
     Commit,
@@ -170,7 +171,7 @@ class Writer:
         *,
         groups: Sequence[Group] = (),
         segments: Sequence[Segment] = (),
-        rows: Sequence[RowBatch] = (),
+        rows: Sequence[RowBatch | PackedRowBatch] = (),
         pages: Sequence[Page] = (),
         killed: Sequence[RowRef] = (),
         replaced: Sequence[bytes] = (),

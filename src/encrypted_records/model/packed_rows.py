@@ -1,4 +1,4 @@
-"""Rows whose fields stay in one piece: as they travel, as they are digested, and as they are stored.
+"""Rows whose fields stay in one piece: as they travel, are digested, and are stored.
 
 A job sends tens of thousands of rows at once. To make an object of each field of each, and pieces
 of them again, took the API most of its time.
@@ -24,9 +24,7 @@ _LONGEST_HEAD = 5
 _SHORT_LIST = 15
 
 
-class PackedRow(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
-):
+class PackedRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A :class:`~.records.SealedRow` on the wire, whose ``packed`` is the MessagePack of its
     fields."""
 

@@ -224,7 +224,7 @@ class _Brought(Generic[B]):
     """What comes behind one commit or part, with batches of this type."""
 
     def __init__(self, batches: type[B]) -> None:
-        self._batches = batches
+        self._batches: type[B] = batches
         self._salts: list[GroupSalt] = []
         self._rows: list[B] = []
         self._headers: list[SegmentHeader] = []
@@ -248,9 +248,7 @@ class _Brought(Generic[B]):
 
     def all(
         self,
-    ) -> tuple[
-        tuple[B, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]
-    ]:
+    ) -> tuple[tuple[B, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]]:
         """All of it, in the order of the members of uploads."""
         return tuple(self._rows), tuple(self._pages), tuple(self._salts), tuple(self._headers)
 

@@ -161,9 +161,11 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.records import sweeping  # noqa: PLC0415
+    from encrypted_records.server.records.bulk import block_cache, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before gc.freeze()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
+    block_cache.open_cache(settings.data_dir / "api" / "blocks.sqlite3", choice.chosen().cache)
     sweep = partial(sweeping.sweep_for_ever, lists=first)
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")

@@ -97,7 +97,9 @@ def _digested(
 
 def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
     """Rows that came packed, as they came."""
-    rows = [None if row is None else (row.record_id, row.version, row.packed) for row in batch.rows]
+    rows: list[tuple[bytes, int, bytes] | None] = [
+        None if row is None else (row.record_id, row.version, row.packed) for row in batch.rows
+    ]
     return _digested(batch.group, batch.first, rows, salt)
 
 

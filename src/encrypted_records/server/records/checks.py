@@ -222,7 +222,7 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
 def _check_packed(batch: PackedRowBatch, classes: Sequence[LeastClass]) -> None:
     """As :func:`_check_rows`."""
     rows = [row for row in batch.rows if row is not None]
-    require(all([row.version >= 1 for row in rows]), "a record's version is below 1")
+    require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     if not are_packed_fields([row.packed for row in rows], classes):
         raise _not_sealed()
 

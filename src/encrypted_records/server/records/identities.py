@@ -7,7 +7,7 @@ of the row that its commit ends, which lives, so that no row has it yet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 
 from django.db import connection
 
@@ -21,9 +21,8 @@ Identity = tuple[bytes, int]
 _MOST_BETWEEN = 1000
 
 
-def is_any_stored(record_ids: Collection[bytes]) -> bool:
+def is_any_stored(wanted: Set[bytes]) -> bool:
     """Whether a row of any schema, staged ones too, has one of these ids."""
-    wanted = set(record_ids)
     return bool(wanted) and (
         _is_any_in("record_row", wanted)
         or _is_any_in("changed_row", wanted)

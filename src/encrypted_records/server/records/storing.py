@@ -141,5 +141,6 @@ def require_new(record_ids: Iterable[bytes]) -> None:
         Conflict: ``record_exists``; one is there, or is named twice.
     """
     every = list(record_ids)
-    if len(set(every)) != len(every) or identities.is_any_stored(every):
+    distinct = set(every)
+    if len(distinct) != len(every) or identities.is_any_stored(distinct):
         raise Conflict("a record with one of these ids is stored already", code="record_exists")

@@ -16,15 +16,19 @@ from encrypted_records.server.records.bulk.protocol import BulkStore
 
 #: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
 LEAST_BYTES = 128 << 10
+#: So much of a store that is far away is kept on this machine, unless the URL says otherwise
+#: (``cache``).
+CACHE_MIB = 1024
 
 
 @dataclass(frozen=True)
 class Chosen:
     """A store, and how many bytes a part must have to lie there; without one all parts stay in the
-    database."""
+    database. ``cache`` is how many bytes of it an API keeps on its own disk."""
 
     store: BulkStore | None
     least: int
+    cache: int = 0
 
 
 @cache
@@ -43,7 +47,7 @@ def chosen() -> Chosen:
             "objects cannot move from the bulk store of ERS_BULK_BEFORE to that of ERS_BULK_URL",
             hint="name two stores of objects, file:///path or s3://bucket/prefix",
         )
-    return Chosen(Both(own.store, before), own.least)
+    return Chosen(Both(own.store, before), own.least, own.cache)
 
 
 def choose(url: str) -> Chosen:
@@ -57,6 +61,9 @@ def choose(url: str) -> Chosen:
     least = options.pop("least", str(LEAST_BYTES))
     if not (least.isascii() and least.isdigit() and len(least) < 12):
         raise _invalid("least is no number of bytes")
+    cache = options.pop("cache", str(CACHE_MIB)) if parts.scheme == "s3" else "0"
+    if not (cache.isascii() and cache.isdigit() and len(cache) < 8):
+        raise _invalid("cache is no number of MiB")
     match parts.scheme:
         case "database" if not (parts.netloc or parts.path.strip("/") or options):
             return Chosen(None, 0)
@@ -68,7 +75,8 @@ def choose(url: str) -> Chosen:
             # An extra.
             from encrypted_records.server.records.bulk.s3 import connect  # noqa: PLC0415
 
-            return Chosen(connect(parts.netloc, parts.path.strip("/"), options), int(least))
+            store = connect(parts.netloc, parts.path.strip("/"), options)
+            return Chosen(store, int(least), int(cache) << 20)
     raise _invalid("it is no URL of a store")
 
 

@@ -22,7 +22,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import StoreUnavailable
-from encrypted_records.server.records.bulk import choice
+from encrypted_records.server.records.bulk import block_cache, choice
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 from encrypted_records.server.records.store import cut
 
@@ -171,9 +171,21 @@ def sweep(grace: timedelta) -> bool:
     store = choice.chosen().store
     if not rows or store is None:
         return False
-    store.delete([row.name for row in rows])
+    names = [row.name for row in rows]
+    store.delete(names)
+    if (cache := block_cache.opened()) is not None:
+        cache.forget(names)
     BulkObject.objects.filter(pk__in=[row.pk for row in rows]).delete()
     return len(rows) == MOST_AT_ONCE
+
+
+def known_among(names: Collection[str]) -> set[str]:
+    """Those of these names that the database knows."""
+    return {
+        name
+        for some in cut(sorted(names))
+        for name in BulkObject.objects.filter(name__in=some).values_list("name", flat=True)
+    }
 
 
 def strangers() -> list[str]:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import nullcontext, suppress
 from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -15,7 +15,7 @@ from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk import choice, layout
+from encrypted_records.server.records.bulk import block_cache, choice, layout
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
 from encrypted_records.server.records.bulk.protocol import Range
 from encrypted_records.server.records.models import RowPart
@@ -42,14 +42,17 @@ FROM wanted JOIN page_part p ON p.segment_id = one AND p.first <= two AND two < 
 
 def _twice(read: Callable[Q, T]) -> Callable[Q, T]:
     """Read once more where an object is gone: it may have been written again under another name,
-    without rows that are erased, since the database said where it lies."""
+    without rows that are erased, since the database said where it lies. And where one is altered of
+    which a copy was read: what is said is said of the store."""
 
     @wraps(read)
     def again(*arguments: Q.args, **options: Q.kwargs) -> T:
         try:
             return read(*arguments, **options)
         except ObjectLost:
-            return read(*arguments, **options)
+            cache = block_cache.opened()
+            with nullcontext() if cache is None else cache.passed_over():
+                return read(*arguments, **options)
 
     return again
 
@@ -155,7 +158,8 @@ def _read(ranges: Sequence[Range]) -> list[bytes]:
         return []
     if held is None:
         raise ObjectLost(f"no bulk store is set, and there is an object: {ranges[0].name}")
-    return held.read(ranges)
+    cache = block_cache.opened()
+    return held.read(ranges) if cache is None else cache.read(held, ranges)
 
 
 @_twice
@@ -195,10 +199,9 @@ def has_rows(group: int) -> bool:
 
 
 @_twice
-def is_any_new(record_ids: Collection[bytes]) -> bool:
+def is_any_new(wanted: Set[bytes]) -> bool:
     """Whether a record that came new in an object has one of these ids."""
-    wanted = set(record_ids)
-    return any(line.record_id in wanted for _, line in _spanning(sorted(wanted)))
+    return any(line.record_id in wanted for _, line in _spanning(wanted))
 
 
 @_twice
@@ -207,28 +210,26 @@ def find_new(record_id: bytes) -> list[Key]:
     return [key for key, line in _spanning([record_id]) if line.record_id == record_id]
 
 
-def _spanning(record_ids: Sequence[bytes]) -> Iterator[tuple[Key, Line]]:
-    """The rows of version 1 of all blocks among whose ids one of these may be.
-
-    Args:
-        record_ids: in order.
-    """
+def _spanning(record_ids: Collection[bytes]) -> Iterator[tuple[Key, Line]]:
+    """The rows of version 1 of all blocks among whose ids one of these may be."""
     if not record_ids:
         return
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT group_id, first, count, name, blocks FROM row_part"
             " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s",
-            [record_ids[0], record_ids[-1]],
+            [min(record_ids), max(record_ids)],
         )
         parts = cursor.fetchall()
+    # A part of a job has tens of thousands, and mostly none lies where others do.
+    ordered = sorted(record_ids) if parts else []
     for group, first, count, name, entries in parts:
         blocks = [
             _Block(name, group, first + at, min(RUN, count - at), b"", entry)
             for at, entry in zip(
                 range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True
             )
-            if _is_any_within(record_ids, entry)
+            if _is_any_within(ordered, entry)
         ]
         for block, lines in _lines_of(blocks):
             for ordinal, line in enumerate(lines, block.first):

@@ -144,8 +144,8 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
     ):
         raise InvalidSetting(
             "the URL of the bulk store has an option that cannot be",
-            hint="S3 takes least, endpoint=https://host, region, virtual_hosted and patience, the"
-            f" seconds that a read waits for the next byte, up to {MOST_PATIENCE}",
+            hint="S3 takes least, cache, endpoint=https://host, region, virtual_hosted and"
+            f" patience, the seconds that a read waits for the next byte, up to {MOST_PATIENCE}",
         )
     config: S3Config = {"endpoint": endpoint} if endpoint else {}
 
