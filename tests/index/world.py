@@ -15,7 +15,7 @@ from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.ingest.seal import seal
-from encrypted_records.model import wire
+from encrypted_records.model import packed_rows, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
@@ -108,7 +108,7 @@ class World:
         self.log.append(entry)
         self.pages |= {(page.segment, page.number): page for page in received.pages}
         for batch in received.rows:
-            for ordinal, row in enumerate(batch.sealed, batch.first):
+            for ordinal, row in enumerate(packed_rows.sealed_rows(batch), batch.first):
                 if row is not None:
                     self.rows[batch.group, ordinal] = row
 

@@ -20,7 +20,12 @@ from encrypted_records.model.ciphertext_lengths import (
     LeastClass,
     are_sealed_fields,
 )
-from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch, are_packed_fields
+from encrypted_records.model.packed_rows import (
+    PackedRow,
+    PackedRowBatch,
+    are_packed_fields,
+    sealed_rows,
+)
 from encrypted_records.model.records import Part, PartUpload, RowBatch, SealedRow
 
 UID = bytes(range(16))
@@ -134,7 +139,7 @@ def test_a_part_is_read_packed_and_has_the_bytes_of_its_rows() -> None:
     body = b"".join(wire.encode_parts([PART, RowBatch(UID, 64, rows)]))
     upload = wire.decode_part(body)
     [batch] = upload.rows
-    assert (batch.group, batch.first, batch.sealed) == (UID, 64, rows)
+    assert (batch.group, batch.first, sealed_rows(batch)) == (UID, 64, rows)
     assert batch.present == rows[:1]
     assert b"".join(wire.encode_part(upload)) == body
     again = PartUpload(PART, (PackedRowBatch(UID, 64, list(batch.rows)),))

@@ -15,6 +15,7 @@ from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.packed_rows import sealed_rows
 from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, PlainRecord
 from tests.reference.loading import raw, vectors
 from tests.reference.test_whole_commit import entries
@@ -103,7 +104,7 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
 
     made = seal(reader, DEFINITION, records())
 
-    assert [one.sealed for one in made.rows] == [one.sealed for one in UPLOADS[1].rows]
+    assert [sealed_rows(one) for one in made.rows] == [sealed_rows(one) for one in UPLOADS[1].rows]
     assert made.pages == UPLOADS[1].pages
     body, expected = (wire.decode_commit_body(one.commit) for one in (made, UPLOADS[1]))
     assert (body.key_id, body.key_version) == (expected.key_id, 2)

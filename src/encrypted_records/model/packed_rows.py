@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, SEAL_VERSION, LeastClass
-from encrypted_records.model.records import U32, SealedRow, Uid
+from encrypted_records.model.records import U32, RowBatch, SealedRow, Uid
 
 _fields = msgspec.msgpack.Decoder(list[bytes])
 #: How MessagePack heads a byte string: a mark, and the width of the length behind it; the least
@@ -49,17 +49,17 @@ class PackedRowBatch(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     rows: list[PackedRow | None]
 
     @property
-    def sealed(self) -> list[SealedRow | None]:
-        """The rows with their fields apart."""
-        return [
-            None if row is None else SealedRow(row.record_id, row.version, row.fields)
-            for row in self.rows
-        ]
-
-    @property
     def present(self) -> list[SealedRow]:
-        """The same without holes."""
-        return [row for row in self.sealed if row is not None]
+        """The rows with their fields apart, without holes."""
+        return [row for row in sealed_rows(self) if row is not None]
+
+
+def sealed_rows(batch: RowBatch | PackedRowBatch) -> list[SealedRow | None]:
+    """A batch's rows with their fields apart; None is a hole."""
+    return [
+        SealedRow(row.record_id, row.version, row.fields) if isinstance(row, PackedRow) else row
+        for row in batch.rows
+    ]
 
 
 def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClass]) -> bool:

@@ -84,11 +84,6 @@ class RowBatch(_Sealed, frozen=True):
     rows: Sequence[SealedRow | None]
 
     @property
-    def sealed(self) -> Sequence[SealedRow | None]:
-        """The rows, as those have them that came packed."""
-        return self.rows
-
-    @property
     def present(self) -> list[SealedRow]:
         """The rows, without holes."""
         return [row for row in self.rows if row is not None]

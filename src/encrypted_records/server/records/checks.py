@@ -23,7 +23,11 @@ from encrypted_records.model.ciphertext_lengths import (
     is_class_of,
 )
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.packed_rows import PackedRowBatch, are_packed_fields
+from encrypted_records.model.packed_rows import (
+    PackedRowBatch,
+    are_packed_fields,
+    sealed_rows,
+)
 from encrypted_records.model.records import (
     MAX_KILLED,
     MAX_MINI_RECORDS,
@@ -314,7 +318,7 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
         if own is None:
             raise _invalid("rows of a group that the commit does not add")
         require(batch.first == len(own), "a group's rows are not in order, or not complete")
-        own.extend(batch.sealed)
+        own.extend(sealed_rows(batch))
     holes = {one.group: [row.ordinal for row in one.rows()] for one in body.holes}
     for group in body.groups:
         every = rows[group.uid]
