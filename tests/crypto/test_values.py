@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import unicodedata
 from decimal import Decimal
 from typing import Any
@@ -63,6 +64,30 @@ def test_a_column_is_encoded_and_indexed_as_its_values_are(text: str, data: st.D
         else:
             offsets = [values.to_offset(spec, one) for one in present]
             assert values.to_offsets(spec, present).tolist() == offsets
+
+
+@given(
+    st.lists(st.one_of(texts, st.none()), min_size=1, max_size=12),
+    st.integers(0, 999),
+)
+def test_a_long_column_of_few_values_is_encoded_as_its_values_are(
+    few: list[str | None], seed: int
+) -> None:
+    column = random.Random(seed).choices(few, k=1500)
+    assert values.few_values(column) is not None
+    stated = least_class(TEXT)
+    assert values.encode_column(TEXT, column, stated) == [
+        values.encode(TEXT, one, stated) for one in column
+    ]
+
+
+def test_a_column_has_few_values_where_each_stands_there_often() -> None:
+    assert values.few_values(["a"] * 1023) is None, "it is short"
+    assert values.few_values(["b", "a"] * 512) == {"b": 0, "a": 1}
+    assert values.few_values([str(at) for at in range(5000)]) is None
+    # Few at its beginning, and many behind it.
+    assert values.few_values(["a"] * 1024 + [str(at) for at in range(1000)]) is None
+    assert values.few_values(["a"] * 4000 + [str(at) for at in range(900)]) is not None
 
 
 @given(

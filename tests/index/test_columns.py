@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.crypto.keys import FieldKey
+from encrypted_records.crypto.values import few_values
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.column import Column
@@ -60,6 +62,25 @@ def test_both_implementations_encode_a_column_alike(case: tuple[str, list[Any]])
     data = columns.encode(column, spec.type)
     assert data == reference_column(field, SECRET, enumerate(sent))
     assert [ordinal for ordinal, _ in read_column(field, data, len(sent))] == list(column.ordinals)
+
+
+#: Two that are one text as they are compared, and two of which one key has the beginning.
+ALIKE = ["caf\u00e9", "cafe\u0301", "x" * 48 + "one", "x" * 48 + "two"]
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(ALIKE), st.text(max_size=4)), min_size=1, max_size=12),
+    st.integers(0, 999),
+)
+def test_a_long_column_of_few_texts_is_what_both_implementations_make_of_it(
+    texts: list[str], seed: int
+) -> None:
+    text = '{"type": "object", "properties": {"f": {"type": "string"}}}'
+    sent = random.Random(seed).choices([*texts, None], k=3000)
+    assert few_values([value for value in sent if value is not None]) is not None
+    _, column = built(text, sent)
+    data = columns.encode(column, "string")
+    assert data == reference_column(plain.load(text).fields["f"], SECRET, enumerate(sent))
 
 
 @given(sent_columns(), st.data())

@@ -33,6 +33,21 @@ def test_later_identifiers_sort_after_earlier_ones() -> None:
     assert {identifier[6] >> 4 for identifier in made} == {7}
 
 
+def test_ids_of_records_are_of_their_moment_and_tell_nothing_of_each_other() -> None:
+    before = ids.milliseconds(ids.new_id())
+    made = ids.new_record_ids(2000)
+    assert before <= ids.milliseconds(made[0]) <= ids.milliseconds(ids.new_id())
+    assert {one[:6] for one in made} == {made[0][:6]}
+    assert {(len(one), one[6] >> 4, one[8] >> 6) for one in made} == {(16, 7, 2)}
+    assert len(set(made)) == 2000 and made != sorted(made)
+    # Each of the other bits is drawn for itself.
+    drawn = [int.from_bytes(one) for one in made]
+    fixed = {*range(76, 128), 62, 63}
+    for bit in set(range(128)) - fixed:
+        assert 700 < sum(one >> bit & 1 for one in drawn) < 1300
+    assert ids.new_record_ids(0) == []
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "2" * 21, "2" * 23, "2" * 21 + "0", "2" * 21 + "\n", "2" * 22 + "\n", "z" * 22, "é" * 22],
