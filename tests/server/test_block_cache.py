@@ -3,6 +3,7 @@ without the store, never believed where it is damaged, and gone with what is era
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -152,6 +153,14 @@ def test_there_is_room_for_no_more_than_was_said(tmp_path: Path) -> None:
     whole = [Range("b" * 32, 0, MOST_AT_ONCE), Range("b" * 32, MOST_AT_ONCE, MOST_AT_ONCE + 1)]
     assert list(map(len, cache.read(store, whole))) == [MOST_AT_ONCE, 1]
     assert cache.names() == {"a" * 32}
+
+
+def test_a_disk_that_is_nearly_full_is_left_to_others(tmp_path: Path) -> None:
+    store, much = Files(tmp_path / "objects"), shutil.disk_usage(tmp_path).total
+    cache = BlockCache(tmp_path / FILE, 1 << 20, keep_free=much)
+    store.put("a" * 32, b"data")
+    assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
+    assert cache.names() == set()
 
 
 @pytest.mark.parametrize("before", [b"", b"no database", bytes(8192)])

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
+from encrypted_records.server.records.bulk.files import free_below
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range
 
 #: Seconds between two looks for objects that are gone.
@@ -30,6 +31,8 @@ LOOK_SECONDS = 10.0
 #: for a merge or an export, does not read it again soon, and would push out what others do.
 MOST_OF_ONE = 256 << 10
 MOST_AT_ONCE = 4 << 20
+#: The disk may be the database's, too: with less room than this, nothing more is kept.
+KEEP_FREE_BYTES = 1 << 30
 #: Of the room there is, so much is made when it is full.
 _FREED = 10
 _TABLE = """
@@ -48,8 +51,9 @@ _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 class BlockCache:
     """At most ``most_bytes`` in a file; what came first goes first. Any thread may use it."""
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
+    def __init__(self, path: Path, most_bytes: int, *, keep_free: int = KEEP_FREE_BYTES) -> None:
         self._path = path
+        self._keep_free = keep_free
         self._most = most_bytes
         self._lock = threading.Lock()
         self._looked = time.monotonic()
@@ -134,6 +138,8 @@ class BlockCache:
         return found
 
     def _keep(self, read: Mapping[Range, bytes]) -> None:
+        if free_below(self._path.parent) < self._keep_free:
+            return
         rows = [
             (*one, zlib.crc32(data), data) for one, data in read.items() if len(data) <= MOST_OF_ONE
         ]
@@ -172,7 +178,7 @@ class BlockCache:
 
 def _open(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
     try:
         for pragma in ("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON"):
             database.execute(f"PRAGMA {pragma}")
