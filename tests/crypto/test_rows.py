@@ -33,8 +33,7 @@ def new_key() -> SchemaKey:
 def sealed(key: SchemaKey, under: SchemaDefinition, age: int | None) -> tuple[Group, SealedRow]:
     columns: dict[str, list[Value]] = {"name": ["Ada"], "age": [age]}
     group, batch, _ = rows.seal_group(key, under, [(os.urandom(16), 1)], columns)
-    (row,) = batch.rows
-    assert row is not None
+    (row,) = batch.present
     return group, row
 
 
