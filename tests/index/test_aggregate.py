@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.predicates import matches
 from tests import aggregate_oracle, oracle
 from tests.index.questions import Question
+from tests.index.reading import IN_WINDOWS, NARROW, answer
 from tests.index.strategies import Case, accepted, cases
 from tests.index.world import World
 from tests.reference import definitions as plain
@@ -23,9 +26,14 @@ from tests.reference import definitions as plain
 
 class Aggregation(Question):
     def __init__(
-        self, world: World, asked: dict[str, Any], limits: AggregateLimits = STANDARD
+        self,
+        world: World,
+        asked: dict[str, Any],
+        limits: AggregateLimits = STANDARD,
+        reading: ReadingLimits = IN_WINDOWS,
     ) -> None:
         self.limits = limits
+        self.reading = reading
         self.asked = parse_aggregation(asked, world.definition)
         super().__init__(world, self.asked.where)
         self.parts = [part.only(self._decided(part.positions.tolist())) for part in self.parts]
@@ -37,10 +45,15 @@ class Aggregation(Question):
         return np.array([matches(where, one.data, world.definition) for one in records], bool)
 
     def answer(self) -> Aggregated:
+        for part in self.parts:
+            if isinstance(part.segment, PagedSegment):
+                part.segment.blocks.clear()
+                part.segment.columns.clear()
         while True:
-            found = aggregate(
-                self.asked, self.world.definition, self.parts, self.texts, self.limits
+            asking = aggregate(
+                self.asked, self.world.definition, self.parts, self.texts, self.limits, self.reading
             )
+            found = answer(asking, self.world.sealed, self.reading)
             if found is not None:
                 return found
             self.learn()
@@ -106,8 +119,10 @@ def test_measures_over_all_that_match_are_the_oracles(case: Case, data: st.DataO
     expected = [aggregate_oracle.measured(one, chosen, case.fields) for one in asked]
 
     for one in merged_and_not(world):
-        (whole,) = Aggregation(one, {"where": where, "measures": asked}).answer().groups
-        assert list(map(shown, asked, whole.results)) == expected
+        for reading in (IN_WINDOWS, NARROW):
+            body = {"where": where, "measures": asked}
+            (whole,) = Aggregation(one, body, reading=reading).answer().groups
+            assert list(map(shown, asked, whole.results)) == expected
 
 
 @given(cases(), st.data())
@@ -126,15 +141,16 @@ def test_groups_and_their_measures_are_the_oracles(case: Case, data: st.DataObje
     expected = aggregate_oracle.grouped(body, case.records, case.fields)
 
     for one in merged_and_not(world):
-        found = Aggregation(one, body).answer()
-        assert found.total == expected["total"]
-        assert [
-            {
-                "group": dict(zip(body["group_by"], group.values, strict=True)),
-                "measures": list(map(shown, body["measures"], group.results)),
-            }
-            for group in found.groups
-        ] == expected["groups"]
+        for reading in (IN_WINDOWS, NARROW):
+            found = Aggregation(one, body, reading=reading).answer()
+            assert found.total == expected["total"]
+            assert [
+                {
+                    "group": dict(zip(body["group_by"], group.values, strict=True)),
+                    "measures": list(map(shown, body["measures"], group.results)),
+                }
+                for group in found.groups
+            ] == expected["groups"]
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:

@@ -25,6 +25,7 @@ from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.queries import SortKey
 from encrypted_records.model.wire import decode_commit_body
 from tests import oracle
+from tests.index.reading import answer
 from tests.index.world import Row, World
 
 #: Segments of more than two rows have pages, so that both forms come up.
@@ -146,9 +147,10 @@ class Model:
         ]
         measures.append({"op": "distinct", "field": self.name, "limit": 200})
         asked = parse_aggregation({"measures": measures}, self.world.compared)
-        answer = aggregate(asked, self.world.compared, self.parts(), Texts())
-        assert answer is not None
-        results = answer.groups[0].results
+        asking = aggregate(asked, self.world.compared, self.parts(), Texts())
+        found = answer(asking, self.world.sealed)
+        assert found is not None
+        results = found.groups[0].results
         total, least, greatest, distinct = results
         assert total == (sum(every) if every else None)
         assert (least, greatest) == ((held[0], held[-1]) if held else (None, None))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.join_values import list_values
 from encrypted_records.index.query.long_strings import Texts
@@ -29,6 +30,7 @@ from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.predicates import InColumn, Not, Predicate, matches
 from encrypted_records.model.rules import NumberRules
 from tests import oracle
+from tests.index.reading import answer
 from tests.index.strategies import BOUNDS, DECIMALS, Case, cases
 from tests.index.test_answers_equal_the_oracle import world_of
 from tests.index.world import World
@@ -45,11 +47,13 @@ def plain_value(case: Case, name: str, record: dict[str, Any]) -> Any:
 def condition(own: FieldSpec, world: World, spec: FieldSpec, few: int) -> Predicate:
     """``own`` has a value that ``spec`` has in ``world``, as a proxy finds it."""
     snapshot, texts = world.ledger.snapshot(), Texts()
-    parts, long = [], set()
+    parts: list[Keys] = []
+    long: set[bytes] = set()
     for segment in world.opened():
         rows = Matches.exactly(segment.everything)
-        keys, longer = list_values(Candidates.of(segment, rows, snapshot), spec.name, texts)
-        parts.append(keys)
+        part = Candidates.of(segment, rows, snapshot)
+        keys, longer = answer(list_values(part, spec.name, texts), world.sealed)
+        parts += keys
         long |= longer
     for (name, key), place in list(texts.wanted.items()):
         text = world.open(world.row_at(place)).data[name]

@@ -214,6 +214,10 @@ class World:
                 segment.put(number, self.pages[segment.segment.uid, number].data)
         assert not missing()
 
+    def sealed(self, segment: OpenedSegment, number: int) -> bytes:
+        """A page as the API has it."""
+        return self.pages[segment.segment.uid, number].data
+
     def ask(self, where: Any) -> tuple[set[Row], set[Row]]:
         """Live rows that certainly and that possibly match."""
         return self._match(parse_query({"where": where}, self.compared).where)

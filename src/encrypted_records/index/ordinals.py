@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ _MASK_FROM = 4096
 _COOKIE = 12346
 _CHUNK = 1 << 16
 _LONGEST_LIST = 4096
+#: Rows of a large segment that are looked at together.
+PIECE = 1 << 20
 
 
 def bitmap(*ordinals: Ordinals) -> BitMap:
@@ -33,10 +36,13 @@ def bitmap(*ordinals: Ordinals) -> BitMap:
     for some in held:
         # numpy takes twice as long over indices of another width than its own.
         mask[some.astype(np.intp)] = True
-    return _of_mask(mask)
+    return of_mask(mask)
 
 
-def _of_mask(mask: NDArray[np.bool_]) -> BitMap:
+def of_mask(mask: NDArray[np.bool_]) -> BitMap:
+    """The set of the ordinals at which ``mask`` is true."""
+    if len(mask) % _CHUNK:
+        mask = np.concatenate((mask, np.zeros(-len(mask) % _CHUNK, np.bool_)))
     heads: list[bytes] = []
     bodies: list[bytes] = []
     for number, chunk in enumerate(mask.reshape(-1, _CHUNK)):
@@ -48,6 +54,8 @@ def _of_mask(mask: NDArray[np.bool_]) -> BitMap:
             bodies.append(np.flatnonzero(chunk).astype("<u2").tobytes())
         else:
             bodies.append(np.packbits(chunk, bitorder="little").tobytes())
+    if not bodies:
+        return BitMap()
     start = struct.calcsize("<II") + len(bodies) * struct.calcsize("<HHI")
     sizes = [len(body) for body in bodies]
     offsets = start + np.cumsum([0, *sizes[:-1]])
@@ -62,3 +70,21 @@ def _of_mask(mask: NDArray[np.bool_]) -> BitMap:
 def ordinals(rows: BitMap) -> Ordinals:
     """The members, ascending."""
     return np.frombuffer(rows.to_array(), np.uint32)
+
+
+def mask_of(rows: BitMap, size: int) -> NDArray[np.bool_]:
+    """Of each ordinal below ``size``, whether it is one of ``rows``."""
+    mask = np.zeros(size, np.bool_)
+    for some in in_pieces(rows):
+        mask[some] = True
+    return mask
+
+
+def in_pieces(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
+    """The members, ascending, up to ``size`` at a time."""
+    if not rows:
+        return
+    for first in range(rows.min() // size * size, rows.max() + 1, size):
+        some = ordinals(rows & BitMap(range(first, first + size)))
+        if len(some):
+            yield some

@@ -13,8 +13,9 @@ from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
-from encrypted_records.proxy.search.context import MOST_PAGES
+from encrypted_records.proxy.search.context import MOST_PAGES, SIZES
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
+from encrypted_records.proxy.search.upstream import Sizes
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS
 from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
@@ -35,6 +36,8 @@ class Overrides:
     question_pages: int = MOST_PAGES
     #: how many records a question may open to decide texts
     question_texts: int = MAX_OPENED
+    #: from which sizes on a question is answered segment by segment
+    question_sizes: Sizes = SIZES
     keeping: KeepingPolicy = STANDARD
     checkpointing: CheckpointPolicy = CHECKPOINTS
     sweep_seconds: float = SWEEP_SECONDS
@@ -49,3 +52,8 @@ class Overrides:
     answer_seconds: float = MOST_SECONDS
     #: how often at most an owner's requests make the proxy look for what is due
     attend_seconds: float = EVERY_SECONDS
+
+    @property
+    def of_questions(self) -> tuple[int, int, Sizes]:
+        """Those of one question."""
+        return self.question_pages, self.question_texts, self.question_sizes

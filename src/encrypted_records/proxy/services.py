@@ -355,10 +355,8 @@ def _build_reading(
     pager = PageFetcher(segments, stores.pages)
     rows = RowFetcher(sealed_rows)
     fetcher = Fetcher(segments, pager, rows)
-    runner = QueryRunner(
-        *(api, schemas, fetcher, DatasetSchemas(api, sharing), names.origins),
-        *(overrides.question_pages, overrides.question_texts),
-    )
+    datasets, limits = DatasetSchemas(api, sharing), overrides.of_questions
+    runner = QueryRunner(api, schemas, fetcher, datasets, names.origins, *limits)
     return Reading(schemas, segments, rows, pager, fetcher, runner)
 
 

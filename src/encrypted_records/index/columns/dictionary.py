@@ -1,7 +1,8 @@
 """A column by row instead of by value: its different keys, and a number per row for the one it has.
 
-Sorting and measuring look rows up, and need each different key once. A dictionary takes four
-bytes a row beside its keys, and is what a proxy keeps of a column that was opened as a whole.
+Sorting and measuring look rows up, and need each different key once. A dictionary takes one to four
+bytes a row beside its keys, and is what a proxy keeps of a column that was opened as a whole. Where
+the keys are too many, it keeps a :class:`PageMap` instead, which has none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from encrypted_records.index.columns.texts import ColumnTexts
 from encrypted_records.index.ordinals import Ordinals
 
 Codes = NDArray[np.int64]
+#: Codes as they are kept, one a row.
+RowCodes = NDArray[np.unsignedinteger]
 
 
 class Dictionary(Protocol):
@@ -43,7 +46,7 @@ class ColumnDictionary:
     """All rows of a segment. ``counts`` has the number of rows of each code."""
 
     keys: Keys
-    codes: Ordinals
+    codes: RowCodes
     counts: Codes
     long: bool
 
@@ -67,8 +70,25 @@ class ColumnDictionary:
             self._texts.append(ColumnTexts(self.keys))
         return self._texts[0]
 
-    def codes_of(self, rows: Ordinals) -> Ordinals:
+    def codes_of(self, rows: Ordinals) -> RowCodes:
         return self.codes.take(rows)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PageMap:
+    """All rows of a segment, each with the page that has its key: 0 where the field is absent, else
+    1 + the number of the page among those of present rows, in the order of keys."""
+
+    pages: RowCodes
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.pages.nbytes
+
+
+#: What there is of a whole column, by row.
+ByRow = ColumnDictionary | PageMap
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,14 +105,20 @@ class PartialDictionary:
         return self.codes[np.searchsorted(self.rows, rows)]
 
 
+def code_type(highest: int) -> np.dtype[np.unsignedinteger]:
+    """The narrowest type of numbers up to ``highest``."""
+    return np.min_scalar_type(highest)
+
+
 def build_column_dictionary(column: Column, covered: int) -> ColumnDictionary:
     """All of ``column``, of a segment whose groups have ``covered`` rows."""
     starts = run_starts(column.keys)
     keys = column.keys[starts]
     lengths = np.diff(np.append(starts, column.present))
-    codes = np.zeros(covered, np.uint32)
+    kind = code_type(len(keys))
+    codes = np.zeros(covered, kind)
     codes[column.rows(0, column.present)] = np.repeat(
-        np.arange(1, len(keys) + 1, dtype=np.uint32), lengths
+        np.arange(1, len(keys) + 1).astype(kind), lengths
     )
     counts: Codes = np.concatenate(([column.absent], lengths)).astype(np.int64)
     return ColumnDictionary(keys, codes, counts, has_long(keys))

@@ -310,6 +310,22 @@ class Snapshot:
                     yield RowRef(group.uid, ordinal)
             first, sequence = until, sequence + 1
 
+    def find_live(self, first: int, end: int) -> list[RowRef]:
+        """The live rows first..end-1 in the order of storing, as far as there are so many."""
+        found: list[RowRef] = []
+        before = 0
+        for group in islice(self.in_order, len(self.groups)):
+            if before >= end:
+                break
+            dead = self.dead.get(group.uid, BitMap())
+            live = group.count - len(dead)
+            if before + live > first:
+                rows = BitMap(range(group.count)) - dead
+                some = rows[max(0, first - before) : min(live, end - before)]
+                found += [RowRef(group.uid, ordinal) for ordinal in some]
+            before += live
+        return found
+
     def live_of(self, groups: Iterable[bytes]) -> Iterator[RowRef]:
         """The live rows of these groups; groups that there are not have none."""
         for uid in groups:

@@ -1,72 +1,58 @@
 """Measures over the rows that match, from columns alone: exact, whatever the numbers.
 
-Sums are of 64-bit offsets, added in halves so that nothing overflows, and leave as integers of
-any size; averages are rounded once, at the end. Of long strings, only those are opened on whose
-order the answer depends or that it shows.
+One segment's columns of one field are in memory at a time, and of them what measures keep
+(:mod:`.tallies`). Sums are of 64-bit offsets, added in halves so that nothing overflows, and leave
+as integers of any size; averages are rounded once, at the end. Of long strings, only those are
+opened on whose order the answer depends or that it shows.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Context, Decimal
-from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from encrypted_records.crypto import values
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.dictionary import Codes
+from encrypted_records.index.query.asking import Asking, bring_by_row, bring_directories
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.global_dictionary import (
-    GlobalDictionary,
-    build_global_dictionary,
+from encrypted_records.index.query.field_rows import (
+    count_values,
+    dictionary_of,
+    group_values,
+    known_counts,
+    read_values,
 )
-from encrypted_records.index.query.grouping import (
-    CodeCounts,
-    add_by_group,
-    choose_first,
-    combine_codes,
-    count_below,
-    count_by_code,
-    count_present,
-    cut_bins,
-    is_best,
-    is_of_several,
-)
+from encrypted_records.index.query.grouping import choose_first
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.periods import by_period, cut_periods, show_period
+from encrypted_records.index.query.measures import Shown
+from encrypted_records.index.query.ordered_keys import OrderedKeys
+from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
+from encrypted_records.index.query.tallies import Tally
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
+from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import (
-    MAX_BINS,
     Aggregation,
-    Average,
-    Count,
     Distinct,
-    Extreme,
     Histogram,
     Measure,
     Percentile,
-    Sum,
 )
 from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.formats import Period
-
-#: Decimals of an average beyond its field's.
-AVERAGE_DECIMALS = 6
-_WIDE = Context(prec=150)
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateLimits:
-    """``groups`` that one request may have, and values that an answer may show beside those of its
-    groups."""
+    """``groups`` that one request may have, values that an answer may show beside those of its
+    groups, and bytes of different values that may be ``kept`` of a field while it is measured."""
 
     groups: int = 100_000
     shown: int = 200_000
+    kept: int = 128 << 20
 
 
 STANDARD = AggregateLimits()
@@ -94,7 +80,8 @@ def aggregate(
     parts: Sequence[Candidates],
     texts: Texts,
     limits: AggregateLimits = STANDARD,
-) -> Aggregated | None:
+    reading: ReadingLimits = ALL_AT_ONCE,
+) -> Asking[Aggregated | None]:
     """The answer; None where ``texts`` now wants some.
 
     Args:
@@ -102,252 +89,159 @@ def aggregate(
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
-        InvalidQuery: too many groups, values to show, or long strings to open.
+        InvalidQuery: too many groups, values to keep or to show, or long strings to open.
     """
-    fields = {name: build_global_dictionary(name, parts) for name in sorted(aggregation.fields)}
-    work = _Work(definition, texts, fields, limits)
-    rows = sum(len(part) for part in parts)
+    work = _Work(aggregation, definition, texts, limits, reading)
+    parts = [part for part in parts if len(part)]
     if aggregation.group_by:
-        answer = work.measure_groups(aggregation)
+        answer = yield from work.measure_groups(parts)
     else:
-        answer = work.measure_all(aggregation, rows)
+        answer = yield from work.measure_all(parts)
     return None if texts.wanted else answer
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The fields of some rows. A text that is not known yet is wanted of ``texts``, and anything
-    stands in for it: the answer is dropped then."""
+    """A text that is not known yet is wanted of ``texts``, and anything stands in for it: the
+    answer is dropped then."""
 
+    aggregation: Aggregation
     definition: SchemaDefinition
     texts: Texts
-    fields: Mapping[str, GlobalDictionary]
     limits: AggregateLimits
+    reading: ReadingLimits
 
-    def measure_all(self, aggregation: Aggregation, rows: int) -> Aggregated:
-        results = [self.measure(measure, None, [rows]) for measure in aggregation.measures]
+    @property
+    def _shown(self) -> Shown:
+        return Shown(self.definition, self.texts)
+
+    def measure_all(self, parts: Sequence[Candidates]) -> Asking[Aggregated]:
+        tallies = self._tallies(1)
+        for part in parts:
+            for name, tally in tallies.items():
+                yield from self._add_part(part, name, tally)
+        rows = sum(len(part) for part in parts)
+        results = self._shown.results(self.aggregation.measures, tallies, [rows])
         return Aggregated([Bucket((), tuple(result[0] for result in results))], 1)
 
-    def measure_groups(self, aggregation: Aggregation) -> Aggregated | None:
-        keys = [
-            self._grouping(name, period)
-            for name, period in zip(aggregation.group_by, aggregation.periods, strict=True)
-        ]
-        only_counted = all(measure.field is None for measure in aggregation.measures)
-        if only_counted and len(keys) == 1:
-            # How often each code is there is enough, and needs no row.
-            present = np.flatnonzero(keys[0].counts)
-            members, counts = present[:, None], keys[0].counts[present]
-        else:
-            members, group_of = combine_codes(keys)
-            counts = np.bincount(group_of, minlength=len(members))
-        if len(members) > self.limits.groups:
-            raise InvalidQuery(
-                f"the records fall into more than {self.limits.groups} groups",
-                code="too_many_groups",
-                hint="narrow the condition, or group by fields with fewer values",
-            )
+    def measure_groups(self, parts: Sequence[Candidates]) -> Asking[Aggregated | None]:
+        asked = self.aggregation
+        fields = dict(zip(asked.group_by, asked.periods, strict=True))
+        groups = RowGroups(self.definition, fields, self.limits.groups)
+        for part in parts:
+            with _columns_of(part):
+                yield from groups.count(part, self.reading)
+        if len(groups.counts) > self.limits.groups:
+            raise too_many_groups(self.limits.groups)
+        members = groups.members
+        keys: list[OrderedKeys] = []
+        for at, name in enumerate(fields):
+            own, positions = groups.keys(name)
+            order = np.argsort(own, kind="stable")
+            keys.append(OrderedKeys(name, own[order], positions[order]))
+            # Codes by the order in which keys came become codes by the order of keys.
+            by_order = np.zeros(len(own) + 1, np.int64)
+            by_order[order + 1] = np.arange(1, len(own) + 1)
+            members[:, at] = by_order[members[:, at]]
         levels = []
         for at, field in enumerate(keys):
             ranks = field.ranks(members[:, at], self.texts)
             if ranks is None:
                 return None
             levels.append(ranks[members[:, at]])
+        counts = groups.counts
         by_value = np.empty(len(members), np.int64)
         by_value[np.lexsort(tuple(reversed(levels)))] = np.arange(len(members))
-        chosen = choose_first(by_value, counts, aggregation.order, aggregation.limit)
-        _refuse_long(
-            aggregation.measures, len(chosen), int(counts[chosen].sum()), self.limits.shown
-        )
-        if only_counted:
-            results: list[list[Any]] = [counts[chosen].tolist()] * len(aggregation.measures)
-        else:
-            results = self._measure_chosen(aggregation.measures, chosen, counts, group_of)
-        groups = [
+        chosen = choose_first(by_value, counts, asked.order, asked.limit)
+        _refuse_long(asked.measures, len(chosen), int(counts[chosen].sum()), self.limits.shown)
+        tallies = self._tallies(len(chosen))
+        if tallies and len(chosen):
+            number = np.full(len(counts), -1)
+            number[chosen] = np.arange(len(chosen))
+            for part in parts:
+                yield from self._add_groups(part, groups, number, tallies)
+        results = self._shown.results(asked.measures, tallies, counts[chosen].tolist())
+        shown = [
             Bucket(
                 tuple(
-                    self._group_value(one, int(code), period)
-                    for one, code, period in zip(keys, codes, aggregation.periods, strict=True)
+                    self._shown.group_value(one, int(code), period)
+                    for one, code, period in zip(keys, codes, asked.periods, strict=True)
                 ),
                 tuple(result[at] for result in results),
             )
             for at, codes in enumerate(members[chosen])
         ]
-        return Aggregated(groups, len(members))
+        return Aggregated(shown, len(members))
 
-    def _grouping(self, name: str, period: Period | None) -> GlobalDictionary:
-        field = self.fields[name]
-        return field if period is None else by_period(self.definition.fields[name], field, period)
+    def _tallies(self, groups: int) -> dict[str, Tally]:
+        """Of each field that is measured, in the order of their names."""
+        by_field: dict[str, list[Measure]] = {}
+        for measure in self.aggregation.measures:
+            if measure.field is not None:
+                by_field.setdefault(measure.field, []).append(measure)
+        return {name: Tally(groups, by_field[name], self.limits.kept) for name in sorted(by_field)}
 
-    def _group_value(self, field: GlobalDictionary, code: int, period: Period | None) -> Value:
-        if code == 0 or period is None:
-            return self._value(field, code)
-        return show_period(self.definition.fields[field.field], int(field.keys[code - 1]), period)
-
-    def _measure_chosen(
-        self, measures: Sequence[Measure], chosen: Codes, counts: Codes, group_of: Codes
-    ) -> list[list[Any]]:
-        """Each measure of each of the groups that are shown."""
-        number = np.full(len(counts), -1)
-        number[chosen] = np.arange(len(chosen))
-        rows = number[group_of]
-        work = self
-        if len(chosen) < len(counts):
-            kept = rows >= 0
-            rows = rows[kept]
-            shown = {name: field.only(kept) for name, field in self.fields.items()}
-            work = _Work(self.definition, self.texts, shown, self.limits)
-        shares = counts[chosen].tolist()
-        return [work.measure(measure, rows, shares) for measure in measures]
-
-    def measure(self, measure: Measure, rows: Codes | None, counts: list[int]) -> list[Any]:
-        """The measure of each group.
-
-        Args:
-            rows: which group each row is in; None where all are in one.
-            counts: how many rows each group has.
-        """
-        if measure.field is None:
-            return counts
-        field = self.fields[measure.field]
-        match measure:
-            case Count():
-                return count_present(field, rows, len(counts))
-            case Extreme():
-                return self._extreme(field, rows, len(counts), highest=measure.highest)
-            case Sum():
-                return self._sums(field, rows, len(counts), _scale)
-            case Average():
-                return self._sums(field, rows, len(counts), _average)
-        counted = count_by_code(field, rows, len(counts))
-        match measure:
-            case Percentile():
-                return [self._percentiles(field, one, measure) for one in counted]
-            case Histogram():
-                return [self._histogram(field, one, measure) for one in counted]
-            case Distinct():
-                return [self._distinct(field, one, measure) for one in counted]
-
-    def _sums(
-        self,
-        field: GlobalDictionary,
-        rows: Codes | None,
-        groups: int,
-        shown: Callable[[int, int, int], Any],
-    ) -> list[Any]:
-        """``shown`` of each group's exact sum in grid points, its number of values, and the
-        field's precision; None for a group without values."""
-        keys: NDArray[Any] = field.keys
-        # A schema has fewer than 2**32 rows, so the sum of halves of their keys fits.
-        halves = (keys >> np.uint64(32), keys & np.uint64(2**32 - 1))
-        if rows is None:
-            many = field.counts[1:].astype(np.uint64)
-            high, low = ([int((half * many).sum())] for half in halves)
-        else:
-            present = field.codes > 0
-            at, rows_of = field.codes[present] - 1, rows[present]
-            high, low = (add_by_group(half[at], rows_of, groups) for half in halves)
-        numbers = self.definition.fields[field.field].numbers
-        return [
-            shown((upper << 32) + lower + count * numbers.lowest, count, numbers.precision)
-            if count
-            else None
-            for upper, lower, count in zip(
-                high, low, count_present(field, rows, groups), strict=True
-            )
-        ]
-
-    def _extreme(
-        self, field: GlobalDictionary, rows: Codes | None, groups: int, *, highest: bool
-    ) -> list[Value]:
-        """By the index first, then by opened records among the values that it cannot order."""
-        extremes: list[Value] = [None] * groups
-        if rows is None:
-            if not field.long:
-                last = len(field.keys)
-                return [self._value(field, (last if highest else 1) if last else 0)]
-            field = field.one_row_per_key()
-            rows = np.zeros(len(field.codes), np.int64)
-        present = field.codes > 0
-        field, rows = field.only(present), rows[present]
-        near = is_best(field.classes[field.codes], rows, groups, highest)
-        field, rows = field.only(near), rows[near]
-        ranks = field.ranks(field.codes[is_of_several(field.codes, rows)], self.texts)
-        if ranks is not None:
-            best = is_best(ranks[field.codes], rows, groups, highest)
-            shown, first = np.unique(rows[best], return_index=True)
-            for group, code in zip(shown, field.codes[best][first], strict=True):
-                extremes[group] = self._value(field, int(code))
-        return extremes
-
-    def _percentiles(
-        self, field: GlobalDictionary, counted: CodeCounts, measure: Percentile
-    ) -> list[Value]:
-        codes, counts = counted
-        if not len(codes):
-            return [None for _ in measure.p]
-        upto = np.cumsum(counts)
-        # The k-th value is the first that at least k of n values do not exceed.
-        ranks = [max(1, math.ceil(share * int(upto[-1]) / 100)) for share in measure.p]
-        return [self._value(field, int(codes[np.searchsorted(upto, rank)])) for rank in ranks]
-
-    def _histogram(
-        self, field: GlobalDictionary, counted: CodeCounts, measure: Histogram
-    ) -> dict[str, Any]:
-        spec = self.definition.fields[field.field]
-        codes, counts = counted
-        points: NDArray[Any] = field.keys[codes - 1]
-        if measure.bins is not None or measure.by is not None:
-            if measure.by is not None:
-                edges = cut_periods(spec, points, measure.by, MAX_BINS)
+    def _add_part(self, part: Candidates, name: str, tally: Tally) -> Asking[None]:
+        segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+        with _columns_of(part):
+            yield from bring_directories(segment, [name])
+            known = known_counts(part, name, tally)
+            if known is not None:
+                tally.add(known)
+                return
+            yield from bring_by_row(segment, [name])
+            dictionary = dictionary_of(part, name)
+            if dictionary is None:
+                yield from read_values(part, name, tally, self.reading)
             else:
-                starts = cut_bins(points, measure.bins or 0)
-                edges = [*starts, int(points[-1]) + 1] if starts else []
-            bounds = [
-                (values.from_offset(spec, start), values.from_offset(spec, after - 1))
-                for start, after in pairwise(edges)
-            ]
-        else:
-            edges = [edge - spec.numbers.lowest for edge in measure.edges]
-            bounds = list(pairwise(measure.asked))
-        upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-        below = [int(upto[count_below(points, edge)]) for edge in edges]
-        return {
-            "below": below[0] if below else 0,
-            "above": int(upto[-1]) - below[-1] if below else 0,
-            "bins": [
-                {"from": start, "to": end, "count": after - before}
-                for (start, end), (before, after) in zip(bounds, pairwise(below), strict=True)
-            ],
-        }
+                tally.add(count_values(part, name, dictionary))
 
-    def _distinct(
-        self, field: GlobalDictionary, counted: CodeCounts, measure: Distinct
-    ) -> dict[str, Any]:
-        codes, counts = counted
-        ranks = field.ranks(codes, self.texts) if measure.limit else None
-        listed: NDArray[np.intp] = np.zeros(0, np.intp)
-        if ranks is not None:
-            listed = choose_first(ranks[codes], counts, measure.order, measure.limit)
-        return {
-            "count": len(codes),
-            "values": [
-                {"value": self._value(field, int(codes[at])), "count": int(counts[at])}
-                for at in listed
-            ],
-        }
+    def _add_groups(
+        self, part: Candidates, groups: RowGroups, number: Codes, tallies: Mapping[str, Tally]
+    ) -> Asking[None]:
+        """
+        Args:
+            number: of each group its place among those that are measured, or -1.
+        """
+        segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+        count = int(number.max()) + 1
+        with _columns_of(part):
+            own = yield from groups.number(part, self.reading)
+            unread = {}
+            for name, tally in tallies.items():
+                with _columns_of(part):
+                    yield from bring_by_row(segment, [name])
+                    dictionary = dictionary_of(part, name)
+                    if dictionary is None:
+                        unread[name] = tally
+                        continue
+                    for rows in part.in_pieces():
+                        groups_of = number[own.of_rows(rows)]
+                        kept = groups_of >= 0
+                        tally.add(
+                            group_values(
+                                part, dictionary, rows[kept], groups_of[kept], count, tally
+                            )
+                        )
+            if unread:
+                assert isinstance(segment, PagedSegment)
+                by_row = np.zeros(segment.covered, np.uint32)
+                for rows in part.in_pieces():
+                    by_row[rows] = number[own.of_rows(rows)] + 1
+                for name, tally in unread.items():
+                    yield from read_values(part, name, tally, self.reading, by_row)
 
-    def _value(self, field: GlobalDictionary, code: int) -> Value:
-        """The value of a code; a text as it is compared, in NFC."""
-        if code == 0:
-            return None
-        key = field.keys[code - 1].item()
-        spec = self.definition.fields[field.field]
-        if isinstance(key, int):
-            return values.from_offset(spec, key)
-        if spec.kind == "uuid":
-            return values.from_uuid_key(key)
-        return field.text(code, self.texts)
+
+@contextmanager
+def _columns_of(part: Candidates) -> Iterator[None]:
+    """Leave no more columns in a segment than there were; a cache may keep them."""
+    columns = part.segment.columns if isinstance(part.segment, PagedSegment) else {}
+    before = set(columns)
+    try:
+        yield
+    finally:
+        for name in columns.keys() - before:
+            del columns[name]
 
 
 def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int) -> None:
@@ -376,13 +270,3 @@ def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int)
             code="too_many_values",
             hint="ask for fewer groups, bins or values of a list, or in several requests",
         )
-
-
-def _scale(total: int, _count: int, precision: int) -> int | Decimal:
-    return total if precision == 0 else Decimal(total).scaleb(-precision, _WIDE)
-
-
-def _average(total: int, count: int, precision: int) -> Decimal:
-    """Rounded half to even, once."""
-    rounded = round(Fraction(total * 10**AVERAGE_DECIMALS, count))
-    return Decimal(rounded).scaleb(-precision - AVERAGE_DECIMALS, _WIDE)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
 from encrypted_records.index.log.snapshot import Places, Positions, Snapshot
-from encrypted_records.index.ordinals import Ordinals, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, ordinals
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.model.records import Segment
 
@@ -28,24 +27,26 @@ class Indexed(Protocol):
 
 
 class Candidates:
-    """Rows of one segment by local ordinal, with positions and whether each surely matches."""
+    """Rows of one segment by local ordinal, with positions and whether each surely matches.
+
+    What has one value a row is computed on first use.
+    """
 
     def __init__(
         self,
         segment: Indexed,
-        rows: Ordinals,
-        certain: NDArray[np.bool_],
+        matches: Matches,
         places: Places,
         dictionaries: Mapping[str, Dictionary] | None = None,
     ) -> None:
         """
         Args:
+            matches: live rows.
             dictionaries: of fields whose whole columns are not needed.
         """
         self.segment = segment
-        self.rows = rows
-        self.certain = certain
-        self._places = places
+        self.matches = matches
+        self.places = places
         self._dictionaries = dictionaries or {}
 
     @classmethod
@@ -58,22 +59,38 @@ class Candidates:
     ) -> Candidates:
         """The live rows of an answer."""
         dead = snapshot.dead_rows(segment.segment)
-        possible = answer.possible - dead
-        rows = ordinals(possible)
-        certain = _within(rows, possible, answer.certain - dead)
-        return cls(segment, rows, certain, snapshot.places(segment.segment), dictionaries)
+        live = Matches(answer.certain - dead, answer.possible - dead)
+        return cls(segment, live, snapshot.places(segment.segment), dictionaries)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.matches.possible)
+
+    @cached_property
+    def rows(self) -> Ordinals:
+        """Ascending."""
+        return ordinals(self.matches.possible)
+
+    @cached_property
+    def certain(self) -> NDArray[np.bool_]:
+        if self.matches.exact:
+            return np.ones(len(self), np.bool_)
+        return np.isin(self.rows, ordinals(self.matches.certain), assume_unique=True)
 
     @cached_property
     def positions(self) -> Positions:
-        return self._places.positions(self.rows)
+        return self.places.positions(self.rows)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all rows that the segment indexes."""
+        # Rows that live are indexed: as many as there are indexed are all of these.
+        return len(self) == self.segment.segment.count
 
     def only(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Candidates:
-        return Candidates(
-            self.segment, self.rows[kept], self.certain[kept], self._places, self._dictionaries
-        )
+        rows, certain = self.rows[kept], self.certain[kept]
+        possible = bitmap(rows)
+        matches = Matches(possible if certain.all() else bitmap(rows[certain]), possible)
+        return Candidates(self.segment, matches, self.places, self._dictionaries)
 
     def dictionary(self, field: str) -> Dictionary:
         """
@@ -89,10 +106,16 @@ class Candidates:
     def counts(self, field: str) -> Codes:
         """How many of the rows have each code of their segment's column."""
         whole = self.segment.dictionary(field)
-        # Rows that live are indexed: as many as there are indexed are all of these.
-        if len(self) == self.segment.segment.count:
+        if self.is_whole:
             return whole.counts
-        return np.bincount(whole.codes_of(self.rows), minlength=len(whole.keys) + 1)
+        counts: Codes = np.zeros(len(whole.counts), np.int64)
+        for rows in self.in_pieces():
+            counts += np.bincount(whole.codes_of(rows), minlength=len(counts))
+        return counts
+
+    def in_pieces(self) -> Iterator[Ordinals]:
+        """The rows, some at a time."""
+        return in_pieces(self.matches.possible)
 
 
 def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int) -> Matches:
@@ -101,9 +124,3 @@ def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int
         return answer
     later = snapshot.places(segment).later(stored)
     return Matches(answer.certain - later, answer.possible - later)
-
-
-def _within(rows: Ordinals, possible: BitMap, certain: BitMap) -> NDArray[np.bool_]:
-    if len(certain) == len(possible):
-        return np.ones(len(rows), np.bool_)
-    return np.isin(rows, ordinals(certain), assume_unique=True)

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
-from encrypted_records.index.ordinals import Ordinals, bitmap, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, of_mask, ordinals
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
@@ -95,11 +95,7 @@ def needs_whole(segment: OpenedSegment, field: str) -> bool:
 
 def is_whole(segment: OpenedSegment, field: str) -> bool:
     """Whether a column is in memory as a whole, or has nothing in it."""
-    return (
-        not isinstance(segment, PagedSegment)
-        or field in segment.columns
-        or not segment.directories.has_field(field)
-    )
+    return not isinstance(segment, PagedSegment) or segment.has_keys(field)
 
 
 def rows_of(segment: OpenedSegment, field: str, mask: Mask) -> BitMap:
@@ -113,8 +109,7 @@ def rows_of(segment: OpenedSegment, field: str, mask: Mask) -> BitMap:
             pieces += column.pieces(first, last)
         return bitmap(*pieces)
     whole = segment.dictionary(field)
-    passes = np.concatenate(([False], mask))[whole.codes]
-    return bitmap(np.flatnonzero(passes).astype(np.uint32))
+    return of_mask(np.concatenate(([False], mask)).take(whole.codes))
 
 
 def count_of(segment: OpenedSegment, field: str, mask: Mask) -> int:

@@ -1,6 +1,7 @@
 """One field of the rows that match, over all segments: different keys, and which row has which.
 
-Aggregates count, sum and group these small numbers; each key is read once.
+What is to become required, unique or narrower is proven with these small numbers; each key is read
+once.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ from encrypted_records.index.columns.column import Keys, run_starts
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.long_strings import Texts, classes, find_mixed, inner_ranks
 
 
 class GlobalDictionary:
     """``keys`` are sorted and all different. ``codes`` has one number per row: 0 where the field
     is absent, else 1 + the index of its key. ``counts`` has the number of
-    rows of each code, ``positions`` the rows' own; ``long`` is as for
-    :class:`encrypted_records.index.columns.dictionary.Dictionary`.
+    rows of each code, ``positions`` the rows' own.
 
-    What has one value per row is computed on first use: most measures need counts alone.
+    What has one value per row is computed on first use: most proofs need counts alone.
     """
 
     def __init__(
@@ -33,18 +32,15 @@ class GlobalDictionary:
         field: str,
         keys: Keys,
         *,
-        long: bool,
         codes: Callable[[], Codes],
         positions: Callable[[], Positions],
-        counts: Codes | None = None,
+        counts: Codes,
     ) -> None:
         self.field = field
         self.keys = keys
-        self.long = long
         self._codes = codes
         self._positions = positions
-        if counts is not None:
-            self.counts = counts
+        self.counts = counts
 
     @cached_property
     def codes(self) -> Codes:
@@ -53,61 +49,6 @@ class GlobalDictionary:
     @cached_property
     def positions(self) -> Positions:
         return self._positions()
-
-    @cached_property
-    def counts(self) -> Codes:
-        return np.bincount(self.codes, minlength=len(self.keys) + 1)
-
-    def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> GlobalDictionary:
-        return GlobalDictionary(
-            self.field,
-            self.keys,
-            long=self.long,
-            codes=lambda: self.codes[rows],
-            positions=lambda: self.positions[rows],
-        )
-
-    def one_row_per_key(self) -> GlobalDictionary:
-        """One row of each key; every key must be of some row."""
-        return self.only(self._rows[1:])
-
-    @cached_property
-    def classes(self) -> Codes:
-        """By code a number that is equal where only opened records tell the order."""
-        if not self.long:
-            return np.arange(len(self.keys) + 1)
-        by_class = classes(self.keys)
-        new = np.ones(len(by_class), np.bool_)
-        new[1:] = by_class[1:] != by_class[:-1]
-        return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))
-
-    def ranks(self, codes: Codes, texts: Texts) -> Codes | None:
-        """The order of codes, right for those given; None where ``texts`` now wants some."""
-        ranks: Codes = np.arange(len(self.keys) + 1)
-        if not self.long:
-            return ranks
-        used = np.unique(codes[codes > 0])
-        distinct: NDArray[Any] = self.keys[used - 1]
-        for members in find_mixed(distinct):
-            for at in members:
-                self.text(int(used[at]), texts)
-        if texts.wanted:
-            return None
-        order = np.lexsort((inner_ranks(self.field, distinct, texts), self.classes[used]))
-        ranks[used[order]] = used
-        return ranks
-
-    def text(self, code: int, texts: Texts) -> str:
-        """The text of a code; an empty one stands for one that is now wanted."""
-        key = bytes(self.keys[code - 1])
-        return texts.text(self.field, key, lambda: int(self.positions[self._rows[code]]))
-
-    @cached_property
-    def _rows(self) -> Codes:
-        """A row of each code."""
-        rows: Codes = np.zeros(len(self.keys) + 1, np.int64)
-        rows[self.codes] = np.arange(len(self.codes))
-        return rows
 
 
 def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDictionary:
@@ -130,10 +71,7 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
     def positions() -> Positions:
         return np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)])
 
-    long = any(part.dictionary(field).long for part in parts)
-    return GlobalDictionary(
-        field, every, long=long, codes=codes, positions=positions, counts=counts
-    )
+    return GlobalDictionary(field, every, codes=codes, positions=positions, counts=counts)
 
 
 class _SegmentField:

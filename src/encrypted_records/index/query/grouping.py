@@ -1,41 +1,56 @@
-"""Numbers by group: counts, sums and extremes of codes, all of it in numpy.
-
-A *code* is as in :mod:`.global_dictionary`: 0 for an absent value, else 1 + the index of its key.
-``rows`` says which group each row is in, None where all are in one; ``groups`` how many there are.
-"""
+"""Numbers of groups and of values, all of it in numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.global_dictionary import GlobalDictionary
 from encrypted_records.model.aggregations import ListOrder
 
 #: Tables of this many entries per row, and some more, are quicker than sorting.
 _ENTRIES_PER_ROW, _MORE_ENTRIES = 4, 1 << 16
 
-#: Sorted codes of one group, all different, and how often each is there.
-CodeCounts = tuple[Codes, Codes]
 
+class Numbering:
+    """Numbers for different keys from 0 on, in the order in which they come."""
 
-def combine_codes(fields: Sequence[GlobalDictionary]) -> tuple[NDArray[np.int64], Codes]:
-    """The distinct combinations of codes, one a row, and which of them each row of data has."""
-    first, *others = fields
-    members, group_of = renumber(first.codes, len(first.keys) + 1)
-    columns = [members]
-    for field in others:
-        # Both are below the number of rows, so that their product is an int64.
-        width = len(field.keys) + 1
-        together, group_of = renumber(group_of * width + field.codes, len(members) * width)
-        columns = [codes[together // width] for codes in columns]
-        columns.append(together % width)
-        members = together
-    return np.stack(columns, axis=1), group_of
+    def __init__(self) -> None:
+        self._sorted: NDArray[Any] | None = None
+        self._numbers: Codes = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, keys: Keys) -> Codes:
+        """The numbers of keys, all different and sorted."""
+        if self._sorted is None or not len(self._sorted):
+            if not len(keys):
+                return np.zeros(0, np.int64)
+            self._sorted, self._numbers = keys, np.arange(len(keys))
+            return self._numbers
+        at = np.searchsorted(self._sorted, keys)
+        within = np.minimum(at, len(self._sorted) - 1)
+        new = self._sorted[within] != keys
+        numbers: Codes = self._numbers[within]
+        count = int(np.count_nonzero(new))
+        if count:
+            numbers[new] = np.arange(len(self), len(self) + count)
+            self._sorted = np.insert(self._sorted, at[new], keys[new])
+            self._numbers = np.insert(self._numbers, at[new], numbers[new])
+        return numbers
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """The keys by their numbers."""
+        if self._sorted is None:
+            return np.zeros(0, np.uint64)
+        keys = np.empty_like(self._sorted)
+        keys[self._numbers] = self._sorted
+        return keys
 
 
 def renumber(numbers: Codes, space: int) -> tuple[Codes, Codes]:
@@ -48,21 +63,6 @@ def renumber(numbers: Codes, space: int) -> tuple[Codes, Codes]:
     index: Codes = np.zeros(space, np.int64)
     index[distinct] = np.arange(len(distinct))
     return distinct, index[numbers]
-
-
-def count_by_code(field: GlobalDictionary, rows: Codes | None, groups: int) -> list[CodeCounts]:
-    """Each group's codes with their counts, without those of absent values."""
-    width = len(field.keys) + 1
-    if rows is None:
-        together = np.flatnonzero(field.counts)
-        counts = field.counts[together]
-    else:
-        together, at = renumber(rows * width + field.codes, groups * width)
-        counts = np.bincount(at, minlength=len(together))
-    present = together % width > 0
-    together, counts = together[present], counts[present]
-    ends = np.searchsorted(together // width, np.arange(groups), "right")[:-1]
-    return list(zip(np.split(together % width, ends), np.split(counts, ends), strict=True))
 
 
 def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> NDArray[np.intp]:
@@ -84,41 +84,9 @@ def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> N
     return chosen[np.argsort(sorting[chosen])]
 
 
-def count_present(field: GlobalDictionary, rows: Codes | None, groups: int) -> list[int]:
-    """How many rows of each group have the field."""
-    if rows is None:
-        return [int(field.counts[1:].sum())]
-    counts: list[int] = np.bincount(rows[field.codes > 0], minlength=groups).tolist()
-    return counts
-
-
-def add_by_group(numbers: NDArray[np.uint64], rows: Codes, groups: int) -> list[int]:
-    """The sum of each group's numbers."""
-    totals = np.zeros(groups, np.uint64)
-    np.add.at(totals, rows, numbers)
-    sums: list[int] = totals.tolist()
-    return sums
-
-
 def count_below(points: NDArray[Any], edge: int) -> int:
     """How many of these sorted offsets are below ``edge``, which may be far outside their range."""
     return int(np.searchsorted(points, np.uint64(max(0, edge)))) if edge < 2**64 else len(points)
-
-
-def is_best(ranks: Codes, rows: Codes, groups: int, highest: bool) -> NDArray[np.bool_]:
-    """Which rows have the lowest or the highest rank of their group."""
-    signed = -ranks if highest else ranks
-    best = np.full(groups, np.iinfo(np.int64).max)
-    np.minimum.at(best, rows, signed)
-    are_best: NDArray[np.bool_] = signed == best[rows]
-    return are_best
-
-
-def is_of_several(codes: Codes, rows: Codes) -> NDArray[np.bool_]:
-    """The rows of groups that have more than one code."""
-    width = int(codes.max(initial=0)) + 1
-    groups, counts = np.unique(np.unique(rows * width + codes) // width, return_counts=True)
-    return np.isin(rows, groups[counts > 1])
 
 
 def cut_bins(points: NDArray[Any], bins: int) -> list[int]:

@@ -6,28 +6,75 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records.index.ordinals import Ordinals, mask_of
+from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.field_rows import dictionary_of
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.members import are_long
+from encrypted_records.index.query.reading_tests import WindowEntries
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_column
 
 
-def list_values(part: Candidates, field: str, texts: Texts) -> tuple[Keys, set[bytes]]:
-    """The distinct keys that some rows have, and apart from them those of long strings, whose texts
-    are now wanted.
+def list_values(
+    part: Candidates, field: str, texts: Texts, limits: ReadingLimits = STANDARD
+) -> Asking[tuple[list[Keys], set[bytes]]]:
+    """The keys that some rows have, sorted in each list, and apart from them those of long strings,
+    whose texts are now wanted.
 
     Raises:
         InvalidQuery: ``too_many_long``.
         DoesNotOpen: the column does not open.
     """
-    held = part.counts(field)[1:] > 0
-    every = part.dictionary(field).keys
-    long: NDArray[np.bool_] = held & are_long(every)
-    if not long.any():
-        return every[held], set()
-    # One row that has it, for each key.
-    codes, places = np.unique(part.codes(field), return_index=True)
-    holder = dict(zip(codes.tolist(), part.positions[places].tolist(), strict=True))
-    wanted = {int(at): bytes(every[at]) for at in np.flatnonzero(long)}
-    for at, key in wanted.items():
-        texts.want(field, key, holder[at + 1])
-    return every[held & ~long], set(wanted.values())
+    segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+    yield from bring_by_row(segment, [field])
+    dictionary = dictionary_of(part, field)
+    found = _Found(part, field, texts)
+    if isinstance(dictionary, ColumnDictionary):
+        counts = part.counts(field)[1:]
+        row_of = np.zeros(len(counts), np.uint32)
+        if dictionary.long:
+            for rows in part.in_pieces():
+                codes = dictionary.codes_of(rows)
+                row_of[codes[codes > 0] - 1] = rows[codes > 0]
+        found.take(dictionary.keys, counts > 0, row_of)
+        return found.keys, found.long
+    assert isinstance(segment, PagedSegment)
+    wanted = mask_of(part.matches.possible, segment.covered)
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, field, window)
+        at = np.flatnonzero(wanted[entries.ordinals])
+        key_of = entries.key_of_entries()[at]
+        row_of = np.zeros(len(entries.keys), np.uint32)
+        row_of[key_of] = entries.ordinals[at]
+        held = np.zeros(len(entries.keys), np.bool_)
+        held[key_of] = True
+        order = np.argsort(entries.keys, kind="stable")
+        found.take(entries.keys[order], held[order], row_of[order])
+
+    yield from ask_for(segment, read_column(segment, field, take, limits))
+    return found.keys, found.long
+
+
+class _Found:
+    def __init__(self, part: Candidates, field: str, texts: Texts) -> None:
+        self._part, self._field, self._texts = part, field, texts
+        self.keys: list[Keys] = []
+        self.long: set[bytes] = set()
+
+    def take(self, keys: Keys, held: NDArray[np.bool_], row_of: Ordinals) -> None:
+        """
+        Args:
+            held: which of the keys some row has.
+            row_of: such a row of each.
+        """
+        long: NDArray[np.bool_] = held & are_long(keys)
+        places = self._part.places
+        for at in np.flatnonzero(long).tolist():
+            key = bytes(keys[at])
+            self._texts.want(self._field, key, int(places.positions(row_of[at : at + 1])[0]))
+            self.long.add(key)
+        self.keys.append(keys[held & ~long])

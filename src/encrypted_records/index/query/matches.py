@@ -21,6 +21,11 @@ class Matches:
     def exactly(cls, rows: BitMap) -> Matches:
         return cls(rows, rows)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the index decides every row."""
+        return len(self.certain) == len(self.possible)
+
 
 def combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:
     """The rows that match a condition, of the ``rows`` there are.

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.errors import InvalidQuery
-from encrypted_records.index.query.global_dictionary import GlobalDictionary
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.formats import MICROSECONDS_PER_DAY, Period, from_point
 
@@ -70,22 +69,6 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
         )
     # No value lies beyond the field's last point.
     return [min(day * step, spec.numbers.highest + 1) for day in days.tolist()]
-
-
-def by_period(spec: FieldSpec, field: GlobalDictionary, period: Period) -> GlobalDictionary:
-    """The same rows with the periods of their values as keys."""
-    begins = begin_periods(spec, field.keys, period)
-    keys, at = np.unique(begins, return_inverse=True)
-    code_of = np.concatenate((np.zeros(1, np.int64), at + 1))
-    counts = np.bincount(code_of, weights=field.counts, minlength=len(keys) + 1).astype(np.int64)
-    return GlobalDictionary(
-        field.field,
-        keys.astype(np.uint64),
-        long=False,
-        codes=lambda: code_of[field.codes],
-        positions=lambda: field.positions,
-        counts=counts,
-    )
 
 
 def show_period(spec: FieldSpec, begin: int, period: Period) -> str:

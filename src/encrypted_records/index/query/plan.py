@@ -21,24 +21,22 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import Keys, Lookup
 from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.ordinals import Ordinals, bitmap
+from encrypted_records.index.query.bounds import bound_keys, is_excluded
 from encrypted_records.index.query.column_scan import Scan, count_of, needs_whole, rows_of
 from encrypted_records.index.query.key_ranges import KeyRanges, compute_ranges
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches, combine
 from encrypted_records.index.query.members import KeyMembers
-from encrypted_records.index.query.positions import find_positions, holds_all, span_of
+from encrypted_records.index.query.positions import find_positions, holds_all
 from encrypted_records.index.query.word_lookup import WordLookup
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import (
     Absent,
-    And,
     ColumnTest,
     Everything,
     InColumn,
     Leaf,
-    Not,
-    Or,
     Predicate,
     leaves_of,
     only_leaf,
@@ -130,17 +128,37 @@ class Plan:
                 if self._is_tested(leaf):
                     pages |= self._missing_to_test(leaf, segment)
                 continue
-            column = segment.lookup(leaf.field)
-            if isinstance(leaf, Absent):
-                pages |= column.missing_absent()
-                continue
-            ranges = self.ranges[id(leaf)]
-            # Where the two differ, what is certain lies within what is possible, in some page.
-            exact = ranges.certain == ranges.possible
-            for key_range in ranges.possible:
-                if not (exact and column.all_within(key_range)):
-                    pages |= column.missing_for(key_range)
+            if not self.is_kept(segment, leaf):
+                pages |= self.missing_to_compare(leaf, segment)
         return pages
+
+    def missing_to_compare(self, leaf: Leaf, segment: PagedSegment) -> set[int]:
+        """The pages that one comparison needs; its directory is here."""
+        column = segment.lookup(leaf.field)
+        if isinstance(leaf, Absent):
+            return column.missing_absent()
+        ranges = self.ranges[id(leaf)]
+        # Where the two differ, what is certain lies within what is possible, in some page.
+        exact = ranges.certain == ranges.possible
+        return set().union(
+            *(
+                column.missing_for(key_range)
+                for key_range in ranges.possible
+                if not (exact and column.all_within(key_range))
+            )
+        )
+
+    def is_kept(self, segment: OpenedSegment, leaf: Leaf) -> bool:
+        """Whether the rows that a comparison selects are known already."""
+        return (segment.segment.uid, id(leaf)) in self._found
+
+    def keep(self, segment: OpenedSegment, leaf: Leaf, found: Matches) -> None:
+        """The rows that a comparison selects were found otherwise (:mod:`.reading_tests`)."""
+        self._found[segment.segment.uid, id(leaf)] = found
+
+    def missing_to_find(self, segment: OpenedSegment) -> set[int]:
+        """The directories alone of what :meth:`missing` names."""
+        return set() if self.excludes(segment) else segment.missing_directories(self.columns)
 
     def match(self, segment: OpenedSegment) -> Matches:
         """The rows of ``segment`` that match, as local ordinals.
@@ -153,6 +171,9 @@ class Plan:
         """
 
         def leaf(part: Leaf) -> Matches:
+            found = self._found.get((segment.segment.uid, id(part)))
+            if found is not None and id(part) not in self.words:
+                return found
             if id(part) in self.words:
                 having = Matches(*self.words[id(part)].find(segment))
                 return self._decide(part, segment, having) if self.by_text else having
@@ -211,7 +232,9 @@ class Plan:
 
     def excludes(self, segment: OpenedSegment) -> bool:
         """Whether the least and greatest keys in the segment's header say that no row matches."""
-        return isinstance(segment, PagedSegment) and self._is_excluded(self.predicate, segment)
+        return isinstance(segment, PagedSegment) and is_excluded(
+            self.predicate, segment.directories.zones, self.ranges, self.keys
+        )
 
     def _rows(self, segment: OpenedSegment, column: Lookup, ranges: Sequence[KeyRange]) -> BitMap:
         if holds_all(column, ranges):
@@ -227,22 +250,6 @@ class Plan:
         if found is None:
             found = self._located[at] = find_positions(column, ranges)
         return found
-
-    def _is_excluded(self, predicate: Predicate, segment: PagedSegment) -> bool:
-        match predicate:
-            case And(parts):
-                return any(self._is_excluded(part, segment) for part in parts)
-            case Or(parts):
-                return all(self._is_excluded(part, segment) for part in parts)
-            case Everything() | Not() | Absent() | TextTest():
-                return False
-            case InColumn(field):
-                zone = segment.directories.zones.get(field)
-                return zone is not None and not zone.meets(span_of(self.keys[id(predicate)]))
-            case _:
-                zone = segment.directories.zones.get(predicate.field)
-                possible = self.ranges[id(predicate)].possible
-                return zone is not None and not any(map(zone.meets, possible))
 
     @cached_property
     def tests(self) -> tuple[ColumnTest, ...]:
@@ -291,6 +298,12 @@ class Plan:
         if self.excludes(segment):
             return frozenset()
         return frozenset(test.field for test in self.tests)
+
+    def missing_to_test(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`settle` works."""
+        if not isinstance(segment, PagedSegment) or self.excludes(segment):
+            return set()
+        return set().union(*(self._missing_to_test(test, segment) for test in self.tests))
 
     def _missing_to_test(self, test: ColumnTest, segment: PagedSegment) -> set[int]:
         at = (segment.segment.uid, id(test))
@@ -356,10 +369,10 @@ class Plan:
             return 0
         column = segment.lookup(leaf.field)
         if isinstance(leaf, ColumnTest):
-            scan = self.scan(leaf, segment)
-            if not scan.exact:
+            tested = self._count_passing(leaf, segment)
+            if tested is None:
                 return None
-            matching = count_of(segment, leaf.field, scan.certain)
+            matching = tested
         elif isinstance(leaf, Absent):
             matching = segment.count - column.present
         else:
@@ -369,20 +382,14 @@ class Plan:
             matching = sum(last - first for first, last in find_positions(column, ranges.certain))
         return segment.count - matching if negated else matching
 
+    def _count_passing(self, test: ColumnTest, segment: OpenedSegment) -> int | None:
+        found = self._found.get((segment.segment.uid, id(test)))
+        if found is not None:
+            return len(found.certain) if found.exact else None
+        scan = self.scan(test, segment)
+        return count_of(segment, test.field, scan.certain) if scan.exact else None
+
     def sort_range(self, field: str) -> KeyRange | None:
         """Keys of ``field`` among which those of all rows that match are; None where none is
         known."""
-        return self._sort_range(self.predicate, field)
-
-    def _sort_range(self, predicate: Predicate, field: str) -> KeyRange | None:
-        match predicate:
-            case And(parts):
-                ranges = (self._sort_range(part, field) for part in parts)
-                return next((key_range for key_range in ranges if key_range is not None), None)
-            case Everything() | Or() | Not() | Absent() | TextTest() | InColumn():
-                return None
-            case _:
-                if predicate.field != field:
-                    return None
-                possible = self.ranges[id(predicate)].possible
-                return possible[0] if len(possible) == 1 else None
+        return bound_keys(self.predicate, self.ranges, field)

@@ -30,14 +30,16 @@ class ScanLimits:
     """How far a scan may go.
 
     ``step`` entries are read first, and twice as many each time after. No more than ``share`` of a
-    column is read; a scan starts only where it can be expected to end ``spare`` entries earlier.
-    Up to ``equal_rows`` equal rows are left for the caller to sort.
+    column is read, and no more than ``most`` entries; a scan starts only where it can be expected
+    to end ``spare`` entries earlier. Up to ``equal_rows`` equal rows are left for the caller to
+    sort.
     """
 
     step: int = 2048
     share: float = 0.25
     spare: int = 4096
     equal_rows: int = 1024
+    most: int = 1 << 20
 
 
 STANDARD = ScanLimits()
@@ -157,7 +159,11 @@ class SortedScan:
     def _is_worth_it(self, present: int) -> bool:
         """Whether the scan is likely to be short."""
         expected = self._request.want * present / max(1, len(self._request.among))
-        return expected + self._limits.spare < self._limits.share * present
+        return expected + self._limits.spare < self._most_of(present)
+
+    def _most_of(self, present: int) -> float:
+        """Entries that may be read of so many."""
+        return min(self._limits.share * present, self._limits.most)
 
     def _scan_absent(self, column: Lookup) -> _ScannedPart | NeedPages:
         """The rows that lack the field: all of them are equal."""
@@ -193,6 +199,8 @@ class SortedScan:
             bounds = entries.find(alike(start.key))
             if isinstance(bounds, NeedPages):
                 return bounds
+            if bounds[1] - bounds[0] > self._limits.most:
+                return GaveUp()
             equal = entries.read(max(low, bounds[0]), min(high, bounds[1]))
             if isinstance(equal, NeedPages):
                 return equal
@@ -210,7 +218,7 @@ class SortedScan:
         rows = BitMap()
         step, scanned = self._limits.step, 0
         while low < high and len(rows) < want:
-            if scanned > self._limits.share * entries.count:
+            if scanned > self._most_of(entries.count):
                 return GaveUp()
             some = entries.read(low, min(high, low + step))
             if isinstance(some, NeedPages):
@@ -220,6 +228,8 @@ class SortedScan:
             if isinstance(bounds, NeedPages):
                 return bounds
             first, last = max(low, bounds[0]), min(high, bounds[1])
+            if last - first > self._limits.most:
+                return GaveUp()
             before, equal = entries.read(low, first), entries.read(first, last)
             if isinstance(before, NeedPages):
                 return before

@@ -23,7 +23,11 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages, words
 from encrypted_records.index.columns.column import Column, EntryBlock, Lookup
-from encrypted_records.index.columns.dictionary import ColumnDictionary, build_column_dictionary
+from encrypted_records.index.columns.dictionary import (
+    ByRow,
+    ColumnDictionary,
+    build_column_dictionary,
+)
 from encrypted_records.index.columns.footprint import OBJECT_BYTES
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
@@ -70,12 +74,14 @@ class PagedSegment:
         )
         #: opened data pages by number
         self.blocks: dict[int, EntryBlock] = {}
-        #: whole columns by field; where one is, its pages are not needed for it
-        self.columns: dict[str, ColumnDictionary] = {}
+        #: whole columns by field, by row; where one has its keys, its pages are not needed for it
+        self.columns: dict[str, ByRow] = {}
+        #: of fields, about how many different keys they have (:mod:`.reading`)
+        self.key_counts: dict[str, int] = {}
 
     def share(self) -> PagedSegment:
         """The same segment, for a reader with its own pages and columns."""
-        return PagedSegment(
+        other = PagedSegment(
             self._key,
             self._definition,
             self.segment,
@@ -83,11 +89,18 @@ class PagedSegment:
             self.directories.opened,
             self._made,
         )
+        other.key_counts = self.key_counts
+        return other
 
     @property
     def view(self) -> bytes:
         """Names the segment as it is open here: with the names and grids of one definition."""
         return self.segment.uid + self._definition.digest
+
+    @property
+    def definition(self) -> SchemaDefinition:
+        """Gives fields their names, and keys their grids."""
+        return self._definition
 
     @property
     def count(self) -> int:
@@ -127,7 +140,7 @@ class PagedSegment:
         """The pages without which :meth:`column` and :meth:`dictionary` cannot open these;
         directories come first."""
         names = [
-            name for name in names if self.directories.has_field(name) and name not in self.columns
+            name for name in names if self.directories.has_field(name) and not self.has_keys(name)
         ]
         missing = self.missing_directories(names)
         if missing:
@@ -243,9 +256,15 @@ class PagedSegment:
             DoesNotOpen: as :meth:`column`.
         """
         whole = self.columns.get(name)
-        if whole is None:
-            whole = self.columns[name] = build_column_dictionary(self.column(name), self.covered)
+        if not isinstance(whole, ColumnDictionary):
+            whole = build_column_dictionary(self.column(name), self.covered)
+            self.columns[name] = whole
         return whole
+
+    def has_keys(self, name: str) -> bool:
+        """Whether a field's whole column is here by row with its keys, or has nothing in it."""
+        whole = self.columns.get(name)
+        return isinstance(whole, ColumnDictionary) or not self.has_column(name)
 
 
 #: A segment of either form, opened as far as it is here.

@@ -49,13 +49,18 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         InvalidQuery: it would take too many records or groups.
         Moved: as :class:`QueryContext`.
     """
-    parts = await match_rows(context, aggregation.where, aggregation.fields)
+    # Of a large schema, one column of one segment at a time is brought.
+    few = context.snapshot.count * len(aggregation.fields) <= context.sizes.few_values
+    at_once = aggregation.fields if few else ()
+    parts = await match_rows(context, aggregation.where, at_once)
     texts = context.texts()
     is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
     run: Run = aside if is_long else asyncio.to_thread
     while True:
         with context.stats.stage("measure"):
-            groups = await run(aggregate, aggregation, context.definition, parts, texts)
+            reading = context.sizes.reading
+            asking = aggregate(aggregation, context.definition, parts, texts, reading=reading)
+            groups = await context.answer(asking, run)
         if groups is not None:
             return AggregateResult(aggregation, groups)
         await learn_texts(context, texts)

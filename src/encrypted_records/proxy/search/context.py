@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Generic, ParamSpec, TypeVar
 
 from encrypted_records.client.api import Api
 from encrypted_records.client.known import Moved
@@ -24,9 +25,11 @@ from encrypted_records.errors import (
     NotFound,
 )
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.asking import Asking, Need
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import Reading
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow, Segment
@@ -39,15 +42,17 @@ from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import Missing
 from encrypted_records.proxy.search.stats import QueryStats
-from encrypted_records.proxy.search.upstream import RowsGone, Upstream
+from encrypted_records.proxy.search.upstream import RowsGone, Sizes, Upstream
 
 _ATTEMPTS = 3
 
 #: Pages of 16 KiB that one question may need of the index: a gibibyte, of which a part is in memory
 #: at once. A full segment takes a page or two of each comparison; a whole column of a hundred
-#: million records has some 25,000.
+#: million records has some 25,000. Of pages that it reads a window at a time, it may need
+#: ``PASSING`` times as many: a column of a hundred million different texts has some 130,000.
 MOST_PAGES = 1 << 16
 
+SIZES = Sizes()
 #: The index keys of so many values take some milliseconds to compute.
 MANY_VALUES = 100
 
@@ -114,6 +119,10 @@ class QueryContext:
         return Texts(self.most_opened)
 
     @property
+    def sizes(self) -> Sizes:
+        return self.upstream.sizes
+
+    @property
     def most_opened(self) -> int:
         return self.upstream.most_opened
 
@@ -132,13 +141,36 @@ class QueryContext:
         wanted = self.snapshot.segments if among is None else among
         return await self.fetcher.segments(self.upstream, wanted, missing, many=many)
 
-    async def fill(self, segments: Sequence[OpenedSegment], missing: Missing) -> None:
-        """Bring further pages into segments that :meth:`segments` gave."""
-        await self.fetcher.fill(self.upstream, segments, missing)
+    async def fill(
+        self, segments: Sequence[OpenedSegment], missing: Missing, *, passing: bool = False
+    ) -> None:
+        """As :meth:`Fetcher.fill`."""
+        await self.fetcher.fill(self.upstream, segments, missing, passing=passing)
 
     async def columns(self, segments: Sequence[OpenedSegment], fields: Collection[str]) -> None:
         """Bring whole columns into segments that :meth:`segments` gave."""
         await self.fetcher.columns(self.upstream, segments, fields)
+
+    async def read(self, segment: PagedSegment, reading: Reading[T], run: Run = aside) -> T:
+        """As :meth:`Fetcher.read`."""
+        return await self.fetcher.read(self.upstream, segment, reading, run)
+
+    async def answer(self, asking: Asking[T], run: Run = aside) -> T:
+        """Run what asks several segments, and bring what it lacks.
+
+        Args:
+            run: where it is done.
+
+        Raises:
+            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
+        """
+        while not isinstance(need := await run(_go_on, asking), _Answer):
+            with self.stats.stage("fetch_pages"):
+                lacking = partial(_lacking, need)
+                await self.fill([need.segment], lacking, passing=need.passing)
+                for name in need.by_row:
+                    await self.fetcher.by_row(self.upstream, need.segment, name)
+        return need.value
 
     async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
         """The rows, opened, in the order asked for.
@@ -166,6 +198,28 @@ class QueryContext:
         await self.upstream.confirm()
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    """What was asked for."""
+
+    value: T
+
+
+def _go_on(asking: Asking[T]) -> Need | _Answer[T]:
+    try:
+        return next(asking)
+    except StopIteration as end:
+        return _Answer(end.value)
+
+
+def _lacking(need: Need, segment: OpenedSegment) -> set[int]:
+    assert isinstance(segment, PagedSegment)
+    return {
+        *segment.missing_directories([*need.directories, *need.by_row]),
+        *(need.pages - segment.blocks.keys()),
+    }
+
+
 async def _here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     return function(*arguments, **named)
 
@@ -180,15 +234,18 @@ class QueryRunner:
         own_origins: tuple[str, ...] = (),
         most_pages: int = MOST_PAGES,
         most_opened: int = MAX_OPENED,
+        sizes: Sizes = SIZES,
     ) -> None:
         """
         Args:
             own_origins: of absolute URLs that name schemas here.
             most_pages: pages of the index that a question may need.
             most_opened: records that it may open to decide texts that the index does not hold.
+            sizes: from which on a question is answered segment by segment.
         """
         self._most_pages = most_pages
         self._most_opened = most_opened
+        self._sizes = sizes
         self._api = api
         self.datasets = datasets
         self.own_origins = own_origins
@@ -242,6 +299,7 @@ class QueryRunner:
             upstream = Upstream(self._api, caller, state, confirmed, self._confirmations)
             upstream.most_pages = self._most_pages
             upstream.most_opened = self._most_opened
+            upstream.sizes = self._sizes
             context = QueryContext(upstream, fetcher, self)
             try:
                 answer = await question(context)

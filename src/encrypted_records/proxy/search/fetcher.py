@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import Reading, turn_round
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
@@ -21,11 +25,14 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
+from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.upstream import Upstream
+
+T = TypeVar("T")
 
 
 class Fetcher:
@@ -108,14 +115,22 @@ class Fetcher:
             await asyncio.to_thread(self._pager.drop, gone)
 
     async def fill(
-        self, upstream: Upstream, segments: Sequence[OpenedSegment], missing: Missing
+        self,
+        upstream: Upstream,
+        segments: Sequence[OpenedSegment],
+        missing: Missing,
+        *,
+        passing: bool = False,
     ) -> None:
         """Bring further pages into segments that :meth:`segments` gave.
+
+        Args:
+            passing: as for :meth:`PageFetcher.fill`.
 
         Raises:
             DoesNotOpen, Moved, NotFound: as :meth:`segments`.
         """
-        await self._pager.fill(upstream, segments, missing)
+        await self._pager.fill(upstream, segments, missing, passing=passing)
         await self._forget_ended(upstream, segments)
 
     async def columns(
@@ -131,7 +146,7 @@ class Fetcher:
             for one in segments
             if isinstance(one, PagedSegment)
             for name in fields
-            if not self._use_cached(one, name)
+            if not self._use_cached_keys(one, name)
         ]
         if not wanted:
             return
@@ -139,16 +154,50 @@ class Fetcher:
         await asyncio.to_thread(self._decode, wanted)
         await self._forget_ended(upstream, segments)
 
+    async def by_row(self, upstream: Upstream, segment: PagedSegment, field: str) -> None:
+        """Bring a whole column by row, with its keys if these are not too many, a window of its
+        pages at a time. Its directory must be here.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        if self.use_cached(segment, field):
+            return
+        limits = upstream.sizes.reading
+        column = await self.read(upstream, segment, turn_round(segment, field, limits))
+        segment.columns[field] = column
+        self._cache.put_column(segment.view, field, column)
+        await self._forget_ended(upstream, [segment])
+
+    async def read(
+        self, upstream: Upstream, segment: PagedSegment, reading: Reading[T], run: Run = aside
+    ) -> T:
+        """Run what reads a segment, and bring the pages that it lacks.
+
+        Args:
+            run: where it is done.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        while not isinstance(step := await run(_go_on, reading), _Read):
+            await self._pager.fill(upstream, [segment], partial(_lacking, step), passing=True)
+        return step.value
+
     def keep(self, segment: PagedSegment, field: str) -> None:
         """Count a column that :meth:`columns` brought as large as it has become."""
         self._cache.put_column(segment.view, field, segment.columns[field])
 
-    def _use_cached(self, segment: PagedSegment, field: str) -> bool:
-        """Put a cached column into the segment, if there is one."""
+    def use_cached(self, segment: PagedSegment, field: str) -> bool:
+        """Put a column that is kept by row into the segment, if there is one."""
         column = self._cache.column(segment.view, field)
         if column is not None:
             segment.columns[field] = column
         return column is not None
+
+    def _use_cached_keys(self, segment: PagedSegment, field: str) -> bool:
+        """The same, if it has its keys."""
+        return self.use_cached(segment, field) and segment.has_keys(field)
 
     def _decode(self, wanted: Sequence[tuple[PagedSegment, str]]) -> None:
         for segment, field in wanted:
@@ -177,6 +226,25 @@ class Fetcher:
     async def sealed_rows(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
         """As :meth:`RowFetcher.fetch_sealed`."""
         return await self._rows.fetch_sealed(upstream, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    """What was read."""
+
+    value: T
+
+
+def _go_on(reading: Reading[T]) -> set[int] | _Read[T]:
+    try:
+        return next(reading)
+    except StopIteration as end:
+        return _Read(end.value)
+
+
+def _lacking(numbers: set[int], segment: OpenedSegment) -> set[int]:
+    assert isinstance(segment, PagedSegment)
+    return numbers - segment.blocks.keys()
 
 
 def _own(segment: OpenedSegment) -> OpenedSegment:

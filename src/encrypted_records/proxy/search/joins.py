@@ -26,7 +26,6 @@ from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import Joined, QueryContext
 from encrypted_records.proxy.search.cursor import joined_of
 from encrypted_records.proxy.search.match import (
-    fill_columns,
     keep_matching,
     learn_texts,
     resolve,
@@ -204,16 +203,17 @@ async def _collect(
         part = Candidates.of(answer.segment, answer.matches, context.snapshot)
         part = await keep_matching(context, where, part)
         # One segment's column at a time is in memory beyond the cache.
-        await fill_columns(context, [answer.segment], [spec.name])
-        keys, long = await aside(list_values, part, spec.name, texts)
+        keys, long = await context.answer(
+            list_values(part, spec.name, texts, context.sizes.reading)
+        )
         if isinstance(answer.segment, PagedSegment):
             answer.segment.columns.pop(spec.name, None)
         rows += len(part)
-        size += keys.nbytes
+        size += sum(some.nbytes for some in keys)
         if size > MOST_BYTES:
             detail = f"the values take more than {MOST_BYTES >> 20} MiB: narrow the condition"
             raise refuse_join("too_many_values", detail, pointer)
-        parts.append(keys)
+        parts += keys
         wanted |= long
     await learn_texts(context, texts)
     known = (texts.get(spec.name, key) for key in wanted)

@@ -16,8 +16,10 @@ from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.query.reading_tests import compare_column, count_entries, list_wide
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.predicates import (
+    Absent,
     And,
     Or,
     Predicate,
@@ -37,6 +39,9 @@ BATCH = 256
 FEW_ENTRIES = 1 << 14
 #: So many are looked through for the first rows in a third of a millisecond.
 FEW_TO_LOOK_THROUGH = 1 << 19
+#: Where a comparison takes a larger share of a column's pages, the column is brought as a whole, by
+#: row, and kept.
+MOST_OF_COLUMN = 0.25
 #: Each takes some ten milliseconds: to look up values in so many segments, to check so many records
 #: against values, to normalize so many characters.
 LOOKUPS, CHECKS, LONG_TEXT = 500, 5000, 10_000
@@ -82,9 +87,14 @@ async def resolve(
     """
     searched = context.snapshot.segments if among is None else among
     many = plan.values * len(searched) > LOOKUPS
+    large = sum(segment.count for segment in searched) > context.sizes.few_rows
     with context.stats.stage("fetch_pages"):
-        # What tests of texts need is brought in segment by segment.
-        missing = plan.missing_to_scan if plan.tests else plan.missing
+        # What tests of texts need is brought in segment by segment, and so is what takes much.
+        missing = plan.missing
+        if plan.tests:
+            missing = plan.missing_to_scan
+        elif large:
+            missing = plan.missing_to_find
         segments = await context.segments(missing, among, many=many)
     answers = await _match_all(context, plan, segments, many=many, first=first)
     certain = sum(len(one.matches.certain) for one in answers)
@@ -109,6 +119,13 @@ async def _match_all(
     if plan.tests:
         context.stats.scanned |= {test.field for test in plan.tests}
         await scan_columns(context, plan, segments)
+    if sum(segment.count for segment in segments) > context.sizes.few_rows:
+        with context.stats.stage("fetch_pages"):
+            await context.fill(segments, plan.missing_to_find)
+        if await aside(_takes_much, context, plan, segments):
+            return await _match_in_turn(context, plan, segments)
+    with context.stats.stage("fetch_pages"):
+        await context.fill(segments, plan.missing)
     with context.stats.stage("resolve"):
         # A column of words may be long in a small segment, too, and takes long to open.
         if many or plan.tests or plan.words:
@@ -120,6 +137,47 @@ async def _match_all(
         if first is not None and entries <= FEW_TO_LOOK_THROUGH:
             return _resolve_all(context, plan, segments, first)
         return await asyncio.to_thread(_resolve_all, context, plan, segments, first)
+
+
+def _takes_much(context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]) -> bool:
+    """Whether the pages that a plan needs would take much memory together."""
+    pages = entries = 0
+    for segment in segments:
+        pages += len(plan.missing(segment))
+        entries += count_entries(plan, segment)
+        if pages > context.sizes.many_pages or entries > context.sizes.many_entries:
+            return True
+    return False
+
+
+async def _match_in_turn(
+    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]
+) -> list[SegmentMatches]:
+    """The same, with the pages of one segment in memory at a time, and of a comparison that takes
+    many, a window of them."""
+    answers: list[SegmentMatches] = []
+    limits = context.sizes.reading
+    for segment in segments:
+        with context.stats.stage("fetch_pages"):
+            await context.fill([segment], plan.missing_to_find)
+        for leaf in list_wide(plan, segment, limits):
+            assert isinstance(segment, PagedSegment)
+            whole = len(segment.directories[leaf.field].ends)
+            if not context.fetcher.use_cached(segment, leaf.field):
+                pages = len(plan.missing_to_compare(leaf, segment))
+                if not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
+                    with context.stats.stage("fetch_pages"):
+                        await context.fetcher.by_row(context.upstream, segment, leaf.field)
+            with context.stats.stage("resolve"):
+                await context.read(segment, compare_column(plan, segment, leaf, limits))
+            segment.columns.pop(leaf.field, None)
+        with context.stats.stage("fetch_pages"):
+            await context.fill([segment], plan.missing)
+        with context.stats.stage("resolve"):
+            answers += await aside(_resolve_all, context, plan, [segment])
+        if isinstance(segment, PagedSegment):
+            segment.blocks.clear()
+    return answers
 
 
 async def _decide_tests(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from encrypted_records.index.columns.column import EntryBlock
-from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.records import RowRef
@@ -51,7 +51,7 @@ class MemoryCache:
         self._segments = LruCache[tuple[bytes, bytes], OpenedSegment](pool, SEGMENT_SHARE)
         self._directories = LruCache[tuple[bytes, str], Outline](pool, DIRECTORY_SHARE)
         self._blocks = LruCache[tuple[bytes, int], EntryBlock](pool, BLOCK_SHARE)
-        self._columns = LruCache[tuple[bytes, str], ColumnDictionary](pool, COLUMN_SHARE)
+        self._columns = LruCache[tuple[bytes, str], ByRow](pool, COLUMN_SHARE)
         self._rows = LruCache[tuple[bytes, int], RowBlock](pool, ROW_SHARE)
 
     @classmethod
@@ -81,11 +81,11 @@ class MemoryCache:
     def put_block(self, view: bytes, number: int, block: EntryBlock) -> None:
         self._blocks.put((view, number), block)
 
-    def column(self, view: bytes, field: str) -> ColumnDictionary | None:
+    def column(self, view: bytes, field: str) -> ByRow | None:
         """The whole column of a segment that :meth:`get` gave."""
         return self._columns.get((view, field))
 
-    def put_column(self, view: bytes, field: str, column: ColumnDictionary) -> None:
+    def put_column(self, view: bytes, field: str, column: ByRow) -> None:
         self._columns.put((view, field), column)
 
     def rows(self, schema: bytes, number: int) -> RowBlock | None:

@@ -47,6 +47,7 @@ class PageFetcher:
         missing: Missing,
         *,
         many: bool = False,
+        passing: bool = False,
     ) -> None:
         """Put pages into ``segments`` until nothing is missing.
 
@@ -54,6 +55,7 @@ class PageFetcher:
 
         Args:
             many: whether ``missing`` takes long to ask.
+            passing: whether data pages are looked at once: memory keeps them for nobody else.
 
         Raises:
             Moved: as :meth:`Upstream.fetch_pages`.
@@ -68,15 +70,15 @@ class PageFetcher:
             else self._from_memory(segments, missing)
         ):
             pages = sum(len(numbers) for _, numbers in unread)
-            upstream.need_pages(pages)
+            upstream.need_pages(pages, passing=passing)
             upstream.stats.requests += -(-pages // AT_ONCE)
-            wanted = await asyncio.to_thread(self._from_disk, unread)
+            wanted = await asyncio.to_thread(self._from_disk, unread, passing)
             if not wanted:
                 continue  # with directories among them, other pages may be missing now
             refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
             async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                 async for sealed in parts:
-                    await asyncio.to_thread(self._take, wanted, sealed)
+                    await asyncio.to_thread(self._take, wanted, sealed, passing)
 
     async def fetch_sealed(
         self,
@@ -154,7 +156,7 @@ class PageFetcher:
                 segment.blocks[number] = block
         return left
 
-    def _from_disk(self, unread: _Wanted) -> _Wanted:
+    def _from_disk(self, unread: _Wanted, passing: bool) -> _Wanted:
         """What the disk does not have either."""
         wanted: _Wanted = []
         for segment, numbers in unread:
@@ -162,7 +164,7 @@ class PageFetcher:
             left = numbers - pages.keys()
             for number, sealed in pages.items():
                 try:
-                    self._put(segment, number, sealed)
+                    self._put(segment, number, sealed, passing)
                 except DoesNotOpen:
                     # The file is damaged; the page of the API may open.
                     left.add(number)
@@ -170,19 +172,19 @@ class PageFetcher:
                 wanted.append((segment, left))
         return wanted
 
-    def _put(self, segment: PagedSegment, number: int, sealed: bytes) -> None:
+    def _put(self, segment: PagedSegment, number: int, sealed: bytes, passing: bool) -> None:
         segment.put(number, sealed)
         field = segment.directories.field_of(number)
-        if field is None:
+        if field is None and not passing:
             self._cache.put_block(segment.view, number, segment.blocks[number])
-        elif (complete := segment.directories.get(field)) is not None:
+        elif field is not None and (complete := segment.directories.get(field)) is not None:
             self._cache.put_directory(segment.view, field, complete)
 
-    def _take(self, wanted: _Wanted, sealed: _Sealed) -> None:
+    def _take(self, wanted: _Wanted, sealed: _Sealed, passing: bool) -> None:
         for segment, numbers in wanted:
             pages = sealed.get(segment.segment.uid, {})
             for number in numbers & pages.keys():
-                self._put(segment, number, pages[number])
+                self._put(segment, number, pages[number], passing)
         for uid, pages in sealed.items():
             self._stored.put(uid, pages)
 

@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.predicates import Everything, Predicate
+from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -101,14 +98,10 @@ class Search:
         """How many records there are, and those from ``offset`` on."""
 
         async def question(context: QueryContext) -> tuple[int, SearchPage]:
-            answers = await resolve(context, await context.plan(Everything()))
-            count = sum(len(one.matches.possible) for one in answers)
-            run: Run = aside if count > MANY_ROWS else asyncio.to_thread
-            positions = await run(
-                _list_positions, answers, context.snapshot, offset, min(offset + limit, count)
-            )
-            records = await open_rows(context, [context.snapshot.ref(one) for one in positions])
-            return count, SearchPage(None, None, records, context.definition, None)
+            snapshot = context.snapshot
+            wanted = await asyncio.to_thread(snapshot.find_live, offset, offset + limit)
+            records = await open_rows(context, wanted)
+            return snapshot.count, SearchPage(None, None, records, context.definition, None)
 
         return await self._runner.ask(caller, schema, question)
 
@@ -246,23 +239,6 @@ async def _take_oldest(request: _PageRequest, first_rows: int, *, decide: bool) 
 
 
 # --- in the order in which rows were stored -----------------------------------------------------
-
-
-def _list_positions(
-    answers: Sequence[SegmentMatches], snapshot: Snapshot, first: int, last: int
-) -> list[int]:
-    """The positions of the candidates first..last-1."""
-    if first >= last:
-        return []
-    every = np.concatenate(
-        [
-            snapshot.places(one.segment.segment).positions(ordinals(one.matches.possible))
-            for one in answers
-        ]
-    )
-    chosen = np.partition(every, (first, last - 1))[first:last]
-    positions: list[int] = np.sort(chosen).tolist()
-    return positions
 
 
 def scan_stored(

@@ -13,12 +13,32 @@ from encrypted_records.client.known import Known, Moved
 from encrypted_records.errors import LogBroken, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.confirmations import Confirmations
 from encrypted_records.proxy.search.stats import QueryStats
+
+#: So many times as many pages may be read a window at a time as may stay.
+PASSING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """From which sizes on a question is answered segment by segment.
+
+    Of segments with more than ``few_rows`` rows in all, pages are counted before they are brought
+    in; with more than ``many_pages``, or ``many_entries`` in them, one segment's are in memory at a
+    time. Up to ``few_values`` values, all columns that are measured are brought in one request.
+    """
+
+    few_rows: int = 1 << 21
+    many_pages: int = 4096
+    many_entries: int = 1 << 22
+    few_values: int = 1 << 22
+    reading: ReadingLimits = STANDARD
 
 
 class RowsGone(LogBroken):
@@ -50,10 +70,13 @@ class Upstream:
     most_pages: int | None = None
     #: records that the query may open to decide texts that the index does not hold as a whole
     most_opened: int = MAX_OPENED
+    sizes: Sizes = Sizes()
     snapshot: Snapshot = field(init=False)
     definition: SchemaDefinition = field(init=False)
     #: digest of the definition that holds
     _present: bytes = field(init=False)
+    #: pages that were read a window at a time
+    _passing: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.use(self.state.ledger.snapshot())
@@ -70,14 +93,21 @@ class Upstream:
         """As the view of a segment that is opened for this query."""
         return segment.uid + self.definition.digest
 
-    def need_pages(self, count: int) -> None:
+    def need_pages(self, count: int, *, passing: bool = False) -> None:
         """Count pages of the index that the query needs, and that memory does not have.
+
+        Args:
+            passing: whether they are read a window at a time, and none stays.
 
         Raises:
             TooLarge: ``question_too_large``; with those before they are more than it may need.
         """
         self.stats.pages += count
-        if self.most_pages is not None and self.stats.pages > self.most_pages:
+        self._passing += count if passing else 0
+        if self.most_pages is None:
+            return
+        staying = self.stats.pages - self._passing
+        if staying > self.most_pages or self._passing > PASSING * self.most_pages:
             raise TooLarge(
                 f"the question needs more than {self.most_pages} pages of the index",
                 code="question_too_large",

@@ -1,0 +1,114 @@
+"""Turn a column round, page by page, in whatever order its pages come.
+
+Each page's keys get numbers as they come; once all are here, keys are put in order and the rows'
+numbers exchanged for those of the order. As soon as the keys take more than they may, the rows'
+numbers are exchanged for those of their pages, and no key is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, run_starts
+from encrypted_records.index.columns.dictionary import (
+    ByRow,
+    Codes,
+    ColumnDictionary,
+    PageMap,
+    RowCodes,
+    code_type,
+    has_long,
+)
+from encrypted_records.index.columns.outline import Outline
+from encrypted_records.model.definition import KeyKind
+
+#: Rows whose numbers are exchanged at once.
+_AT_ONCE = 1 << 20
+
+
+class ByRowBuilder:
+    """Of one column; all of its pages must be taken, each once."""
+
+    def __init__(self, kind: KeyKind, directory: Outline, covered: int, most: int) -> None:
+        """
+        Args:
+            covered: how many rows the segment's groups have.
+            most: bytes of a :class:`ColumnDictionary`.
+        """
+        self._kind: KeyKind = kind
+        self._directory = directory
+        self._most = most
+        self._codes: RowCodes = np.zeros(covered, np.uint16)
+        #: by number among the pages of present rows: its keys, their first number, their counts
+        self._pages: dict[int, tuple[Keys, int, Codes]] | None = {}
+        self._next = 1
+        self._bytes = 0
+
+    def take(self, page: int, block: EntryBlock) -> None:
+        """
+        Args:
+            page: its number in the column.
+        """
+        page -= self._directory.leading
+        if page < 0:
+            return  # absent rows have 0 already
+        if self._pages is None:
+            self._codes[block.ordinals] = page + 1
+            return
+        count = len(block.keys)
+        self._widen(self._next + count)
+        numbers = np.arange(self._next, self._next + count).astype(self._codes.dtype)
+        lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(np.int64)
+        self._codes[block.ordinals] = np.repeat(numbers, lengths)
+        self._pages[page] = (block.keys, self._next, lengths)
+        self._next += count
+        self._bytes += block.keys.nbytes + lengths.nbytes
+        if self._bytes + self._codes.nbytes > self._most:
+            self._leave_keys(self._pages)
+
+    def finish(self) -> ByRow:
+        if self._pages is None:
+            return PageMap(self._codes)
+        every = [self._pages[page] for page in sorted(self._pages)]
+        none: Keys = np.zeros(0, key_type(self._kind))
+        keys = np.concatenate([none, *(keys for keys, _, _ in every)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(counts for _, _, counts in every)])
+        # Keys of pages in their order are in order; one may end a page and begin the next.
+        starts = run_starts(keys)
+        distinct = keys[starts]
+        place = np.zeros(len(keys), np.int64)
+        place[starts] = 1
+        place = np.cumsum(place)
+        table = np.zeros(self._next, code_type(len(distinct)))
+        at = 0
+        for own, first, _ in every:
+            table[first : first + len(own)] = place[at : at + len(own)]
+            at += len(own)
+        self._exchange(table)
+        counts = np.zeros(len(distinct) + 1, np.int64)
+        counts[0] = self._directory.absent
+        if len(starts):
+            counts[1:] = np.add.reduceat(lengths, starts)
+        return ColumnDictionary(distinct, self._codes, counts, has_long(distinct))
+
+    def _leave_keys(self, pages: dict[int, tuple[Keys, int, Codes]]) -> None:
+        table = np.zeros(self._next, code_type(self._directory.present_pages))
+        for page, (keys, first, _) in pages.items():
+            table[first : first + len(keys)] = page + 1
+        self._exchange(table)
+        self._pages = None
+
+    def _widen(self, highest: int) -> None:
+        if highest > np.iinfo(self._codes.dtype).max:
+            self._codes = self._codes.astype(np.uint32)
+
+    def _exchange(self, table: RowCodes) -> None:
+        """Of each row the number that ``table`` has for its present one."""
+        if table.dtype.itemsize < self._codes.dtype.itemsize:
+            changed = np.zeros(len(self._codes), table.dtype)
+        else:
+            changed = self._codes
+        for first in range(0, len(self._codes), _AT_ONCE):
+            some = self._codes[first : first + _AT_ONCE]
+            changed[first : first + _AT_ONCE] = table.take(some)
+        self._codes = changed

@@ -1,0 +1,308 @@
+"""Which rows of a large segment can be among the first of an order, field by field.
+
+Of the rows of one field's order, those before the last one that is wanted are kept, and those
+equal to it go on to the next field. A column by row with its keys tells all of that; of one that
+has none, the pages are read in which the last row lies. So of millions of rows a few are left, and
+only of these are keys looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import Keys, key_type
+from encrypted_records.index.columns.dictionary import (
+    Codes,
+    Dictionary,
+    PageMap,
+    PartialDictionary,
+    build_partial_dictionary,
+)
+from encrypted_records.index.columns.key_range import Edge, alike
+from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, mask_of, ordinals
+from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
+from encrypted_records.index.query.long_strings import classes
+from encrypted_records.index.query.reading_tests import WindowEntries
+from encrypted_records.index.query.sort import SortPosition
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
+from encrypted_records.model.queries import SortKey
+from encrypted_records.model.word_columns import column_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The rows that are left, and the fields of the order as they are needed of these."""
+
+    rows: BitMap
+    dictionaries: Mapping[str, Dictionary]
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowRequest:
+    """``want`` rows of ``among`` after ``after``, in an order. ``dictionaries`` have fields of all
+    of these rows, whose columns are not needed."""
+
+    order: Sequence[SortKey]
+    among: BitMap
+    want: int
+    after: SortPosition | None
+    places: Places
+    dictionaries: Mapping[str, Dictionary]
+
+
+def narrow(
+    segment: PagedSegment, request: NarrowRequest, limits: ReadingLimits = STANDARD
+) -> Asking[Narrowed]:
+    """All rows that can be among those that are wanted, and few others.
+
+    Raises:
+        DoesNotOpen: a column that is needed does not open.
+    """
+    work = _Narrowing(segment, request, limits)
+    rows = yield from work.cut(0, request.among, request.want, after=request.after is not None)
+    dictionaries: dict[str, Dictionary] = dict(request.dictionaries)
+    for one in request.order:
+        if one.field not in dictionaries:
+            dictionaries[one.field] = yield from work.dictionary(one.field, rows)
+    return Narrowed(rows, dictionaries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Rows before the last one that is wanted, and those that are equal to it, as far as this field
+    tells; ``open`` where only records tell more of these."""
+
+    before: BitMap
+    equal: BitMap
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Rows behind a key, equal to it, and of its class with another key."""
+
+    later: BitMap
+    equal: BitMap
+    unlike: BitMap
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrowing:
+    segment: PagedSegment
+    request: NarrowRequest
+    limits: ReadingLimits
+
+    def cut(self, level: int, rows: BitMap, want: int, *, after: bool) -> Asking[BitMap]:
+        """
+        Args:
+            level: the field of the order that decides now; those before are equal.
+            after: whether these were equal to the start's, too, so that rows before it are out.
+        """
+        request = self.request
+        start = request.after if after else None
+        if not rows or (start is None and len(rows) <= want):
+            return rows
+        if level == len(request.order):
+            return request.places.first(rows, want, after=start.position if start else None)
+        field = request.order[level]
+        if start is not None:
+            split = yield from self._split(field, rows, start.keys[level])
+            equal = yield from self.cut(level + 1, split.equal, want, after=True)
+            later = yield from self.cut(level, split.later, want, after=False)
+            return split.unlike | equal | later
+        found = yield from self._cut(field, rows, want)
+        if found.open:
+            return found.before | found.equal
+        left = want - len(found.before)
+        return found.before | (yield from self.cut(level + 1, found.equal, left, after=False))
+
+    def dictionary(self, name: str, rows: BitMap) -> Asking[Dictionary]:
+        """A field of some rows."""
+        held = yield from self._held(name)
+        if isinstance(held, PageMap):
+            return (yield from self._read(name, held, rows))
+        return held
+
+    def _held(self, name: str) -> Asking[Dictionary | PageMap]:
+        if name in self.request.dictionaries:
+            return self.request.dictionaries[name]
+        yield from bring_by_row(self.segment, [name])
+        column = self.segment.columns.get(name)
+        return self.segment.dictionary(name) if column is None else column
+
+    def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_Cut]:
+        held = yield from self._held(order.field)
+        if not isinstance(held, PageMap):
+            return _cut_by(held, _ranks(held)[0], rows, want, order)
+        group_of = self._linked(order.field)
+        before, equal = _cut_codes(held.pages, group_of, rows, want, descending=order.descending)
+        inner = yield from self._read(order.field, held, equal)
+        found = _cut_by(inner, _ranks(inner)[0], equal, want - len(before), order)
+        return _Cut(before | found.before, found.equal, found.open)
+
+    def _split(self, order: SortKey, rows: BitMap, key: int | bytes | None) -> Asking[_Split]:
+        held = yield from self._held(order.field)
+        if not isinstance(held, PageMap):
+            return _split_by(held, rows, key, order)
+        directory = self.segment.directories[order.field]
+        pages = directory.present_pages
+        if key is None:
+            absent = _select(held.pages, np.arange(pages + 1) == 0, rows)
+            return _Split(BitMap() if order.descending else rows - absent, absent, BitMap())
+        edges = [_page_of(directory, edge) for edge in alike(key)]
+        numbers = np.arange(pages + 1) - 1
+        here = (numbers >= edges[0]) & (numbers <= edges[1])
+        near = _select(held.pages, here & (numbers >= 0), rows)
+        behind = (numbers < edges[0]) if order.descending else (numbers > edges[1])
+        later = _select(held.pages, behind, rows)
+        inner = yield from self._read(order.field, held, near)
+        found = _split_by(inner, near, key, order)
+        return _Split(found.later | later, found.equal, found.unlike)
+
+    def _linked(self, name: str) -> Codes:
+        """Of each code of a page map, 0 for absent, a number that pages share where one value, or
+        one class of long strings, goes on from one to the next."""
+        directory = self.segment.directories[name]
+        new = np.ones(directory.present_pages + 1, np.int64)
+        new[0] = 0
+        if directory.present_pages:
+            new[2:] = ~directory.links(alike=True)
+        return np.cumsum(new)
+
+    def _read(self, name: str, held: PageMap, rows: BitMap) -> Asking[PartialDictionary]:
+        """The keys of some rows, out of the pages that have them."""
+        directory = self.segment.directories[name]
+        used = np.zeros(directory.present_pages + 1, np.bool_)
+        absent: list[Ordinals] = [np.zeros(0, np.uint32)]
+        for some in in_pieces(rows):
+            own = held.pages.take(some)
+            used[own] = True
+            absent.append(some[own == 0])
+        pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
+        wanted = mask_of(rows, self.segment.covered)
+        none: Keys = np.zeros(0, key_type(column_spec(self.segment.definition, name).kind))
+        found: list[Ordinals] = [np.zeros(0, np.uint32)]
+        keys: list[Keys] = [none]
+
+        def take(window: Window) -> None:
+            entries = WindowEntries(self.segment, name, window)
+            at = np.flatnonzero(wanted[entries.ordinals])
+            found.append(entries.ordinals[at])
+            keys.append(entries.keys[entries.key_of_entries()[at]])
+
+        reading = read_pages(self.segment, name, pages, take, self.limits)
+        yield from ask_for(self.segment, reading, passing=False)
+        return build_partial_dictionary(
+            np.concatenate(found), np.concatenate(keys), np.concatenate(absent)
+        )
+
+
+def _page_of(directory: Outline, edge: Edge) -> int:
+    """The page of present rows in or before which an edge lies."""
+    before = directory.exact(edge)
+    if before is None:
+        return directory.locate(edge)[0] - directory.leading
+    page = int(np.searchsorted(directory.ends, directory.absent + before, "right"))
+    return page - directory.leading
+
+
+def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
+    """Of each code the number of its class, 0 for absent; and of each class whether it has several
+    keys."""
+    if not held.long:
+        ranks = np.arange(len(held.keys) + 1)
+        return ranks, np.zeros(len(ranks), np.bool_)
+    by_class = classes(held.keys)
+    new = np.ones(len(by_class) + 1, np.int64)
+    new[0] = 0
+    new[2:] = by_class[1:] != by_class[:-1]
+    ranks = np.cumsum(new)
+    return ranks, np.bincount(ranks, minlength=int(ranks[-1]) + 1) > 1
+
+
+def _cut_by(held: Dictionary, ranks: Codes, rows: BitMap, want: int, order: SortKey) -> _Cut:
+    mixed = _ranks(held)[1]
+    before, equal = _cut_held(held, ranks, rows, want, descending=order.descending)
+    if not equal:
+        return _Cut(before, equal, open=False)
+    (code,) = held.codes_of(ordinals(BitMap([equal[0]]))).tolist()
+    return _Cut(before, equal, open=bool(mixed[ranks[code]]))
+
+
+def _cut_held(
+    held: Dictionary, ranks: Codes, rows: BitMap, want: int, *, descending: bool
+) -> tuple[BitMap, BitMap]:
+    counts = np.zeros(int(ranks[-1]) + 1, np.int64)
+    for some in in_pieces(rows):
+        counts += np.bincount(ranks.take(held.codes_of(some)), minlength=len(counts))
+    last = _last_rank(counts, want, descending=descending)
+    before: list[Ordinals] = []
+    equal: list[Ordinals] = []
+    for some in in_pieces(rows):
+        own = ranks.take(held.codes_of(some))
+        before.append(some[own > last if descending else own < last])
+        equal.append(some[own == last])
+    return bitmap(*before), bitmap(*equal)
+
+
+def _cut_codes(
+    codes: NDArray[np.unsignedinteger],
+    ranks: Codes,
+    rows: BitMap,
+    want: int,
+    *,
+    descending: bool,
+) -> tuple[BitMap, BitMap]:
+    counts = np.zeros(int(ranks[-1]) + 1, np.int64)
+    for some in in_pieces(rows):
+        counts += np.bincount(ranks.take(codes.take(some)), minlength=len(counts))
+    last = _last_rank(counts, want, descending=descending)
+    before = ranks > last if descending else ranks < last
+    return _select(codes, before, rows), _select(codes, ranks == last, rows)
+
+
+def _last_rank(counts: Codes, want: int, *, descending: bool) -> int:
+    """The rank of the last row that is wanted; there are more rows than that."""
+    upto = np.cumsum(counts[::-1] if descending else counts)
+    at = int(np.searchsorted(upto, want))
+    return len(counts) - 1 - at if descending else at
+
+
+def _select(codes: NDArray[np.unsignedinteger], chosen: NDArray[np.bool_], rows: BitMap) -> BitMap:
+    """The rows whose code is chosen."""
+    pieces: Iterable[Ordinals] = (some[chosen.take(codes.take(some))] for some in in_pieces(rows))
+    return bitmap(*pieces)
+
+
+def _split_by(held: Dictionary, rows: BitMap, key: int | bytes | None, order: SortKey) -> _Split:
+    ranks, _ = _ranks(held)
+    same, rank = 0, 0.0
+    if key is not None and len(held.keys):
+        wanted = np.array([key], held.keys.dtype)
+        by_class = classes(held.keys) if held.long else held.keys
+        name = classes(wanted) if held.long else wanted
+        below = int(np.searchsorted(by_class, name[0]))
+        is_there = below < len(by_class) and by_class[below] == name[0]
+        rank = float(ranks[below + 1]) if is_there else float(ranks[below]) + 0.5
+        at = int(np.searchsorted(held.keys, wanted[0]))
+        same = at + 1 if at < len(held.keys) and held.keys[at] == wanted[0] else -1
+    elif key is not None:
+        same, rank = -1, 0.5
+    later: list[Ordinals] = []
+    equal: list[Ordinals] = []
+    unlike: list[Ordinals] = []
+    for some in in_pieces(rows):
+        codes = held.codes_of(some)
+        own = ranks.take(codes)
+        later.append(some[own < rank if order.descending else own > rank])
+        equal.append(some[codes == same])
+        unlike.append(some[(own == rank) & (codes != same)])
+    return _Split(bitmap(*later), bitmap(*equal), bitmap(*unlike))

@@ -1,0 +1,294 @@
+"""What comparisons select of a large segment, from its pages a window at a time.
+
+Of each window only the rows that pass are kept, as bits. So a test of texts takes no memory for the
+texts of a column, and a range over half of a segment none for its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import Keys, key_type
+from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.texts import ColumnTexts, Mask
+from encrypted_records.index.ordinals import Ordinals, mask_of, of_mask
+from encrypted_records.index.query.column_scan import needs_whole
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.members import held_in
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged_column import PagedColumn
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    Reading,
+    ReadingLimits,
+    Window,
+    read_column,
+    read_pages,
+)
+from encrypted_records.model.predicates import Absent, ColumnTest, InColumn, Leaf, leaves_of
+from encrypted_records.model.text_tests import TextTest
+from encrypted_records.model.word_columns import column_spec
+
+
+def test_column(
+    plan: Plan,
+    segment: PagedSegment,
+    tests: Sequence[ColumnTest],
+    go_on: Callable[[], None] = lambda: None,
+    limits: ReadingLimits = STANDARD,
+) -> Reading[None]:
+    """Tell a plan the rows that pass some tests, all of one field.
+
+    Args:
+        go_on: as for :meth:`ColumnTexts.test`.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`, or a key holds no text.
+    """
+    field = tests[0].field
+    masks = [(_no_rows(segment), _no_rows(segment)) for _ in tests]
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, field, window)
+        texts: list[ColumnTexts] = []
+        for test, (certain, possible) in zip(tests, masks, strict=True):
+            if isinstance(test, InColumn):
+                sure = maybe = held_in(entries.keys, plan.keys[id(test)])
+            else:
+                texts = texts or [ColumnTexts(entries.keys)]
+                sure, maybe = texts[0].test(test, go_on)
+                _use_known(test, entries.keys, plan.known, sure, maybe)
+            certain[entries.rows_of(sure)] = True
+            possible[entries.rows_of(maybe)] = True
+        go_on()
+
+    yield from read_column(segment, field, take, limits)
+    for test, (certain, possible) in zip(tests, masks, strict=True):
+        plan.keep(segment, test, Matches(of_mask(certain), of_mask(possible)))
+
+
+def want_undecided(
+    plan: Plan,
+    segment: PagedSegment,
+    tests: Sequence[TextTest],
+    rows: BitMap,
+    position: Callable[[int], int],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[None]:
+    """Want the long strings of some rows that leave these tests, all of one field, open.
+
+    Args:
+        position: the position of a row.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`.
+        InvalidQuery: as :meth:`Texts.want`.
+    """
+    field = tests[0].field
+    wanted = mask_of(rows, segment.covered)
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, field, window)
+        texts = ColumnTexts(entries.keys)
+        undecided = np.zeros(len(entries.keys), np.bool_)
+        for test in tests:
+            sure, maybe = texts.test(test)
+            undecided |= maybe & ~sure
+        for at in np.flatnonzero(undecided).tolist():
+            own = entries.rows(at)
+            held = own[wanted[own]]
+            key = bytes(entries.keys[at])
+            if len(held) and plan.known.get(field, key) is None:
+                plan.known.want(field, key, position(int(held[0])))
+
+    yield from read_column(segment, field, take, limits)
+
+
+def list_unread(plan: Plan, segment: OpenedSegment) -> list[ColumnTest]:
+    """The tests of columns that are not here by row, and whose keys no directory lists."""
+    if plan.excludes(segment):
+        return []
+    left = (test for test in plan.tests if not plan.is_kept(segment, test))
+    return [test for test in left if needs_whole(segment, test.field)]
+
+
+def _list_comparisons(plan: Plan, segment: OpenedSegment) -> list[Leaf]:
+    """Those with keys, of which it is not known yet which rows they select."""
+    if plan.excludes(segment):
+        return []
+    return [
+        leaf
+        for leaf in leaves_of(plan.predicate)
+        if not isinstance(leaf, ColumnTest)
+        and id(leaf) not in plan.words
+        and not plan.is_kept(segment, leaf)
+    ]
+
+
+def list_wide(plan: Plan, segment: OpenedSegment, limits: ReadingLimits = STANDARD) -> list[Leaf]:
+    """The comparisons that take more pages or entries of a segment than are taken at once;
+    directories are here."""
+    if not isinstance(segment, PagedSegment):
+        return []
+    every = _list_comparisons(plan, segment)
+    return [leaf for leaf in every if _is_wide(plan, segment, leaf, limits)]
+
+
+def _is_wide(plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits) -> bool:
+    pages, entries = _count_missing(plan, segment, leaf)
+    return pages > limits.few or (pages > 1 and entries > limits.entries)
+
+
+def count_entries(plan: Plan, segment: OpenedSegment) -> int:
+    """How many entries the pages have that the comparisons of a segment need; directories are
+    here."""
+    if not isinstance(segment, PagedSegment):
+        return 0
+    every = _list_comparisons(plan, segment)
+    return sum(_count_missing(plan, segment, leaf)[1] for leaf in every)
+
+
+def _count_missing(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, int]:
+    """Pages, and entries of them."""
+    missing = plan.missing_to_compare(leaf, segment)
+    if not missing:
+        return 0, 0
+    directory = segment.directories[leaf.field]
+    pages = np.isin(directory.numbers, np.fromiter(missing, np.uint32))
+    return len(missing), int(np.diff(directory.ends.astype(np.int64), prepend=0)[pages].sum())
+
+
+def compare_column(
+    plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits = STANDARD
+) -> Reading[None]:
+    """Tell a plan the rows that a comparison selects, which takes many pages.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    field = leaf.field
+    if isinstance(leaf, Absent):
+        leading = range(segment.directories[field].leading)
+        rows = yield from _rows_in(segment, field, leading, limits)
+        plan.keep(segment, leaf, Matches.exactly(of_mask(rows)))
+        return
+    ranges = plan.ranges[id(leaf)]
+    possible = yield from _rows_between(segment, field, ranges.possible, limits)
+    certain = possible
+    if ranges.certain != ranges.possible:
+        certain = yield from _rows_between(segment, field, ranges.certain, limits)
+    plan.keep(segment, leaf, Matches(certain, possible))
+
+
+class WindowEntries:
+    """The present entries of some pages: ``keys`` in the order of the pages, in which one may come
+    twice, and the rows of each."""
+
+    def __init__(self, segment: PagedSegment, field: str, window: Window) -> None:
+        leading = segment.directories[field].leading
+        blocks = [block for page, block in window if page >= leading]
+        none: Keys = np.zeros(0, key_type(column_spec(segment.definition, field).kind))
+        self.keys = np.concatenate([none, *(block.keys for block in blocks)])
+        self.ordinals: Ordinals = np.concatenate(
+            [np.zeros(0, np.uint32), *(block.ordinals for block in blocks)]
+        )
+        lengths = [np.diff(np.append(one.starts, len(one.ordinals))) for one in blocks]
+        self.lengths: NDArray[np.int64] = np.concatenate([np.zeros(0, np.int64), *lengths])
+        self._ends = np.cumsum(self.lengths)
+
+    def rows(self, at: int) -> Ordinals:
+        """Those of one key."""
+        end = int(self._ends[at])
+        return self.ordinals[end - int(self.lengths[at]) : end]
+
+    def rows_of(self, keys: Mask) -> Ordinals:
+        """Those of some keys."""
+        if not keys.any():
+            return self.ordinals[:0]
+        return self.ordinals[np.repeat(keys, self.lengths)]
+
+    def key_of_entries(self) -> NDArray[np.intp]:
+        """For each entry which of the keys is its own."""
+        return np.repeat(np.arange(len(self.keys)), self.lengths)
+
+
+def _use_known(test: TextTest, keys: Keys, known: Texts, sure: Mask, maybe: Mask) -> None:
+    for at in np.flatnonzero(maybe & ~sure).tolist():
+        text = known.get(test.field, bytes(keys[at]))
+        if text is not None:
+            sure[at] = maybe[at] = test.fits(text)
+
+
+def _rows_between(
+    segment: PagedSegment, field: str, ranges: Sequence[KeyRange], limits: ReadingLimits
+) -> Reading[BitMap]:
+    rows = _no_rows(segment)
+    for key_range in ranges:
+        rows |= yield from _rows_of_range(segment, field, key_range, limits)
+    return of_mask(rows)
+
+
+def _rows_of_range(
+    segment: PagedSegment, field: str, key_range: KeyRange, limits: ReadingLimits
+) -> Reading[NDArray[np.bool_]]:
+    by_row = segment.columns.get(field)
+    if isinstance(by_row, ColumnDictionary):
+        first, last = (_before(by_row.keys, edge) for edge in key_range)
+        return (by_row.codes > first) & (by_row.codes <= last)
+    column = segment.lookup(field)
+    assert isinstance(column, PagedColumn)
+    missing = column.missing_to_count(key_range)
+    if missing:
+        yield missing
+    begin, end = column.at(key_range.first), column.at(key_range.last)
+    for number in missing:
+        del segment.blocks[number]
+    pages = column.directory.holding(begin, end)
+    if not isinstance(by_row, PageMap):
+        return (yield from _rows_in(segment, field, pages, limits, begin, end))
+    # Pages between the outermost two have rows of the range alone.
+    leading = column.directory.leading
+    inner = range(pages.start + 1, max(pages.start + 1, pages.stop - 1))
+    rows = (by_row.pages > inner.start - leading) & (by_row.pages <= inner.stop - leading)
+    ends = sorted({pages.start, pages.stop - 1}) if pages else []
+    rows |= yield from _rows_in(segment, field, ends, limits, begin, end)
+    return rows
+
+
+def _rows_in(
+    segment: PagedSegment,
+    field: str,
+    pages: Sequence[int],
+    limits: ReadingLimits,
+    begin: int = 0,
+    end: int = 2**32,
+) -> Reading[NDArray[np.bool_]]:
+    """The rows in some pages that are among the present entries begin..end-1, or absent."""
+    directory = segment.directories[field]
+    rows = _no_rows(segment)
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            if page < directory.leading:
+                rows[block.ordinals] = True
+            else:
+                before = directory.start(page) - directory.absent
+                rows[block.ordinals[max(0, begin - before) : max(0, end - before)]] = True
+
+    yield from read_pages(segment, field, pages, take, limits)
+    return rows
+
+
+def _before(keys: Keys, edge: Edge) -> int:
+    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))
+
+
+def _no_rows(segment: PagedSegment) -> NDArray[np.bool_]:
+    return np.zeros(segment.covered, np.bool_)

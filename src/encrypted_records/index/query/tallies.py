@@ -1,0 +1,202 @@
+"""What measures of a field need of its values, taken in part by part, for one or many groups.
+
+Sums, counts and extremes keep a number or a key of each group. Percentiles, histograms and lists of
+values keep each different value of each group, and are refused where these take too much memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
+from encrypted_records.errors import InvalidQuery
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.dictionary import Codes
+from encrypted_records.index.columns.packing import matrix
+from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.model.aggregations import (
+    Average,
+    Distinct,
+    Extreme,
+    Histogram,
+    Measure,
+    Percentile,
+    Sum,
+)
+
+#: Values are put in order when so many more have come.
+_PENDING = 1 << 19
+_HIGHEST = np.iinfo(np.uint64).max
+
+
+class Values:
+    """Values of groups: of each entry its group, key, how many rows have it there, and the position
+    of one of these rows; -1 where no key is of a long string."""
+
+    __slots__ = ("counts", "groups", "keys", "positions")
+
+    def __init__(self, groups: Codes, keys: Keys, counts: Codes, positions: Positions) -> None:
+        self.groups, self.keys, self.counts, self.positions = groups, keys, counts, positions
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for one in (self.groups, self.keys, self.counts, self.positions))
+
+    def only(self, kept: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Values:
+        return Values(self.groups[kept], self.keys[kept], self.counts[kept], self.positions[kept])
+
+    def merged(self) -> Values:
+        """In the order of groups and keys, each pair once."""
+        order = np.argsort(self.keys, kind="stable")
+        order = order[np.argsort(self.groups[order], kind="stable")]
+        groups, keys = self.groups[order], self.keys[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (groups[1:] != groups[:-1]) | (keys[1:] != keys[:-1])
+        starts = np.flatnonzero(new)
+        counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[order]
+        return Values(groups[starts], keys[starts], counts, self.positions[order][starts])
+
+
+def join(parts: Sequence[Values]) -> Values:
+    """All of these; keys are of one kind."""
+    held = [part for part in parts if len(part)]
+    if not held:
+        none = np.zeros(0, np.int64)
+        return Values(none, np.zeros(0, np.uint64), none, none)
+    return Values(
+        np.concatenate([part.groups for part in held]),
+        np.concatenate([part.keys for part in held]),
+        np.concatenate([part.counts for part in held]),
+        np.concatenate([part.positions for part in held]),
+    )
+
+
+class Tally:
+    """Of one field, for all measures of it."""
+
+    def __init__(self, groups: int, measures: Sequence[Measure], most: int) -> None:
+        """
+        Args:
+            groups: how many there are.
+            most: bytes of the different values that may be kept.
+        """
+        self.present = np.zeros(groups, np.int64)
+        self.adds = any(isinstance(one, Sum | Average) for one in measures)
+        #: of each group the sum of the keys' upper and of their lower 32 bits
+        self.halves = np.zeros((2, groups), np.uint64)
+        ends = {one.highest for one in measures if isinstance(one, Extreme)}
+        self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
+        wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
+        self.table = _Table(most) if wants else None
+
+    @property
+    def of_values(self) -> bool:
+        """Whether it is quicker to count equal values first, and then take them in."""
+        return self.table is not None or bool(self.extremes)
+
+    @property
+    def of_ends(self) -> bool:
+        """Whether the outermost values and their number are enough."""
+        return self.table is None and not self.adds
+
+    def add(self, values: Values) -> None:
+        """
+        Raises:
+            InvalidQuery: ``too_many_values``.
+        """
+        if not len(values):
+            return
+        np.add.at(self.present, values.groups, values.counts)
+        if self.adds:
+            # A schema has fewer than 2**32 rows, so the sum of halves of their keys fits.
+            many = values.counts.astype(np.uint64)
+            for half, part in zip(self.halves, _halves(values.keys), strict=True):
+                np.add.at(half, values.groups, part * many)
+        for one in self.extremes.values():
+            one.add(values)
+        if self.table is not None:
+            self.table.add(values)
+
+
+class _Extremes:
+    """Of each group the lowest or highest key: of long strings, all keys of the class."""
+
+    def __init__(self, groups: int, highest: bool) -> None:
+        self._count = groups
+        self._highest = highest
+        self._held: list[Values] = []
+
+    def add(self, values: Values) -> None:
+        both = join([*self._held, self._best(values)])
+        self._held = [self._best(both).merged()]
+
+    @property
+    def values(self) -> Values:
+        return join(self._held)
+
+    def _best(self, values: Values) -> Values:
+        kept = np.arange(len(values))
+        for word in _words(values.keys):
+            own = ~word[kept] if self._highest else word[kept]
+            best = np.full(self._count, _HIGHEST)
+            np.minimum.at(best, values.groups[kept], own)
+            kept = kept[own == best[values.groups[kept]]]
+        return values.only(kept)
+
+
+class _Table:
+    """Every different value of each group."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = join([])
+        self._pending: list[Values] = []
+        self._left = _PENDING
+
+    def add(self, values: Values) -> None:
+        self._pending.append(values)
+        self._left -= len(values)
+        if self._left < 0:
+            self._settle()
+
+    @property
+    def values(self) -> Values:
+        """In the order of groups and keys."""
+        if self._pending:
+            self._settle()
+        return self._held
+
+    def _settle(self) -> None:
+        self._held = join([self._held, *self._pending]).merged()
+        self._pending = []
+        self._left = max(_PENDING, len(self._held) // 2)
+        if self._held.nbytes > self._most:
+            raise InvalidQuery(
+                f"the measures need all different values, and these take more than "
+                f"{self._most >> 20} MiB",
+                code="too_many_values",
+                hint="narrow the condition, or measure a field with fewer different values",
+            )
+
+
+def _halves(keys: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    return keys >> np.uint64(32), keys & np.uint64(2**32 - 1)
+
+
+def _words(keys: NDArray[Any]) -> list[NDArray[np.uint64]]:
+    """Keys as numbers, the first of which matter most; of long strings what orders them."""
+    if keys.dtype.kind != "S":
+        return [keys]
+    cells = matrix(keys)
+    prefix = np.ascontiguousarray(cells[:, :INDEX_KEY_PREFIX]).view(">u8")
+    words = [word.astype(np.uint64) for word in prefix.T]
+    if keys.dtype.itemsize == INDEX_KEY_BYTES:
+        words.append(cells[:, INDEX_KEY_PREFIX:].any(axis=1).astype(np.uint64))
+    return words

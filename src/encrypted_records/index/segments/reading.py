@@ -1,0 +1,181 @@
+"""Read a column of a large segment a window of pages at a time, so that memory does not grow.
+
+Nothing here fetches. What reads is a generator: it yields the numbers of pages that it lacks, and
+goes on once they were put into the segment; it takes those out again that it had put in.
+
+Pages come in random order. Brought in the order of keys, some at a time, they would tell the API
+that order.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.by_row import ByRowBuilder
+from encrypted_records.index.columns.column import EntryBlock
+from encrypted_records.index.columns.dictionary import ByRow
+from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.segments.headers import mask_digest
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.word_columns import column_spec
+
+T = TypeVar("T")
+#: Work that yields the numbers of pages to put into one segment.
+Reading = Generator[set[int], None, T]
+#: Pages of a column by their place in it, opened.
+Window = Sequence[tuple[int, EntryBlock]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingLimits:
+    """``window`` pages are in memory at a time, and ``entries`` of them, if one page has no more.
+    Of a column by row, no more than ``by_row`` bytes are kept with keys. Up to ``few`` pages are
+    taken at once where they are needed, with up to ``entries``."""
+
+    window: int = 256
+    entries: int = 1 << 20
+    by_row: int = 48 << 20
+    few: int = 1024
+
+
+STANDARD = ReadingLimits()
+#: Pages that are looked at to see how many different keys there are.
+_SAMPLE = 16
+
+
+def read_pages(
+    segment: PagedSegment,
+    field: str,
+    pages: Iterable[int],
+    take: Callable[[Window], None],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[None]:
+    """Hand over some pages of a column, each once.
+
+    Args:
+        segment: the field's directory must be here.
+        pages: their places in the column.
+
+    Raises:
+        DoesNotOpen: what ``take`` raises.
+    """
+    numbers = segment.directories[field].numbers
+    order = list(pages)
+    secrets.SystemRandom().shuffle(order)
+    for window in _windows(segment.directories[field], order, limits):
+        some = [(page, int(numbers[page])) for page in window]
+        missing = {number for _, number in some} - segment.blocks.keys()
+        if missing:
+            yield missing
+        take([(page, segment.blocks[number]) for page, number in some])
+        for number in missing:
+            del segment.blocks[number]
+
+
+def _windows(
+    directory: Outline, order: Sequence[int], limits: ReadingLimits
+) -> Iterator[Sequence[int]]:
+    first = entries = 0
+    for at, page in enumerate(order):
+        own = directory.start(page + 1) - directory.start(page)
+        if at > first and (at - first == limits.window or entries + own > limits.entries):
+            yield order[first:at]
+            first, entries = at, 0
+        entries += own
+    if first < len(order):
+        yield order[first:]
+
+
+def read_column(
+    segment: PagedSegment,
+    field: str,
+    take: Callable[[Window], None],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[None]:
+    """Hand over a whole column, which must not be one of words.
+
+    Raises:
+        DoesNotOpen: it lists other rows than the segment has, or entries out of order; this may
+            show at the end only.
+    """
+    directory = segment.directories[field]
+    count = len(directory.ends)
+    rows = np.zeros(segment.covered, np.bool_)
+    outermost = np.zeros((count, 2), np.uint32)
+
+    def check(window: Window) -> None:
+        for page, block in window:
+            rows[block.ordinals] = True
+            outermost[page] = block.ordinals[[0, -1]]
+        take(window)
+
+    yield from read_pages(segment, field, range(count), check, limits)
+    # The directory states as many as the segment has, so equal sets list each row once.
+    if mask_digest(rows) != segment.stated_rows:
+        raise DoesNotOpen("a column lists other rows than its segment has")
+    same = _continues(directory)
+    if np.any(outermost[:-1, 1][same] >= outermost[1:, 0][same]):
+        raise DoesNotOpen("a column's pages are not in order")
+
+
+def turn_round(
+    segment: PagedSegment, field: str, limits: ReadingLimits = STANDARD
+) -> Reading[ByRow]:
+    """A whole column by row; the field's directory must be here.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`.
+    """
+    kind = column_spec(segment.definition, field).kind
+    directory = segment.directories[field]
+    builder = ByRowBuilder(kind, directory, segment.covered, limits.by_row)
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            builder.take(page, block)
+
+    yield from read_column(segment, field, take, limits)
+    return builder.finish()
+
+
+def fits_by_row(
+    segment: PagedSegment, field: str, limits: ReadingLimits = STANDARD
+) -> Reading[bool]:
+    """Whether a column can be expected to be kept with its keys: a few pages tell how many of these
+    there are. The field's directory must be here.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    directory = segment.directories[field]
+    width = directory.key_bytes
+    left = limits.by_row - 4 * segment.covered
+    if directory.present * width <= left or directory.listed:
+        return True
+    known = segment.key_counts
+    if field not in known:
+        pages = range(directory.leading, len(directory.ends))
+        chosen = secrets.SystemRandom().sample(pages, min(_SAMPLE, len(pages)))
+        counts: list[int] = []
+
+        def take(window: Window) -> None:
+            counts.extend(len(block.keys) for _, block in window)
+
+        yield from read_pages(segment, field, chosen, take, limits)
+        known[field] = sum(counts) * len(pages) // max(1, len(counts))
+    return known[field] * width <= left
+
+
+def _continues(directory: Outline) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether each page but the first has a value of the one before, or is of absent rows too."""
+    same = np.zeros(max(0, len(directory.ends) - 1), np.bool_)
+    same[: max(0, directory.leading - 1)] = True
+    if directory.present_pages:
+        same[directory.leading :] = directory.links(alike=False)
+    return same

@@ -1,0 +1,52 @@
+"""Run work that says what it lacks (``index.query.asking``), with pages out of a world's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    Reading,
+    ReadingLimits,
+    turn_round,
+)
+
+T = TypeVar("T")
+#: A page or two at a time, and no column with its keys.
+NARROW = ReadingLimits(window=2, by_row=0, few=0)
+#: A page or two at a time, and all columns with their keys.
+IN_WINDOWS = ReadingLimits(window=2, few=0)
+#: The sealed page of a segment.
+Sealed = Callable[[PagedSegment, int], bytes]
+
+
+def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed) -> T:
+    """Run what reads one segment; nothing of what it lacked may stay."""
+    before = set(segment.blocks)
+    try:
+        while True:
+            for number in next(reading):
+                segment.put(number, sealed(segment, number))
+    except StopIteration as end:
+        assert set(segment.blocks) == before
+        found: T = end.value
+        return found
+
+
+def answer(asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD) -> T:
+    """Run what asks several segments."""
+    try:
+        while True:
+            need = next(asking)
+            wanted = {*need.pages, *need.segment.missing_directories(need.directories)}
+            for number in wanted:
+                need.segment.put(number, sealed(need.segment, number))
+            for name in need.by_row:
+                turned = read(need.segment, turn_round(need.segment, name, limits), sealed)
+                need.segment.columns[name] = turned
+    except StopIteration as end:
+        found: T = end.value
+        return found

@@ -1,0 +1,319 @@
+"""Read a window of pages at a time, a large segment answers what it answers as a whole."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
+from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.ordinals import in_pieces, mask_of, of_mask
+from encrypted_records.index.query.aggregate import aggregate
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.join_values import list_values
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.narrowing import NarrowRequest, narrow
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.reading_tests import (
+    compare_column,
+    list_unread,
+    list_wide,
+    test_column,
+)
+from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import ReadingLimits, Window, read_column, turn_round
+from encrypted_records.model.aggregations import parse_aggregation
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.ids import new_id
+from encrypted_records.model.predicates import ColumnTest
+from encrypted_records.model.queries import parse_query
+from tests.index.reading import IN_WINDOWS, NARROW, answer, read
+from tests.index.strategies import Case, cases
+from tests.index.test_answers_equal_the_oracle import world_of
+from tests.index.test_ordering import Sorting, expected_rows, orders, rows_of
+from tests.index.world import World, new_keys
+
+test_column.__test__ = False  # type: ignore[attr-defined]
+
+
+def brought(world: World, segment: OpenedSegment, names: Any) -> None:
+    if isinstance(segment, PagedSegment):
+        for number in segment.missing_directories(names):
+            segment.put(number, world.sealed(segment, number))
+
+
+def settle(world: World, plan: Plan, segment: OpenedSegment, limits: ReadingLimits) -> None:
+    """Find all that can be read a window at a time, so that nothing else is missing."""
+    brought(world, segment, plan.columns)
+    unread: dict[str, list[ColumnTest]] = {}
+    for test in list_unread(plan, segment):
+        unread.setdefault(test.field, []).append(test)
+    for tests in unread.values():
+        assert isinstance(segment, PagedSegment)
+        read(segment, test_column(plan, segment, tests, limits=limits), world.sealed)
+    for leaf in list_wide(plan, segment, limits):
+        assert isinstance(segment, PagedSegment)
+        for turned in (False, True):
+            if turned:
+                name = leaf.field
+                whole = read(segment, turn_round(segment, name, limits), world.sealed)
+                assert isinstance(whole, ColumnDictionary if limits.by_row else PageMap)
+                segment.columns[name] = whole
+            before = plan._found.get((segment.segment.uid, id(leaf)))
+            read(segment, compare_column(plan, segment, leaf, limits), world.sealed)
+            after = plan._found[segment.segment.uid, id(leaf)]
+            assert before is None or before == after
+        segment.columns.clear()
+
+
+@given(cases())
+def test_what_is_read_in_windows_is_what_is_read_at_once(case: Case) -> None:
+    world = world_of(case)
+    for where in case.asked:
+        asked = parse_query({"where": where}, world.definition).where
+        for segment in map(world.open_segment, world.ledger.snapshot().segments):
+            plan = Plan.of(asked, world.ledger.tails, world.definition)
+            world.fetch(segment, lambda: plan.missing(segment))  # noqa: B023
+            expected = plan.match(segment)
+            for limits in (NARROW, IN_WINDOWS):
+                other = world.open_segment(segment.segment)
+                again = Plan.of(asked, world.ledger.tails, world.definition)
+                settle(world, again, other, limits)
+                world.fetch(other, lambda: again.missing(other))  # noqa: B023
+                assert again.match(other) == expected
+
+
+class Narrowing(Sorting):
+    """The same from the rows that narrowing leaves, of pages read a window at a time."""
+
+    limits = NARROW
+
+    def first(self, want: int, after: Any = None) -> Any:
+        snapshot = self.world.ledger.snapshot()
+        parts = []
+        for part in self.parts:
+            segment = part.segment
+            if isinstance(segment, PagedSegment):
+                segment.blocks.clear()
+                segment.columns.clear()
+                request = NarrowRequest(
+                    self.order,
+                    part.matches.possible,
+                    want,
+                    after,
+                    snapshot.places(segment.segment),
+                    {},
+                )
+                asking = narrow(segment, request, self.limits)
+                found = answer(asking, self.world.sealed, self.limits)
+                left = Matches(part.matches.certain & found.rows, found.rows)
+                parts.append(Candidates.of(segment, left, snapshot, found.dictionaries))
+            else:
+                parts.append(part)
+        whole, self.parts = self.parts, parts
+        try:
+            return super().first(want, after)
+        finally:
+            self.parts = whole
+
+
+class NarrowingByKeys(Narrowing):
+    limits = IN_WINDOWS
+
+
+@given(cases(), st.data())
+def test_narrowed_rows_have_the_first_ones_in_any_order(case: Case, data: st.DataObject) -> None:
+    world = world_of(case)
+    order_by = data.draw(orders(case))
+    expected = expected_rows(case, order_by)
+    want = data.draw(st.integers(1, len(expected)))
+    start = data.draw(st.integers(0, len(expected) - 1))
+    for kind in (Narrowing, NarrowingByKeys):
+        sorting = kind(world, order_by)
+        assert sorting.rows(want) == expected[:want]
+        after = sorting.after(expected[start])
+        assert sorting.rows(want, after) == expected[start + 1 : start + 1 + want]
+    assert len(rows_of(case)) == len(expected)
+
+
+@given(cases(), st.data())
+def test_the_values_of_a_join_are_those_of_the_whole_column(
+    case: Case, data: st.DataObject
+) -> None:
+    world = world_of(case)
+    name = data.draw(st.sampled_from(sorted(case.fields)))
+    snapshot = world.ledger.snapshot()
+    found = []
+    for limits in (NARROW, IN_WINDOWS):
+        keys: set[Any] = set()
+        long: set[bytes] = set()
+        for segment in map(world.open_segment, snapshot.segments):
+            part = Candidates.of(segment, Matches.exactly(segment.everything), snapshot)
+            texts = Texts()
+            some, longer = answer(list_values(part, name, texts, limits), world.sealed, limits)
+            assert {key for _, key in texts.wanted} == longer
+            keys |= {key for own in some for key in own.tolist()}
+            long |= longer
+        found.append((keys, long))
+    assert found[0] == found[1]
+    held = {record.get(name) for record in case.records} - {None}
+    assert len(found[0][0]) + len(found[0][1]) <= len(held)
+    assert bool(held) == bool(found[0][0] or found[0][1])
+
+
+TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
+
+
+def numbers_world(values: list[int | None]) -> tuple[World, PagedSegment]:
+    world = World(TEXT, limits=Limits(mini=0, entries=3))
+    world.ingest([{"n": value} for value in values])
+    (segment,) = map(world.open_segment, world.ledger.snapshot().segments)
+    assert isinstance(segment, PagedSegment)
+    brought(world, segment, ["n"])
+    return world, segment
+
+
+@pytest.mark.parametrize("limits", [NARROW, IN_WINDOWS], ids=["pages", "keys"])
+def test_an_altered_page_is_named_in_a_window_too(limits: ReadingLimits) -> None:
+    world, segment = numbers_world(list(range(20)))
+    number = int(segment.directories["n"].numbers[3])
+    spoiled = bytearray(world.sealed(segment, number))
+    spoiled[100] ^= 1
+
+    def sealed(one: OpenedSegment, wanted: int) -> bytes:
+        return bytes(spoiled) if wanted == number else world.sealed(one, wanted)
+
+    with pytest.raises(DoesNotOpen):
+        read(segment, turn_round(segment, "n", limits), sealed)
+
+
+@pytest.mark.parametrize("values", [[5] * 20, [None] * 20], ids=["present", "absent"])
+@pytest.mark.parametrize("page", [1, 2])
+def test_a_column_that_lists_others_rows_or_them_out_of_order_is_refused(
+    values: list[int | None], page: int
+) -> None:
+    world, segment = numbers_world(values)
+    numbers = segment.directories["n"].numbers.tolist()
+    reading = read_column(segment, "n", lambda _: None, NARROW)
+    blocks = {}
+    for number in numbers:
+        segment.put(number, world.sealed(segment, number))
+        blocks[number] = segment.blocks[number]
+    if page == 1:  # a row twice, and another not at all
+        other = replace(blocks[numbers[1]], ordinals=blocks[numbers[0]].ordinals)
+        segment.blocks[numbers[1]] = other
+    else:  # each row once, in pages that follow one another in another order
+        segment.blocks[numbers[1]] = blocks[numbers[2]]
+        segment.blocks[numbers[2]] = blocks[numbers[1]]
+    with pytest.raises(DoesNotOpen, match="other rows" if page == 1 else "not in order"):
+        list(reading)
+
+
+@given(cases(), st.data())
+def test_live_rows_are_found_by_their_number(case: Case, data: st.DataObject) -> None:
+    world = world_of(case)
+    doomed = data.draw(st.sets(st.sampled_from(rows_of(case))))
+    world.kill(doomed)
+    snapshot = world.ledger.snapshot()
+    every = list(snapshot.live_between(0, snapshot.stored))
+    assert len(every) == snapshot.count
+    first, end = sorted(data.draw(st.tuples(st.integers(0, 30), st.integers(0, 30))))
+    assert snapshot.find_live(first, end) == every[first:end]
+
+
+@given(st.sets(st.integers(0, 3 << 20), max_size=50))
+def test_sets_masks_and_pieces_are_one(members: set[int]) -> None:
+    rows = of_mask(np.isin(np.arange((3 << 20) + 1), list(members)))
+    assert set(rows) == members
+    assert of_mask(mask_of(rows, (3 << 20) + 1)) == rows
+    pieces = list(in_pieces(rows))
+    assert [row for piece in pieces for row in piece.tolist()] == sorted(members)
+    assert all(piece[0] >> 20 == piece[-1] >> 20 for piece in pieces)
+
+
+def test_pages_do_not_come_in_the_order_of_their_keys() -> None:
+    world, segment = numbers_world(list(range(99)))
+    came: list[int] = []
+
+    def take(window: Window) -> None:
+        came.extend(page for page, _ in window)
+
+    read(segment, read_column(segment, "n", take, NARROW), world.sealed)
+    assert sorted(came) == list(range(33))
+    assert came != sorted(came)
+
+
+class Large:
+    """A segment of so many different texts and numbers, with its sealed pages."""
+
+    def __init__(self, rows: int) -> None:
+        keys = new_keys().newest
+        every = np.arange(rows, dtype=np.uint32)
+        chance = np.random.default_rng(rows)
+        builder = Builder(keys, LARGE, Shell([(new_id(), 0)], every))
+        words = chance.permutation(rows).tolist()
+        for name, own in (
+            ("text", np.array([b"%012x and more" % word for word in words], "S64")),
+            ("number", chance.permutation(rows).astype(np.uint64)),
+        ):
+            order = np.argsort(own)
+            builder.add(name, Column(every[order], own[order]))
+        made = builder.finish()
+        self.key = keys
+        self.stored = {page.number: page.data for page in made.pages}
+        self.segment = PagedSegment(keys, LARGE, made.segment, made.header)
+        for number in self.segment.missing_directories(["text", "number"]):
+            self.segment.put(number, self.stored[number])
+        places = Places(np.array([0]), np.array([rows]), np.array([0]))
+        self.part = Candidates(self.segment, Matches.exactly(self.segment.everything), places)
+
+    def sealed(self, _: OpenedSegment, number: int) -> bytes:
+        return self.stored[number]
+
+    def ask(self) -> None:
+        """Test all texts, add all numbers up, and sort by texts and numbers."""
+        where = {"field": "text", "op": "contains", "value": "abc"}
+        plan = Plan.of(parse_query({"where": where}, LARGE).where, self.key, LARGE)
+        read(self.segment, test_column(plan, self.segment, plan.tests, limits=SMALL), self.sealed)
+        assert plan.match(self.segment).certain
+        body = {"measures": [{"op": "avg", "field": "number"}, {"op": "max", "field": "text"}]}
+        asking = aggregate(
+            parse_aggregation(body, LARGE), LARGE, [self.part], Texts(), reading=SMALL
+        )
+        assert answer(asking, self.sealed, SMALL) is not None
+        order = parse_query({"order_by": ["text", "-number"]}, LARGE).order
+        every = self.segment.everything
+        request = NarrowRequest(order, every, 5, None, self.part.places, {})
+        assert len(answer(narrow(self.segment, request, SMALL), self.sealed, SMALL).rows) == 5
+        self.segment.columns.clear()
+
+
+LARGE = parse_definition(
+    """{"type": "object", "properties": {
+    "text": {"type": "string"}, "number": {"type": "integer", "minimum": 0, "maximum": 9999999}}}"""
+)
+#: Windows of a few thousand rows, and no column with its keys.
+SMALL = ReadingLimits(window=8, by_row=0, few=0)
+
+
+def test_memory_does_not_grow_with_the_texts_and_numbers_of_a_segment() -> None:
+    """Of each row, all of it takes some bytes; a text alone took 64 before."""
+    rows = (1 << 17, 1 << 19)
+    peaks = []
+    for count in rows:
+        large = Large(count)
+        tracemalloc.start()
+        large.ask()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / (rows[1] - rows[0]) < 16

@@ -1,0 +1,145 @@
+"""A proxy that reads columns a page or two at a time answers as one does that reads them whole."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.index.segments.reading import ReadingLimits
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search.upstream import Sizes
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.service import Answer, Service
+from tests.support.store import Store, new_store
+
+# Nothing here is the database's affair.
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "city": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 10_000},
+    },
+}
+#: More than a mini holds.
+MANY = 4200
+BEGINNING = "a long string that goes on beyond what an index key holds of it: "
+WITH_KEYS = ReadingLimits(window=2, few=1)
+WITHOUT = ReadingLimits(window=2, by_row=0, few=1)
+
+
+def person(number: int) -> dict[str, Any]:
+    chance = random.Random(number)
+    name = f"n{chance.randrange(10**6):06}"
+    if number % 500 == 7:
+        name = BEGINNING + name
+    found: dict[str, Any] = {"name": name, "age": chance.randrange(10_000)}
+    return found | ({"city": f"c{number % 7}"} if number % 11 else {})
+
+
+@pytest.fixture
+def store(service: Service, tmp_path: Path) -> Store:
+    """Two large segments and a small one; some records of each have died."""
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": "first"}])
+
+    async def fill() -> None:
+        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
+            await proxy.ingest([person(number) for number in range(MANY)])
+            await proxy.ingest([person(number) for number in range(MANY, 2 * MANY)])
+
+    asyncio.run(fill())
+    for one in store.search(limit=3)["results"] + store.search(order_by=["-age"])["results"][:3]:
+        assert store.proxy("DELETE", one["url"]).status == 204
+    return store
+
+
+def asked() -> Iterator[tuple[str, dict[str, Any]]]:
+    young = {"field": "age", "op": "lt", "value": 6000}
+    named = {"field": "name", "op": "ge", "value": "n3"}
+    holds = {"field": "name", "op": "contains", "value": "77"}
+    for where in (
+        None,
+        {"and": [young, named]},
+        holds,
+        {"or": [holds, {"field": "city", "op": "eq", "value": "c3"}]},
+        {"field": "name", "op": "ends_with", "value": "7", "fold": True},
+        {"not": {"field": "city", "op": "is_null"}},
+    ):
+        for order_by in (["age"], ["-age", "name"], ["city", "-name"], ["-city", "age", "name"]):
+            yield "search", {"where": where, "order_by": order_by, "limit": 20}
+        yield "search", {"where": where, "limit": 5, "count": True}
+        measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": "city"}]
+        measures += [{"op": op, "field": "age"} for op in ("min", "max", "sum", "avg")]
+        measures += [{"op": op, "field": "name"} for op in ("min", "max")]
+        measures += [{"op": "percentile", "field": "age", "p": [10, 50, 99]}]
+        measures += [{"op": "histogram", "field": "age", "bins": 7}]
+        measures += [{"op": "distinct", "field": "name", "limit": 5, "order": "-count"}]
+        for group_by in ([], ["city"], ["age"], ["city", "age"]):
+            body = {"where": where, "measures": measures, "group_by": group_by, "limit": 20}
+            yield "aggregate", body
+
+
+def answers(store: Store) -> list[Any]:
+    found: list[Any] = []
+    for path, members in asked():
+        body = {"schema": store.schema, **members}
+        reply = store.proxy("POST", f"/api/records/{path}/", body)
+        assert reply.status == 200, reply.body
+        found.append(reply.json())
+        if path == "search" and (cursor := found[-1]["next_cursor"]):
+            later = store.proxy("POST", f"/api/records/{path}/", body | {"cursor": cursor})
+            found.append(later.json())
+    return [shown(one) for one in found]
+
+
+def shown(answer: dict[str, Any]) -> Any:
+    """Without what tells of one proxy's caches."""
+    if "results" in answer:
+        return answer.get("count"), [one["data"] for one in answer["results"]]
+    return {name: answer[name] for name in answer if name in ("measures", "groups", "total")}
+
+
+def test_answers_are_the_same_however_little_is_read_at_once(store: Store, tmp_path: Path) -> None:
+    expected = answers(store)
+    assert any(expected)
+    for limits in (WITH_KEYS, WITHOUT):
+        own = with_keyrings(store.service, tmp_path / str(limits.by_row))
+        sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=limits)
+        overrides = Overrides(question_sizes=sizes)
+        with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+            other = replace(store, service=replace(store.service, proxy_url=proxy.url))
+            assert answers(other) == expected
+            # Once more, from what was kept.
+            assert answers(other) == expected
+
+
+def test_pages_that_pass_may_be_more_than_those_that_stay(store: Store, tmp_path: Path) -> None:
+    where = {"field": "name", "op": "contains", "value": "77"}
+    count = {"where": where, "measures": [{"op": "count"}]}
+    expected = measured(store, count).json()["measures"]
+    for pages, status in ((25, 200), (3, 413)):
+        own = with_keyrings(store.service, tmp_path / str(pages))
+        sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=WITHOUT)
+        overrides = Overrides(question_sizes=sizes, question_pages=pages)
+        with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+            other = replace(store, service=replace(store.service, proxy_url=proxy.url))
+            reply = measured(other, count)
+            assert reply.status == status, reply.json()
+            if status == 200:
+                assert reply.json()["measures"] == expected
+            else:
+                assert reply.json()["code"] == "question_too_large"
+
+
+def measured(store: Store, body: dict[str, Any]) -> Answer:
+    return store.proxy("POST", "/api/records/aggregate/", {"schema": store.schema, **body})
