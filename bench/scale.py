@@ -328,6 +328,8 @@ def show_side(side: Side, asking_mib: float) -> None:
         Row("segments", f"{status['segments']['live']:,}"),
         Row("kept of a record", f"{bytes_kept / side.total:,.0f} bytes"),
         Row("written per byte kept", f"{ratio:.2f}", verdict(ratio <= MOST_WRITTEN)),
+        Row("written of a record", f"{kept.written / side.total:,.0f} bytes"),
+        Row("processors, of a record", f"{1e6 * kept.processor / side.total:.1f} us"),
         Row("a new proxy's first answer", f"{first:,.0f} ms", verdict(first <= MOST_FIRST_MS)),
         Row("proxy while it stored", f"{kept.proxy:.0f} MiB", verdict(most <= MOST_MIB)),
         Row("proxy while it was asked", f"{asking_mib:.0f} MiB"),

@@ -129,6 +129,8 @@ class Kept:
     seconds: float = 0.0
     merging: float = 0.0
     written: int = 0
+    #: seconds of processors, of both sides and of PostgreSQL
+    processor: float = 0.0
     #: MiB that the proxy, and one of its workers, had at most while it stored
     proxy: float = 0.0
     worker: float = 0.0
@@ -160,7 +162,7 @@ def fill(
     """Store records until there are ``total``, and merge until nothing is worth it.
 
     Args:
-        writers: processes whose writing is counted, with all that they start.
+        writers: processes whose writing and work are counted, with all that they start.
     """
     for one in store.proxy("GET", "/api/jobs/").json()["results"]:
         if one["status"] not in jobs.ENDED:
@@ -192,12 +194,14 @@ def _settle(store: Store) -> None:
 
 @contextmanager
 def _accounted(folder: Path, kept: Kept, meter: Meter, writers: list[int]) -> Iterator[None]:
-    """Add what is written meanwhile, and see to the peaks."""
+    """Add what is written and worked meanwhile, and see to the peaks."""
     before = sum(map(written_bytes, writers))
+    used = sum(map(meter.seconds, [meter.proxy, *writers]))
     meter.forget_peak()
     with watched_workers(meter) as most:
         yield
     kept.written += sum(map(written_bytes, writers)) - before
+    kept.processor += sum(map(meter.seconds, [meter.proxy, *writers])) - used
     kept.proxy = max(kept.proxy, meter.peak_mib())
     kept.worker = max(kept.worker, *most)
     kept.save(folder)

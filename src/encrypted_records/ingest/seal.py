@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,14 +88,28 @@ def seal_columns(
         origin=origin or group.uid,
     )
     builder = Builder(key, definition, shell, limits)
+    for name, column in build_columns(tails, definition, group, values):
+        builder.add(name, Column(living[column.ordinals], column.keys) if holes else column)
+    return SealedGroup(group, batch, salt, builder.finish())
+
+
+def build_columns(
+    tails: SchemaKey,
+    definition: SchemaDefinition,
+    group: Group,
+    values: Mapping[str, Sequence[Value]],
+) -> Iterator[tuple[str, Column]]:
+    """Each column of the definition by its name, over the rows of ``values`` from 0 on.
+
+    Args:
+        tails: as of :func:`seal_columns`.
+        group: that the rows are of.
+    """
     for spec, stated in zip(definition.fields.values(), group.classes, strict=True):
-        built = [(spec.name, columns.build(spec, tails.field(spec), values[spec.name]))]
+        yield spec.name, columns.build(spec, tails.field(spec), values[spec.name])
         if spec.words:
             own = words_spec(spec)
-            built.append((own.name, words.build(tails.field(own), values[spec.name], stated)))
-        for name, column in built:
-            builder.add(name, Column(living[column.ordinals], column.keys) if holes else column)
-    return SealedGroup(group, batch, salt, builder.finish())
+            yield own.name, words.build(tails.field(own), values[spec.name], stated)
 
 
 def seal(

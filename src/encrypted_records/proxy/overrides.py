@@ -10,6 +10,7 @@ from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
+from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
@@ -40,6 +41,8 @@ class Overrides:
     question_sizes: Sizes = SIZES
     keeping: KeepingPolicy = STANDARD
     checkpointing: CheckpointPolicy = CHECKPOINTS
+    #: which jobs are packed, and how many of their rows together
+    packing: PackingPolicy = PACKING
     sweep_seconds: float = SWEEP_SECONDS
     #: for how long a request waits until what was deleted is gone
     erasing_seconds: float = WAIT_SECONDS

@@ -278,6 +278,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         fetcher=reading.fetcher,
         pager=reading.pager,
         own_origins=names.origins,
+        packing=overrides.packing,
     )
     jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
     datasets = reading.query_runner.datasets

@@ -75,7 +75,8 @@ class Job:
     once it is all there. ``bad_rows`` counts rows that do not fit, or that collide and
     are left out, ``replaced`` those that replace a record. ``received`` is when all bytes
     were there, ``checked`` when the check had ended, ``undone`` when its owner deleted what it had
-    stored. ``began`` is the digest of the API token that began it, if one did.
+    stored. ``began`` is the digest of the API token that began it, if one did. ``packs`` is in how
+    many pieces the index is packed, ``packed`` how many of them are.
     """
 
     id: bytes
@@ -95,6 +96,8 @@ class Job:
     undone: float | None = None
     began: bytes | None = None
     replaced: int = 0
+    packs: int = 0
+    packed: int = 0
 
     @property
     def batches(self) -> int:

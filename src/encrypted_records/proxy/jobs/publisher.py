@@ -210,7 +210,8 @@ def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedPart]) ->
     """
     if state.ledger.has_request(job):
         return True
-    return bool(parts) and parts[0].groups[0].uid in state.ledger.snapshot().groups
+    first = next((group.uid for part in parts for group in part.groups), None)
+    return first is not None and first in state.ledger.snapshot().groups
 
 
 def _draft(

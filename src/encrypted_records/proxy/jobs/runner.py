@@ -35,6 +35,7 @@ from encrypted_records.proxy.jobs.conflicts import (
 )
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.job import Job, in_words
+from encrypted_records.proxy.jobs.packing import PACKING, JobPacking, Packing, PackingPolicy
 from encrypted_records.proxy.jobs.publisher import Publisher, as_checked, require_same
 from encrypted_records.proxy.jobs.resealing import Resealing
 from encrypted_records.proxy.jobs.store import CheckedSchema
@@ -72,6 +73,7 @@ class JobRunner:
         fetcher: Fetcher,
         pager: PageFetcher,
         own_origins: tuple[str, ...],
+        packing: PackingPolicy = PACKING,
         waits: Sequence[float] = WAITS,
     ) -> None:
         self._uses = dependencies
@@ -80,6 +82,7 @@ class JobRunner:
         #: seconds between two attempts of a job that waits; the last one repeats
         self.waits = waits
         self._conflicts = Conflicts(dependencies, fetcher, workers)
+        self._packing = Packing(dependencies, workers, packing)
         uses = (dependencies.api, dependencies.schemas, dependencies.store)
         self._publisher = Publisher(*uses, committer, merger, self._conflicts)
 
@@ -284,14 +287,20 @@ class JobRunner:
     # --- seal -------------------------------------------------------------------------------
 
     async def _seal(self, job: Job, caller: Holder) -> None:
-        """Seal and stage every open chunk, until each is as it is to be stored."""
+        """Seal and stage every open chunk, until each is as it is to be stored, and pack them."""
         schemas = await self._checked(job, caller)
         source = await self._source(job)
-        if _any_unique(schemas):
+        keys = [one.keys for one in schemas]
+        packing = await self._packing.begin(job, caller, source, keys)
+        if not _any_unique(schemas):
+            await self._seal_open(job, caller, source, keys, packing)
+        else:
+            # Which rows are left out may change until all are sealed, so that nothing is packed.
             await self._conflicts.settle(job, caller, source, schemas)
-        while await self._seal_open(job, caller, source, schemas) and _any_unique(schemas):
-            # Sealing takes long, and others may have stored values meanwhile.
-            await self._conflicts.settle(job, caller, source, schemas)
+            while await self._seal_open(job, caller, source, keys, None):
+                # Sealing takes long, and others may have stored values meanwhile.
+                await self._conflicts.settle(job, caller, source, schemas)
+        await packing.finish()
         await asyncio.to_thread(self._uses.store.mark_sealed, job.id)
         self._publisher.expect_none(job.id)
 
@@ -300,24 +309,27 @@ class JobRunner:
         job: Job,
         caller: Holder,
         source: messages.UploadSource,
-        schemas: Sequence[Checked],
+        keys: list[messages.SchemaKeyBytes],
+        packing: JobPacking | None,
     ) -> bool:
         """Seal and stage every open chunk, several at the same time; whether there was one."""
-        keys = [one.keys for one in schemas]
         open_chunks = await asyncio.to_thread(self._uses.store.open_chunks, job.id)
         fates = await asyncio.to_thread(self._uses.store.fates.get, job.id)
         chunks = iter(open_chunks)
+        indexed = not self._packing.policy.takes(job)
 
         async def seal_chunks() -> None:
             for chunk in chunks:
                 own = decode_fates(fates[chunk.number]) if chunk.number in fates else []
-                task = messages.SealTask(source, chunk, keys, job.id, own)
+                task = messages.SealTask(source, chunk, keys, job.id, own, indexed)
                 sealed = await self._workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
                 for part in sealed.parts:
                     await self._uses.api.stage(part.schema, part.body, caller.auth)
                 await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
                 self._uses.progress.announce(job.id)
+                if packing is not None:
+                    await packing.note_sealed(chunk)
 
         # One more than there are workers, so that no worker waits for the API.
         await run_together([seal_chunks] * (self._workers.count + 1))

@@ -23,6 +23,7 @@ from encrypted_records.proxy.disk.sqlite import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.jobs.fate_store import FateStore
 from encrypted_records.proxy.jobs.job import NEXT, Job, JobState, Phase
+from encrypted_records.proxy.jobs.pack_store import PackStore
 from encrypted_records.proxy.jobs.targets import Targets
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
 
@@ -75,6 +76,7 @@ class JobStore:
             most_pages=most_pages,
         )
         self.fates = FateStore(self._database)
+        self.packs = PackStore(self._database)
         self.targets = Targets(self._database)
 
     def _rows(self, statement: str, *values: object) -> list[sqlite3.Row]:

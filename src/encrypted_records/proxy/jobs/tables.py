@@ -46,7 +46,9 @@ CREATE TABLE IF NOT EXISTS job (
     -- how many rows were left out for that, and how many replace a record
     conflicts INTEGER NOT NULL DEFAULT 0, replaced INTEGER NOT NULL DEFAULT 0,
     -- what it does, unless that is to store an upload
-    work TEXT
+    work TEXT,
+    -- how many ranges of chunks are to be packed, and how many are
+    packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_of_user ON job (user, created);
 CREATE TABLE IF NOT EXISTS chunk (
@@ -118,6 +120,8 @@ LATER = {
     "found_by": "TEXT",
     "conflicts": "INTEGER NOT NULL DEFAULT 0",
     "replaced": "INTEGER NOT NULL DEFAULT 0",
+    "packs": "INTEGER NOT NULL DEFAULT 0",
+    "packed": "INTEGER NOT NULL DEFAULT 0",
 }
 
 FORGET = (
@@ -133,7 +137,8 @@ FORGET_WORK = FORGET[:-2]
 JOBS = (
     "SELECT id, user, csv, named, batch_size, skip, resumable, state, phase, size, processed,"
     " total, flawed, error, created, finished, charset, began, received,"
-    " checked, undone, conflict, found_by, conflicts, replaced, work"
+    " checked, undone, conflict, found_by, conflicts, replaced, work, packs,"
+    " packed"
     " FROM job LEFT JOIN about ON about.job = job.id "
 )
 #: Of a job that its owner forgets, after :data:`FORGET`.
@@ -213,6 +218,8 @@ def job_of(row: sqlite3.Row) -> Job:
         received=row["received"],
         checked=row["checked"],
         undone=row["undone"],
+        packs=row["packs"],
+        packed=row["packed"],
         began=row["began"],
     )
 

@@ -91,13 +91,44 @@ class Fate(_Message, frozen=True):
 
 
 class SealTask(_Message, frozen=True):
-    """Seal the good rows of one chunk, as parts of the staging ``staging``."""
+    """Seal the good rows of one chunk, as parts of the staging ``staging``. ``indexed``: whether to
+    make a segment of them, too."""
 
     source: UploadSource
     chunk: ChunkAt
     schemas: list[SchemaKeyBytes]
     staging: bytes
     fates: list[Fate] = []
+    indexed: bool = True
+
+
+class SealedRows(_Message, frozen=True):
+    """The group of a chunk's good rows in one schema; ``chunk`` is its number."""
+
+    schema: bytes
+    chunk: int
+    group: Group
+
+
+class PackTask(_Message, frozen=True):
+    """Make one segment per schema of chunks whose rows are sealed, as parts of ``staging``.
+
+    ``chunks`` follow one another, and ``fates`` are those of each; ``groups`` are all that the
+    segments cover. The parts are numbered from ``sequence`` on, in each schema, and the first of
+    these numbers names the segment. ``most``, ``folder`` and ``keep_free``: as of
+    :class:`MergeTask`.
+    """
+
+    source: UploadSource
+    chunks: list[ChunkAt]
+    fates: list[list[Fate]]
+    groups: list[SealedRows]
+    schemas: list[SchemaKeyBytes]
+    staging: bytes
+    sequence: int
+    most: int
+    folder: str
+    keep_free: int
 
 
 class MergeTask(_Message, frozen=True):
@@ -234,6 +265,13 @@ class MergedPages(_Message, frozen=True):
     pages: list[Page]
 
 
+class PackedPages(_Message, frozen=True):
+    """The next pages of the packed segment of a schema, as the body of their request."""
+
+    schema: bytes
+    body: bytes
+
+
 # --- results: from the worker -------------------------------------------------------------------
 
 
@@ -263,6 +301,12 @@ class SealedChunk(_Message, frozen=True):
     """A chunk, sealed, as one part per schema."""
 
     parts: list[SealedPart]
+
+
+class PackedChunks(_Message, frozen=True):
+    """The worker has sent all pages of the packed segments: of each schema one."""
+
+    segments: list[tuple[bytes, Segment]]
 
 
 class FieldKeys(_Message, frozen=True):
@@ -325,6 +369,7 @@ Task = (
     CheckTask
     | KeysTask
     | SealTask
+    | PackTask
     | ResealTask
     | MergeTask
     | InferTask
@@ -334,8 +379,8 @@ Task = (
 Reply = DefinitionReply | PagesReply
 ToWorker = Task | Reply
 #: What a worker sends during a task, and at its end.
-Interim = DefinitionRequest | RowCount | PagesRequest | MergedPages
-Result = CheckReport | ChunkKeys | SealedChunk | MergedSegment | JsonResult
+Interim = DefinitionRequest | RowCount | PagesRequest | MergedPages | PackedPages
+Result = CheckReport | ChunkKeys | SealedChunk | PackedChunks | MergedSegment | JsonResult
 FromWorker = Interim | Result | Failed
 
 encode = msgspec.msgpack.Encoder().encode

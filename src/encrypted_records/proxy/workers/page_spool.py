@@ -1,4 +1,4 @@
-"""Where a merge keeps pages that do not fit into memory: files without a name (docs/SPEC.md, 11.1).
+"""Where a worker keeps what does not fit into memory: files without a name (docs/SPEC.md, 11.1).
 
 Nobody else finds them, and they are gone with the process, however it ends. What is not sealed yet
 is sealed under a key that only this process has, and that is never written anywhere.
@@ -22,17 +22,20 @@ from encrypted_records.proxy.disk.errors import disk_errors
 
 #: Bytes between two looks at how much room the disk has left.
 _LOOK_BYTES = 64 << 20
+_MERGE = "a merge"
 
 
 class _Nameless:
-    """A file without a name in ``folder``; ``keep_free`` bytes of the disk stay free."""
+    """A file without a name in ``folder``; ``keep_free`` bytes of the disk stay free. ``work`` is
+    what it is for, in errors."""
 
-    def __init__(self, folder: Path, keep_free: int) -> None:
+    def __init__(self, folder: Path, keep_free: int, work: str) -> None:
         self._folder = folder
+        self._work = work
         self._keep_free = keep_free
         self._unlooked = _LOOK_BYTES
         self._size = 0
-        with _named_errors():
+        with self._named_errors():
             file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 # kept
             self._file: IO[bytes] = file
 
@@ -43,12 +46,12 @@ class _Nameless:
             OutOfSpace: the disk has no room for it.
             Unavailable: the disk fails.
         """
-        with _named_errors():
+        with self._named_errors():
             self._unlooked += len(data)
             if self._unlooked >= _LOOK_BYTES:
                 self._unlooked = 0
                 if shutil.disk_usage(self._folder).free < self._keep_free + _LOOK_BYTES:
-                    raise OutOfSpace("the disk has no room for a merge")
+                    raise OutOfSpace(f"the disk has no room for {self._work}")
             at, left = self._size, memoryview(data)
             while left:
                 written = os.pwrite(self._file.fileno(), left, at + len(data) - len(left))
@@ -57,23 +60,27 @@ class _Nameless:
         return at
 
     def read(self, at: int, size: int) -> bytes:
-        with _named_errors():
+        with self._named_errors():
             return os.pread(self._file.fileno(), size, at)
 
     def empty(self) -> None:
-        with _named_errors():
+        with self._named_errors():
             os.ftruncate(self._file.fileno(), 0)
         self._size = 0
 
+    def _named_errors(self) -> AbstractContextManager[None]:
+        return disk_errors(f"the disk fails under {self._work}", code="spool_failed")
+
 
 class SpooledContents:
-    """Contents of a new segment's pages, until its uid is known: one after the other, each sealed.
+    """Contents of a new segment's pages, until its uid is known, and before that what they are made
+    of: one after the other, each sealed.
 
     As ``index.segments.contents`` has them.
     """
 
-    def __init__(self, folder: Path, keep_free: int) -> None:
-        self._file = _Nameless(folder, keep_free)
+    def __init__(self, folder: Path, keep_free: int, work: str = _MERGE) -> None:
+        self._file = _Nameless(folder, keep_free, work)
         self._key = ScratchKey()
         #: where each begins, and the last one ends
         self._starts = array("Q", [0])
@@ -94,7 +101,7 @@ class FetchedPages:
     """Sealed pages of one column of the inputs, as the API has them."""
 
     def __init__(self, folder: Path, keep_free: int) -> None:
-        self._file = _Nameless(folder, keep_free)
+        self._file = _Nameless(folder, keep_free, _MERGE)
         self._places: dict[tuple[bytes, int], int] = {}
 
     def replace(self, pages: Iterable[Page]) -> None:
@@ -106,7 +113,3 @@ class FetchedPages:
 
     def read(self, segment: bytes, number: int) -> bytes:
         return self._file.read(self._places[segment, number], PAGE_BYTES)
-
-
-def _named_errors() -> AbstractContextManager[None]:
-    return disk_errors("the disk fails under a merge", code="spool_failed")

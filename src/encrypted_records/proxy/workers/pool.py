@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _PIPE_BYTES = 1 << 20
 
+#: Tasks behind which a process ends: this frees hundreds of MiB that it would keep.
+_LARGE = messages.MergeTask | messages.PackTask | messages.InferTask | messages.PreviewTask
+
 #: Called with each message that a worker sends during a task; returns the reply, if there is one.
 Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
@@ -43,7 +46,7 @@ class WorkerPool:
 
         Args:
             beside: in a process more than ``count``, since it takes long. The caller has
-                one large merge and one huge one at a time.
+                one large merge and one huge one at a time, and half as many packs as workers.
 
         Raises:
             ErsError: the worker's own, such as DoesNotOpen or BadInput.
@@ -61,8 +64,8 @@ class WorkerPool:
             except BaseException:
                 _kill(process)  # it is in the middle of a task and cannot take another one
                 raise
-            if isinstance(task, messages.MergeTask | messages.InferTask | messages.PreviewTask):
-                await _end(process)  # this frees hundreds of MiB that it would keep
+            if isinstance(task, _LARGE):
+                await _end(process)
             else:
                 self.idle.append(process)
         if isinstance(answer, messages.Failed):

@@ -1,0 +1,144 @@
+"""A segment of groups whose columns come group by group, in memory that does not grow with them.
+
+The sorted column of one group is a *run*. Runs wait as blocks of entries, in memory or elsewhere
+(:mod:`.contents`). When the last group is in, those of each column are merged as a stream, which is
+cut into pages at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns import block_streams, words
+from encrypted_records.index.columns.block_streams import absent_block
+from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
+from encrypted_records.index.segments.builder import (
+    STANDARD,
+    Builder,
+    Limits,
+    SealedSegment,
+    Shell,
+)
+from encrypted_records.index.segments.contents import Contents
+from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.records import Group
+from encrypted_records.model.word_columns import column_spec, columns_of
+
+#: Entries of one block, of which a merge holds one of each run.
+BLOCK_ENTRIES = 1 << 12
+#: Of a block: entries, distinct keys, and the bytes of each key.
+_HEAD = struct.Struct("<IIH")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Where the blocks of a run are, and how many entries it has beside that of each row."""
+
+    base: int
+    blocks: range
+    listed: int
+
+
+class RunMerger:
+    """One segment: :meth:`add` its groups in their order, then :meth:`seal`."""
+
+    def __init__(
+        self,
+        key: SchemaKey,
+        definition: SchemaDefinition,
+        origin: bytes,
+        contents: Contents,
+        limits: Limits = STANDARD,
+        most_words: int = words.MOST_LISTED,
+    ) -> None:
+        """
+        Args:
+            origin: as of :class:`Shell`.
+            contents: where runs wait, and then the contents of pages; others may use it too.
+            most_words: that a column of words lists.
+        """
+        self._key = key
+        self._definition = definition
+        self._origin = origin
+        self._contents = contents
+        self._limits = limits
+        self._most_words = most_words
+        self._groups: list[tuple[bytes, int]] = []
+        self._count = 0
+        self._runs: dict[str, list[_Run]] = {one.name: [] for one in columns_of(definition)}
+
+    def add(self, group: Group, columns: Iterable[tuple[str, Column]]) -> None:
+        """The next group, all of whose rows live.
+
+        Args:
+            columns: each of the definition's by its name, over ordinals from 0 on.
+        """
+        self._groups.append((group.uid, self._count))
+        for name, column in columns:
+            first = len(self._contents)
+            for block in _cut(column, self._kind(name)):
+                self._contents.add(_encode(block))
+            blocks = range(first, len(self._contents))
+            self._runs[name].append(_Run(self._count, blocks, column.present - group.count))
+        self._count += group.count
+
+    def seal(self) -> SealedSegment:
+        """The segment; its pages are sealed as they are taken."""
+        living = np.ones(self._count, np.bool_)
+        shell = Shell(self._groups, living, origin=self._origin)
+        builder = Builder(self._key, self._definition, shell, self._limits, self._contents)
+        for name, runs in self._runs.items():
+            kind = self._kind(name)
+            blocks = block_streams.merge([self._stream(run, kind) for run in runs])
+            if kind == "words" and sum(run.listed for run in runs) > self._most_words:
+                # Which rows are undecided then depends on all of them.
+                whole = block_streams.gather(blocks, kind)
+                builder.add(name, words.limit(whole, self._most_words))
+            elif builder.packed:
+                builder.add_stream(name, blocks)
+            else:
+                builder.add(name, block_streams.gather(blocks, kind))
+        return builder.seal()
+
+    def _kind(self, name: str) -> KeyKind:
+        return column_spec(self._definition, name).kind
+
+    def _stream(self, run: _Run, kind: KeyKind) -> Iterator[EntryBlock]:
+        for number in run.blocks:
+            yield _decode(self._contents.read(number), kind, run.base)
+
+
+def _cut(column: Column, kind: KeyKind) -> Iterator[EntryBlock]:
+    for first in range(0, column.absent, BLOCK_ENTRIES):
+        rows = column.absent_rows()[first : first + BLOCK_ENTRIES]
+        yield absent_block(rows, kind)
+    for first in range(0, column.present, BLOCK_ENTRIES):
+        yield from column.entries(first, min(first + BLOCK_ENTRIES, column.present))
+
+
+def _encode(block: EntryBlock) -> bytes:
+    """In this machine's byte order, since no other process reads it; without the zero bytes in
+    which all keys end."""
+    keys, width = block.keys, block.keys.dtype.itemsize
+    if keys.dtype.kind == "S" and len(keys):
+        width = max(1, np.char.str_len(keys).max())
+        keys = keys.astype(f"S{width}")
+    head = _HEAD.pack(len(block.ordinals), len(keys), width)
+    return head + block.ordinals.tobytes() + block.starts.tobytes() + keys.tobytes()
+
+
+def _decode(data: bytes, kind: KeyKind, base: int) -> EntryBlock:
+    entries, distinct, width = _HEAD.unpack_from(data)
+    at = _HEAD.size
+    ordinals = np.frombuffer(data, np.uint32, entries, at)
+    at += ordinals.nbytes
+    starts = np.frombuffer(data, np.uint32, distinct, at)
+    own = key_type(kind)
+    stored = np.dtype(f"S{width}") if own.kind == "S" else own
+    keys: Keys = np.frombuffer(data, stored, distinct, at + starts.nbytes).astype(own)
+    return EntryBlock(ordinals + np.uint32(base), keys, starts)

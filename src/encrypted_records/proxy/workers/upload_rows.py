@@ -1,0 +1,97 @@
+"""The rows of an upload in the spool, as a task names it: all of them, or those of one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from encrypted_records.crypto.keys import SpoolKey
+from encrypted_records.errors import KeyMissing
+from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
+from encrypted_records.ingest.charsets import settle
+from encrypted_records.ingest.check import SchemaLookup, gather
+from encrypted_records.ingest.layouts import Layout, parser_for, recognize
+from encrypted_records.ingest.tables import Columns
+from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.workers import messages
+
+
+class _SpoolKeys:
+    """The keys of one upload, from its task."""
+
+    def __init__(self, source: messages.UploadSource) -> None:
+        self._keys = {
+            (upload, version): SpoolKey(key, upload=upload, version=version)
+            for upload, version, key in source.keys
+        }
+
+    def spool(self, upload: bytes, version: int) -> SpoolKey:
+        key = self._keys.get((upload, version))
+        if key is None:
+            raise KeyMissing("a worker did not get the key of this upload")
+        return key
+
+
+def _pieces(source: messages.UploadSource, offset: int) -> Iterator[bytes]:
+    spool = Spool(Path(source.folder))
+    return spool.read(source.upload, _SpoolKeys(source), start=offset, size=source.size)
+
+
+class UploadReader:
+    """An upload whose layout is known from its first bytes."""
+
+    def __init__(self, source: messages.UploadSource) -> None:
+        self._source = source
+        beginning = b""
+        for piece in _pieces(source, 0):
+            beginning += piece
+            if self._recognize(beginning, final=False) is not None:
+                break
+        recognized = self._recognize(beginning, final=True)
+        assert recognized is not None
+        self.layout, self._first = recognized
+        self._charset = settle(source.charset, beginning, final=True) if source.charset else None
+
+    def _recognize(self, start: bytes, *, final: bool) -> tuple[Layout, RecordStart] | None:
+        source = self._source
+        return recognize(start, source.kind, final=final, charset=source.charset)
+
+    def blocks(self, start: RecordStart | None = None) -> Iterator[Sequence[RecordBlock | Table]]:
+        """All blocks from ``start`` on, or from the first record."""
+        begin = start or self._first
+        parser = parser_for(
+            self.layout,
+            begin,
+            schema_named=self._source.named is not None,
+            charset=self._charset,
+        )
+        for piece in _pieces(self._source, begin.offset):
+            yield parser.feed(piece)
+        yield parser.finish()
+
+
+def gather_chunk(
+    source: messages.UploadSource,
+    chunk: messages.ChunkAt,
+    schemas: Sequence[messages.SchemaKeyBytes],
+) -> dict[bytes, Columns]:
+    """The chunk's good rows by schema, each with the definition that its schema has here."""
+    definitions = {schema.schema: parse_canonical(schema.definition) for schema in schemas}
+    # As in the check: a reference that it took and this one does not would lose its record.
+    lookup = SchemaLookup(definitions.__getitem__, named=source.named, own_hosts=source.own_hosts)
+    return gather(lookup, _blocks_of(source, chunk), text=source.kind is Format.CSV)
+
+
+def _blocks_of(
+    source: messages.UploadSource, chunk: messages.ChunkAt
+) -> Iterator[RecordBlock | Table]:
+    """Exactly the chunk's rows."""
+    for blocks in UploadReader(source).blocks(RecordStart(chunk.offset, chunk.row)):
+        for block in blocks:
+            if block.start.row > chunk.last:
+                return
+            part = block.part(chunk.first, chunk.last)
+            if part.count:
+                yield part
