@@ -1,0 +1,145 @@
+"""A segment that is packed from sorted columns of groups answers as segments of the groups do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.crypto import rows
+from encrypted_records.index.columns import words
+from encrypted_records.index.segments import sorted_runs
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.contents import Contents, ContentsInMemory
+from encrypted_records.index.segments.sorted_runs import RunMerger
+from encrypted_records.ingest.seal import build_columns
+from encrypted_records.model.records import Group, GroupSalt, RowBatch
+from encrypted_records.model.word_columns import columns_of
+from encrypted_records.proxy.workers.page_spool import SpooledContents
+from tests.index.strategies import Case, cases
+from tests.index.test_answers_equal_the_oracle import may_be_unsure, truth, world_of
+from tests.index.test_stream_merge import FORMS, NOTES
+from tests.index.world import World
+
+ORIGIN = bytes(20)
+Sealed = tuple[Group, RowBatch, GroupSalt]
+
+
+@contextmanager
+def blocks_of(entries: int) -> Iterator[None]:
+    """Runs lie in blocks of so few entries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_runs, "BLOCK_ENTRIES", entries)
+        yield
+
+
+def pack(
+    world: World,
+    groups: Iterable[Sequence[Mapping[str, Any]]],
+    contents: Contents,
+    limits: Limits,
+    most_words: int = words.MOST_LISTED,
+) -> None:
+    """Commit groups that have one segment together."""
+    definition = world.definition
+    merger = RunMerger(world.key, definition, ORIGIN, contents, limits, most_words)
+    sealed: list[Sealed] = []
+    for group in groups:
+        plain = world.plain(group)
+        values = {name: [one.data.get(name) for one in plain] for name in definition.fields}
+        identities = [(one.record_id, one.version) for one in plain]
+        sealed.append(rows.seal_group(world.key, definition, identities, values))
+        own = sealed[-1][0]
+        merger.add(own, build_columns(world.ledger.tails, definition, own, values))
+    built = merger.seal()
+    world.apply(
+        world.ledger.draft(
+            definition,
+            groups=[one[0] for one in sealed],
+            rows=[one[1] for one in sealed],
+            salts=[one[2] for one in sealed],
+            segments=[built.segment],
+            pages=tuple(built.pages),
+            headers=[built.header],
+        )
+    )
+
+
+@given(cases(), st.integers(1, 5))
+def test_what_is_packed_answers_as_the_oracle_and_as_what_is_not(case: Case, entries: int) -> None:
+    apart, packed = world_of(case), World(case.text)
+    with blocks_of(entries):
+        pack(packed, case.groups, ContentsInMemory(), case.limits)
+    assert len(packed.ledger.snapshot().segments) == 1
+    for where in case.asked:
+        certain, possible = packed.ask(where)
+        assert certain <= truth(case, where) <= possible
+        assert (certain, possible) == apart.ask(where)
+        if not may_be_unsure(where, case):
+            assert certain == possible
+
+
+@given(cases(), st.integers(1, 5), st.sampled_from(FORMS))
+def test_its_columns_are_those_that_a_merge_makes(case: Case, entries: int, limits: Limits) -> None:
+    apart = world_of(case)
+    packed, apart.limits = World(case.text, apart.keys), limits
+    with blocks_of(entries), tempfile.TemporaryDirectory() as folder:
+        pack(packed, case.groups, SpooledContents(Path(folder), 0), limits)
+    apart.merge()
+    (one,), (other,) = apart.opened(), packed.opened()
+    assert (one.segment.form, one.segment.count) == (other.segment.form, other.segment.count)
+    for spec in columns_of(packed.definition):
+        merged, own = one.column(spec.name), other.column(spec.name)
+        np.testing.assert_array_equal(merged.ordinals, own.ordinals)
+        np.testing.assert_array_equal(merged.keys, own.keys)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(NOTES), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.integers(0, 12),
+    st.sampled_from(FORMS),
+)
+def test_more_words_than_a_segment_may_list_leave_the_same_rows_undecided(
+    notes: list[list[str | None]], most: int, limits: Limits
+) -> None:
+    text = '{"type": "object", "properties": {"note": {"type": "string", "x-index": ["words"]}}}'
+    groups = [[{"note": note} for note in own] for own in notes]
+    apart, packed = World(text, limits=limits), World(text)
+    for group in groups:
+        apart.ingest(group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words.limit, "__defaults__", (most,))
+        apart.merge()
+    pack(packed, groups, ContentsInMemory(), limits, most)
+    for word in ("one", "three", "n", "nothing"):
+        where = {"field": "note", "op": "has_words", "value": word}
+        assert packed.ask(where) == apart.ask(where)
+
+
+def test_dummies_are_drawn_by_what_is_packed_and_not_anew() -> None:
+    """So that an API which refuses a segment does not get another draw."""
+    text = (
+        '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}}'
+    )
+    world = World(text)
+    plain = world.plain([{"n": at % 10} for at in range(40)])
+    values = {"n": [one.data["n"] for one in plain]}
+    identities = [(one.record_id, one.version) for one in plain]
+
+    def pages(origin: bytes) -> int:
+        group, _, _ = rows.seal_group(world.key, world.definition, identities, values)
+        limits = Limits(mini=0, plain=0, entries=2)
+        merger = RunMerger(world.key, world.definition, origin, ContentsInMemory(), limits)
+        merger.add(group, build_columns(world.key, world.definition, group, values))
+        return merger.seal().segment.pages
+
+    drawn = [{pages(bytes([at])) for _ in range(3)} for at in range(16)]
+    assert all(len(own) == 1 for own in drawn)
+    assert len(set.union(*drawn)) > 1
