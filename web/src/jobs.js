@@ -1,18 +1,26 @@
 // [data-job]: a job's progress, followed over its WebSocket until it ends.
 
-import { isLive, movePhases, sayState, Speed, watch } from "./watching.js";
+import { isLive, isStored, movePhases, sayState, Speed, watch } from "./watching.js";
 
 function follow(element) {
   const speed = new Speed();
   const line = element.querySelector("[data-job-line]");
   const bars = element.querySelector("[data-phases]");
+  const refresh = () =>
+    element.isConnected && element.dispatchEvent(new Event("refresh", { bubbles: true }));
+  let told = false;
   const stop = watch(
     element.dataset.job,
     (payload) => {
-      if (line) sayState(line, payload, speed);
-      if (bars) movePhases(bars, payload);
+      // How far a large job is packed is not in what comes: the page has it.
+      if (told && isStored(payload)) refresh();
+      else {
+        if (line && !isStored(payload)) sayState(line, payload, speed);
+        if (bars) movePhases(bars, payload);
+      }
+      told = true;
     },
-    () => element.isConnected && element.dispatchEvent(new Event("refresh", { bubbles: true })),
+    refresh,
   );
   element.addEventListener("htmx:beforeCleanupElement", stop, { once: true });
 }

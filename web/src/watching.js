@@ -8,6 +8,10 @@ const AGAIN_MS = 2000;
 
 export const isLive = (status) => LIVE.has(status);
 
+/** Whether all rows are stored, and nothing is visible yet. */
+export const isStored = ({ status, processed, total }) =>
+  status === "processing" && total > 0 && processed >= total;
+
 /** The word of a job's state. The interface has four; a job that is processed is checked first. */
 export function wordOf({ status, current_batch: batch, error }) {
   if (status === "processing") return batch ? "storing" : "checking";

@@ -10,6 +10,9 @@ from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say
 
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
+_PROGRESS = (*_COLUMNS[:4], "current_batch", "total_batches", "error")
+#: Shown where there is something to show.
+_BESIDE = ("packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
@@ -56,15 +59,16 @@ async def list_(session: CommandSession, output: Output) -> None:
 @connected()
 @takes_output
 async def status(session: CommandSession, job: str, output: Output) -> None:
-    """Show how far a job has come.
+    """Show how far a job has come. Of a large one: in how many pieces its index is packed when all
+    is stored, and how many are; of one that waits, why.
 
     \b
     Example:
       ers job status "$JOB"
     """
-    from msgspec import to_builtins  # noqa: PLC0415 - slow to import
-
-    output.write_one({"job_id": job, **to_builtins(await session.client.job(job))})
+    about = await session.client.job_about(job)
+    shown = {name: about[name] for name in _PROGRESS if name in about}
+    output.write_one(shown | {name: about[name] for name in _BESIDE if about[name]})
 
 
 @job.command(short_help="Wait until a job has ended.")

@@ -88,6 +88,11 @@ class Jobs(Connection):
         async for one in self._list("/api/jobs/"):
             yield one
 
+    async def job_about(self, job_id: str) -> Mapping[str, Any]:
+        """A job's progress, and what else is known of it."""
+        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
+        return convert(answer, dict[str, Any])
+
     async def job(self, job_id: str) -> JobProgress:
         answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
         return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it

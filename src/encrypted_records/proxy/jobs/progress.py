@@ -17,9 +17,20 @@ PAUSE_SECONDS = 0.1
 class Progress:
     def __init__(self) -> None:
         self._watchers: dict[bytes, set[asyncio.Event]] = {}
+        #: of jobs that wait, why
+        self._waiting: dict[bytes, str] = {}
+
+    def note_waiting(self, job: bytes, why: str) -> None:
+        """The job goes on later, and does nothing until then."""
+        self._waiting[job] = why
+
+    def why_waiting(self, job: bytes) -> str | None:
+        """Why the job waits, if it does, since it last came on."""
+        return self._waiting.get(job)
 
     def announce(self, job: bytes) -> None:
-        """Wake those who watch this job."""
+        """The job came on: wake those who watch it."""
+        self._waiting.pop(job, None)
         for event in self._watchers.get(job, ()):
             event.set()
 

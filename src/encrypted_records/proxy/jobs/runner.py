@@ -117,7 +117,7 @@ class JobRunner:
             if strikes > STRIKES or not (_passes(failure) or _is_strike(failure)):
                 await self.fail(job, failure)
                 break
-            await _wait(job, failure, self.waits[waits])
+            await self._wait(job, failure, self.waits[waits])
             waits = min(waits + 1, len(self.waits) - 1)
         await self.tidy(job)
 
@@ -129,8 +129,14 @@ class JobRunner:
             try:
                 return await asyncio.to_thread(step, *args, **kwargs)
             except Unavailable as error:
-                await _wait(job, error, seconds)
+                await self._wait(job, error, seconds)
         raise AssertionError("the loop has no end")
+
+    async def _wait(self, job: bytes, error: ErsError, seconds: float) -> None:
+        seconds = error.retry_after or seconds
+        log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
+        self._uses.progress.note_waiting(job, error.message)
+        await asyncio.sleep(seconds)
 
     async def _read(self, job: bytes) -> Job:
         stored = await self._run_step(job, self._uses.store.get, job)
@@ -386,9 +392,3 @@ def _passes(error: ErsError) -> bool:
 def _is_strike(error: ErsError) -> bool:
     """Whether every further try may fail in the same way."""
     return error.reason == "worker_lost" or type(error) is ErsError
-
-
-async def _wait(job: bytes, error: ErsError, seconds: float) -> None:
-    seconds = error.retry_after or seconds
-    log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
-    await asyncio.sleep(seconds)

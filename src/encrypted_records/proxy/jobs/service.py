@@ -236,6 +236,10 @@ class BatchJobs:
         stored = await asyncio.to_thread(self._uses.store.stored_groups, job.id)
         return list(stored) or ([job.options.named] if job.options.named else [])
 
+    def why_waiting(self, job: Job) -> str | None:
+        """Why a job does nothing at the moment; None where it works, or has ended."""
+        return None if job.state in ENDED else self._uses.progress.why_waiting(job.id)
+
     async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
         """What was said of the caller's job's file; None if nothing was, or if no key opens it."""
         sealed = await asyncio.to_thread(self._uses.store.file, job.id)

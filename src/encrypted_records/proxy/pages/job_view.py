@@ -1,7 +1,7 @@
 """A job as a page shows it: one word for its state, what each phase has done, how fast. Pure.
 
-The interface knows four states; people want to know more: whether a job is being checked or stored,
-and that one they have cancelled did not fail.
+The interface knows four states; people want to know more: whether a job is being checked, stored or
+packed, why it waits, and that one they have cancelled did not fail.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any, Literal
 
 from encrypted_records.proxy.pages.formatting import size
 
-Word = Literal["uploading", "checking", "storing", "completed", "failed", "cancelled", "undone"]
+Word = Literal[
+    "uploading", "checking", "storing", "packing", "completed", "failed", "cancelled", "undone"
+]
 
-LIVE: frozenset[Word] = frozenset({"uploading", "checking", "storing"})
+LIVE: frozenset[Word] = frozenset({"uploading", "checking", "storing", "packing"})
 _CANCELLED = "(job_cancelled)"
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One of the three parts of a job's bar. ``share`` is 0 to 1, or None where nobody knows;
-    ``said`` is what stands under it."""
+    """One of the parts of a job's bar, three or four. ``share`` is 0 to 1, or None where nobody
+    knows; ``said`` is what stands under it."""
 
     name: str
     share: float | None
@@ -50,7 +52,10 @@ class JobView:
             return "undone" if about["undone"] else "completed"
         if status == "uploading":
             return "uploading"
-        return "storing" if about["current_batch"] else "checking"
+        if not about["current_batch"]:
+            return "checking"
+        left = about["packs"] - about["packed"]
+        return "packing" if left and about["processed"] >= about["total"] else "storing"
 
     @property
     def seals_again(self) -> bool:
@@ -91,6 +96,11 @@ class JobView:
         return f", {about['processed']:,} of {total}"
 
     @property
+    def waits(self) -> str:
+        """Why it does nothing at the moment."""
+        return self.about["waits"] or ""
+
+    @property
     def error(self) -> str:
         """Why it failed, without the hint for programs and the code."""
         said = str(self.about.get("error")) if self.word == "failed" else ""
@@ -117,15 +127,18 @@ class JobView:
 
     @property
     def phases(self) -> list[Phase]:
-        """The bar: what is uploaded, what is checked, what is stored."""
+        """The bar: what is uploaded, checked, stored, and of a large job packed."""
         about, word = self.about, self.word
         total, processed = about["total"], about["processed"]
         sent = about["received"] is not None
         checked = sent and word != "checking"
         stored = processed / total if checked and total else 0.0
         so_far = f"{processed:,} of {total:,}" if checked and total else ""
+        packs, packed = about["packs"], about["packed"]
+        last = [Phase("packed", packed / packs, f"{packed} of {packs}")] if packs else []
         return [
             Phase("uploaded", 1.0 if sent else None, size(about["size"]) if sent else ""),
             Phase("checked", (1.0 if checked else None) if sent else 0.0, f"{total:,}"),
             Phase("stored", stored, so_far),
+            *last,
         ]
