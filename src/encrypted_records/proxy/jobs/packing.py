@@ -32,12 +32,13 @@ from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 
 @dataclass(frozen=True, slots=True)
 class PackingPolicy:
-    """Jobs of ``least`` records or more are packed, about ``rows`` together; of disks, so many
-    bytes stay free."""
+    """Jobs of ``least`` records or more are packed, about ``rows`` together. ``keep_free`` bytes of
+    the disk stay free; ``pages`` are sent at once."""
 
     least: int = 1_000_000
     rows: int = 1 << 20
     keep_free: int = KEEP_FREE_BYTES
+    pages: int = PAGES_AT_ONCE
 
     def takes(self, job: Job) -> bool:
         """Whether the job's chunks are sealed without an index of their own."""
@@ -187,7 +188,7 @@ class JobPacking:
             schemas=list(self._schemas),
             staging=self._job.id,
             sequence=sequence_of(place),
-            most=PAGES_AT_ONCE,
+            most=self._packing.policy.pages,
             folder=str(self._packing.uses.spool.folder),
             keep_free=self._packing.policy.keep_free,
         )
