@@ -2,75 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-import resource
-import sqlite3
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from encrypted_records.model import ids, json_text
-from encrypted_records.model.records import Segment
+from encrypted_records.model import json_text
 from encrypted_records.proxy.jobs.packing import PackingPolicy
-from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.pool import WorkerPool
 from tests import oracle
 from tests.support import jobs
-from tests.support.front import Asked, Front, Reply, running_front
-from tests.support.older import make_older
-from tests.support.proxies import Proxy, running_proxy
+from tests.support.front import Front, running_front
+from tests.support.packed import (
+    DEFINITION,
+    FEW,
+    FIELDS,
+    LONG,
+    about,
+    at,
+    held,
+    long_rows,
+    numbers,
+    packing_proxy,
+    row,
+    segments,
+    send,
+)
+from tests.support.proxies import Proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
-DEFINITION: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "n": {"type": "integer", "minimum": 0, "maximum": 200_000},
-        "part": {"type": "number", "minimum": 0, "maximum": 10, "precision": 1},
-        "name": {"type": "string"},
-        "text": {"type": "string", "x-index": ["words"]},
-    },
-    "required": ["n"],
-}
-FIELDS: dict[str, Any] = DEFINITION["properties"]
-NAMES = tuple(FIELDS)
 #: More than a segment has that is not packed, and more than one chunk.
 MANY = 70_000
-#: So that a chunk has 700 of these rows.
-LONG = "x" * 12_000
-#: Four chunks, two in each range.
-FEW = 2_600
-POLICY = PackingPolicy(least=1000, rows=FEW // 2 + 1)
-STAGED = ("staging", "staged_part")
-
-
-def row(n: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"n": n, "name": f"name {n % 700} of many who are called alike"}
-    if n % 3:
-        made["part"] = (n % 101) / 10
-    if n % 5:
-        made["text"] = ("one", "two three", f"four n{n % 50}", "")[n % 4]
-    return {name: value for name, value in made.items() if value != ""}
-
-
-def long_rows(count: int = FEW) -> list[dict[str, Any]]:
-    return [{"n": n, "name": LONG} for n in range(count)]
-
-
-@contextmanager
-def packing_proxy(base_url: str, folder: Path, policy: PackingPolicy = POLICY) -> Iterator[Proxy]:
-    with running_proxy(base_url, folder, overrides=Overrides(packing=policy)) as running:
-        running.services.jobs.runner.waits = (0.05,)
-        yield running
 
 
 @pytest.fixture
@@ -88,79 +53,6 @@ def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
 @pytest.fixture
 def store(service: Service, proxy: Proxy) -> Store:
     return at(new_store(service, DEFINITION), proxy)
-
-
-def at(store: Store, proxy: Proxy) -> Store:
-    """The same, by way of another proxy."""
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
-
-
-def send(store: Store, rows: list[dict[str, Any]], **options: Any) -> str:
-    return jobs.started(store, jobs.as_csv(store, rows, NAMES), "text/csv", **options)
-
-
-def numbers(store: Store) -> list[int]:
-    return sorted(one["data"]["n"] for one in store.everything())
-
-
-def segments(proxy: Proxy, store: Store) -> list[Segment]:
-    """Those that live, as the proxy has verified it."""
-    (state,) = [
-        one for one in proxy.services.schemas.in_use() if one.id == ids.from_text(store.schema_id)
-    ]
-    return list(state.ledger.snapshot().segments)
-
-
-def about(store: Store, path: str) -> dict[str, Any]:
-    answer = store.proxy("GET", f"{path}about/")
-    assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def nothing_is_staged(service: Service) -> None:
-    database = sqlite3.connect(service.data_dir / "api" / "db.sqlite3")
-    counts = [database.execute(f"SELECT COUNT(*) FROM {one}").fetchone()[0] for one in STAGED]
-    database.close()
-    assert counts == [0, 0]
-
-
-class Gate:
-    """Lets a step of the packing happen, once it is open."""
-
-    def __init__(self) -> None:
-        self.reached, self._open = threading.Event(), threading.Event()
-
-    def open(self) -> None:
-        self._open.set()
-
-    async def passed(self) -> None:
-        self.reached.set()
-        await asyncio.to_thread(self._open.wait, 60)
-
-
-@contextmanager
-def held(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """No range is packed before the gate opens."""
-    gate, workers = Gate(), proxy.services.workers
-    run = workers.run
-
-    async def waiting(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
-        if isinstance(task, messages.PackTask):
-            await gate.passed()
-        return await run(task, *rest, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(workers, "run", waiting)
-        yield gate
-        gate.open()
 
 
 WHERES: list[Any] = [
@@ -286,150 +178,4 @@ def test_a_job_that_seals_again_has_a_segment_for_each_chunk(store: Store, proxy
     jobs.completed(store, path)
     assert about(store, path)["packs"] == 0
     assert all(len(one.groups) == 1 for one in segments(proxy, store))
-    assert numbers(store) == list(range(FEW))
-
-
-def test_a_rotation_while_it_is_packed_has_all_sealed_anew(
-    store: Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # There a rotated keyring seals at once; a roster follows it later.
-    make_older(store.service, store.account)
-    with held(proxy, monkeypatch) as gate:
-        path = send(store, long_rows())
-        assert gate.reached.wait(60)
-        assert store.proxy("POST", "/api/keyring/rotate/").status == 201
-        store.ingest([{"n": FEW}])
-        gate.open()
-        jobs.completed(store, path)
-    assert numbers(store) == list(range(FEW + 1))
-    assert {one.key_version for one in segments(proxy, store)} == {2}
-    nothing_is_staged(store.service)
-
-
-def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
-    store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with held(proxy, monkeypatch) as gate:
-        path = send(store, long_rows())
-        assert gate.reached.wait(60)
-        assert store.proxy("DELETE", path).status == 204
-    assert jobs.ended(store, path)["error"].endswith("(job_cancelled)")
-    assert numbers(store) == []
-    assert list((tmp_path / "own" / "proxy" / "spool").iterdir()) == []
-    nothing_is_staged(store.service)
-
-
-def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy: Proxy) -> None:
-    killed: list[int] = []
-    stage = proxy.services.api.stage
-
-    async def killing(schema: bytes, body: bytes, auth: str) -> Any:
-        if not killed and proxy.services.jobs.runner._packing.turns.locked():
-            victims = [one for one in packers if one.returncode is None]
-            for one in victims:
-                one.kill()
-                killed.append(one.pid)
-        return await stage(schema, body, auth)
-
-    packers = watched_packers(proxy)
-    proxy.services.api.stage = killing  # type: ignore[method-assign]
-    jobs.completed(store, send(store, long_rows()))
-    assert killed
-    assert numbers(store) == list(range(FEW))
-
-
-def watched_packers(proxy: Proxy) -> list[asyncio.subprocess.Process]:
-    """The processes that pack from now on."""
-    found: list[asyncio.subprocess.Process] = []
-    workers = proxy.services.workers
-    run, take = workers.run, workers._take
-
-    async def running(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
-        if isinstance(task, messages.PackTask):
-            fresh = WorkerPool(1)
-
-            async def noting() -> asyncio.subprocess.Process:
-                found.append(await take())
-                return found[-1]
-
-            fresh._take = noting  # type: ignore[method-assign]
-            return await fresh.run(task, *rest, **options)
-        return await run(task, *rest, **options)
-
-    workers.run = running  # type: ignore[method-assign]
-    return found
-
-
-def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
-    store: Store, proxy: Proxy, tmp_path: Path
-) -> None:
-    largest = [0]
-    workers = proxy.services.workers
-    run = workers.run
-
-    async def limited(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
-        if not isinstance(task, messages.PackTask):
-            return await run(task, *rest, **options)
-        fresh = WorkerPool(1)
-        take = fresh._take
-
-        async def taking() -> asyncio.subprocess.Process:
-            process = await take()
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest[0], largest[0]))
-            return process
-
-        fresh._take = taking  # type: ignore[method-assign]
-        return await fresh.run(task, *rest, **options)
-
-    workers.run = limited  # type: ignore[method-assign]
-    path = send(store, long_rows())
-    until(lambda: about(store, path)["waits"] is not None)
-    waiting = about(store, path)
-    assert waiting["waits"] == "the disk has no room for packing a job's index"
-    assert (waiting["status"], waiting["packed"], "error" in waiting) == ("processing", 0, False)
-    assert numbers(store) == []
-    largest[0] = 1 << 30
-    jobs.completed(store, path)
-    assert about(store, path)["waits"] is None
-    assert numbers(store) == list(range(FEW))
-
-
-@pytest.mark.parametrize("harm", ["altered", "cut", "gone"])
-def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing_is_visible(
-    store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
-) -> None:
-    with held(proxy, monkeypatch) as gate:
-        path = send(store, long_rows())
-        assert gate.reached.wait(60)
-        until(lambda: about(store, path)["processed"] == FEW)
-        (file,) = (tmp_path / "own" / "proxy" / "spool").glob("*.spool")
-        content = bytearray(file.read_bytes())
-        content[len(content) // 3] ^= 1
-        if harm == "gone":
-            file.unlink()
-        else:
-            file.write_bytes(content if harm == "altered" else content[: len(content) // 3])
-        gate.open()
-        failed = jobs.ended(store, path)
-    assert failed["status"] == "failed"
-    assert failed["error"].endswith("(not_found)" if harm == "gone" else "(spool_damaged)")
-    assert numbers(store) == []
-    nothing_is_staged(store.service)
-
-
-def test_an_api_that_loses_a_part_gets_it_anew_and_no_record_twice(
-    store: Store, proxy: Proxy, front: Front
-) -> None:
-    """The answer to one part of each packed segment is lost."""
-    lost: list[str] = []
-
-    def lie(asked: Asked, reply: Reply) -> Reply | None:
-        if asked.path.endswith("/staging/") and len(asked.body) < (1 << 20) and len(lost) < 2:
-            lost.append(asked.path)
-            return None
-        return reply
-
-    with front.telling(lie):
-        jobs.completed(store, send(store, long_rows()))
-    assert len(lost) == 2
     assert numbers(store) == list(range(FEW))

@@ -1,0 +1,210 @@
+"""What comes between a job and its packing: whole or absent in the end, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.pool import WorkerPool
+from tests.support import jobs
+from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.older import make_older
+from tests.support.packed import (
+    DEFINITION,
+    FEW,
+    POLICY,
+    about,
+    at,
+    held,
+    long_rows,
+    nothing_is_staged,
+    numbers,
+    packing_proxy,
+    segments,
+    send,
+    until,
+)
+from tests.support.proxies import Proxy
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def front(service: Service) -> Iterator[Front]:
+    with running_front(service.base_url) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
+    with packing_proxy(front.url, tmp_path / "own") as running:
+        yield running
+
+
+@pytest.fixture
+def store(service: Service, proxy: Proxy) -> Store:
+    return at(new_store(service, DEFINITION), proxy)
+
+
+def test_a_rotation_while_it_is_packed_has_all_sealed_anew(
+    store: Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There a rotated keyring seals at once; a roster follows it later.
+    make_older(store.service, store.account)
+    with held(proxy, monkeypatch) as gate:
+        path = send(store, long_rows())
+        assert gate.reached.wait(60)
+        assert store.proxy("POST", "/api/keyring/rotate/").status == 201
+        store.ingest([{"n": FEW}])
+        gate.open()
+        jobs.completed(store, path)
+    assert numbers(store) == list(range(FEW + 1))
+    assert {one.key_version for one in segments(proxy, store)} == {2}
+    nothing_is_staged(store.service)
+
+
+def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
+    store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with held(proxy, monkeypatch) as gate:
+        path = send(store, long_rows())
+        assert gate.reached.wait(60)
+        assert store.proxy("DELETE", path).status == 204
+    assert jobs.ended(store, path)["error"].endswith("(job_cancelled)")
+    assert numbers(store) == []
+    assert list((tmp_path / "own" / "proxy" / "spool").iterdir()) == []
+    nothing_is_staged(store.service)
+
+
+def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy: Proxy) -> None:
+    killed: list[int] = []
+    stage = proxy.services.api.stage
+
+    async def killing(schema: bytes, body: bytes, auth: str) -> Any:
+        if not killed and proxy.services.jobs.runner._packing.turns.locked():
+            victims = [one for one in packers if one.returncode is None]
+            for one in victims:
+                one.kill()
+                killed.append(one.pid)
+        return await stage(schema, body, auth)
+
+    packers = watched_packers(proxy)
+    proxy.services.api.stage = killing  # type: ignore[method-assign]
+    jobs.completed(store, send(store, long_rows()))
+    assert killed
+    assert numbers(store) == list(range(FEW))
+
+
+def watched_packers(proxy: Proxy) -> list[asyncio.subprocess.Process]:
+    """The processes that pack from now on."""
+    found: list[asyncio.subprocess.Process] = []
+    workers = proxy.services.workers
+    run, take = workers.run, workers._take
+
+    async def running(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
+        if isinstance(task, messages.PackTask):
+            fresh = WorkerPool(1)
+
+            async def noting() -> asyncio.subprocess.Process:
+                found.append(await take())
+                return found[-1]
+
+            fresh._take = noting  # type: ignore[method-assign]
+            return await fresh.run(task, *rest, **options)
+        return await run(task, *rest, **options)
+
+    workers.run = running  # type: ignore[method-assign]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("largest_file", "keep_free", "why"),
+    [
+        (20_000, 0, "the disk is full"),
+        (1 << 40, 1 << 60, "the disk has no room for packing a job's index"),
+    ],
+)
+def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
+    store: Store, proxy: Proxy, largest_file: int, keep_free: int, why: str
+) -> None:
+    largest = [largest_file]
+    packing = proxy.services.jobs.runner._packing
+    packing.policy = replace(POLICY, keep_free=keep_free)
+    workers = proxy.services.workers
+    run = workers.run
+
+    async def limited(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
+        if not isinstance(task, messages.PackTask):
+            return await run(task, *rest, **options)
+        fresh = WorkerPool(1)
+        take = fresh._take
+
+        async def taking() -> asyncio.subprocess.Process:
+            process = await take()
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest[0], largest[0]))
+            return process
+
+        fresh._take = taking  # type: ignore[method-assign]
+        return await fresh.run(task, *rest, **options)
+
+    workers.run = limited  # type: ignore[method-assign]
+    path = send(store, long_rows())
+    until(lambda: about(store, path)["waits"] is not None)
+    waiting = about(store, path)
+    assert waiting["waits"] == why
+    assert (waiting["status"], waiting["packed"], "error" in waiting) == ("processing", 0, False)
+    assert numbers(store) == []
+    largest[0], packing.policy = 1 << 40, POLICY
+    jobs.completed(store, path)
+    assert about(store, path)["waits"] is None
+    assert numbers(store) == list(range(FEW))
+
+
+@pytest.mark.parametrize("harm", ["altered", "cut", "gone"])
+def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing_is_visible(
+    store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    with held(proxy, monkeypatch) as gate:
+        path = send(store, long_rows())
+        assert gate.reached.wait(60)
+        until(lambda: about(store, path)["processed"] == FEW)
+        (file,) = (tmp_path / "own" / "proxy" / "spool").glob("*.spool")
+        content = bytearray(file.read_bytes())
+        content[len(content) // 3] ^= 1
+        if harm == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(content if harm == "altered" else content[: len(content) // 3])
+        gate.open()
+        failed = jobs.ended(store, path)
+    assert failed["status"] == "failed"
+    assert failed["error"].endswith("(not_found)" if harm == "gone" else "(spool_damaged)")
+    assert numbers(store) == []
+    nothing_is_staged(store.service)
+
+
+def test_an_api_that_loses_a_part_gets_it_anew_and_no_record_twice(
+    store: Store, proxy: Proxy, front: Front
+) -> None:
+    """The answer to one part of each packed segment is lost."""
+    lost: list[str] = []
+
+    def lie(asked: Asked, reply: Reply) -> Reply | None:
+        if asked.path.endswith("/staging/") and len(asked.body) < (1 << 20) and len(lost) < 2:
+            lost.append(asked.path)
+            return None
+        return reply
+
+    with front.telling(lie):
+        jobs.completed(store, send(store, long_rows()))
+    assert len(lost) == 2
+    assert numbers(store) == list(range(FEW))
