@@ -34,7 +34,7 @@ DEFINITION: dict[str, Any] = {
         "name": {"type": "string"},
     },
 }
-#: Of rows as long as these a chunk has 5,600, so that there are four, two in each range; and a
+#: Of rows as long as these a chunk has 5,600, so that there are four, two in each pack; and a
 #: packed segment has pages enough for several parts.
 FILLER = "x" * 1_500
 COUNT = 22_000
@@ -107,12 +107,12 @@ STEPS: dict[str, Callable[[], None]] = {
     "a chunk is sealed, and not staged": lambda: before(Api, "stage"),
     "a chunk is staged, and not marked": lambda: before(JobStore, "done"),
     "a chunk is marked": lambda: after(JobStore, "done"),
-    "packing begins": lambda: before(WorkerPool, "run", packs),
+    "a pack is begun": lambda: before(WorkerPool, "run", packs),
     "no part is staged": lambda: before(Api, "stage", is_packed),
     "some parts are staged": lambda: before(Api, "stage", nth(2, is_packed)),
     "all parts are staged, and not marked": lambda: before(PackStore, "add"),
-    "a range is packed": lambda: after(PackStore, "add"),
-    "the other range is packed again": lambda: before(WorkerPool, "run", packs),
+    "a pack is built": lambda: after(PackStore, "add"),
+    "the other pack is begun": lambda: before(WorkerPool, "run", packs),
     "all is packed": lambda: before(JobStore, "mark_sealed"),
     "all is marked": lambda: after(JobStore, "mark_sealed"),
     "publication": lambda: before(Api, "publish"),

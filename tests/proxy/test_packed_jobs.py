@@ -110,7 +110,7 @@ def test_a_packed_job_is_found_as_one_that_is_not_and_as_the_oracle_says(
         assert packed.search(None, count=True, limit=0)["count"] == MANY - 1
 
 
-def test_each_range_of_chunks_has_one_segment_and_their_order_is_that_of_the_file(
+def test_each_pack_of_chunks_has_one_segment_and_their_order_is_that_of_the_file(
     store: Store, proxy: Proxy
 ) -> None:
     path = send(store, long_rows())
@@ -144,7 +144,7 @@ def test_rows_of_several_schemas_are_packed_apart_and_bad_ones_left_out(
 def test_rows_that_collide_are_left_out_of_what_is_packed(
     store: Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also such that came to collide while others were packed: their range is packed again."""
+    """Also such that came to collide while others were packed: their pack is built again."""
     unique = store.another_schema({**DEFINITION, "unique": [["n"]]})
     unique.ingest([{"n": 7}])
     with held(proxy, monkeypatch) as gate:

@@ -38,7 +38,7 @@ FIELDS: dict[str, Any] = DEFINITION["properties"]
 NAMES = tuple(FIELDS)
 #: So that a chunk has 700 of these rows.
 LONG = "x" * 12_000
-#: Four chunks, two in each range.
+#: Four chunks, two in each pack.
 FEW = 2_600
 POLICY = PackingPolicy(least=1000, rows=FEW // 2 + 1)
 STAGED = ("staging", "staged_part")
@@ -127,7 +127,7 @@ class Gate:
 
 @contextmanager
 def held(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """No range is packed before the gate opens."""
+    """No pack is built before the gate opens."""
     gate, workers = Gate(), proxy.services.workers
     run = workers.run
 

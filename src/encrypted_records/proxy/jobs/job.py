@@ -75,8 +75,8 @@ class Job:
     once it is all there. ``bad_rows`` counts rows that do not fit, or that collide and
     are left out, ``replaced`` those that replace a record. ``received`` is when all bytes
     were there, ``checked`` when the check had ended, ``undone`` when its owner deleted what it had
-    stored. ``began`` is the digest of the API token that began it, if one did. ``packs`` is in how
-    many pieces the index is packed, ``packed`` how many of them are.
+    stored. ``began`` is the digest of the API token that began it, if one did. ``packs``
+    counts the packs of a large job, ``packed`` those of them that are built.
     """
 
     id: bytes

@@ -1,5 +1,5 @@
-"""What is packed of a job, as the store of jobs keeps it: of each range of chunks and each schema
-the segment that covers its groups."""
+"""What is packed of a job, as the store of jobs keeps it: of each pack and each schema the
+segment that covers its groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encrypted_records.proxy.disk.sqlite import Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.workers.messages import SealedRows
 
-#: Parts of packed segments are numbered from here on, behind those of all chunks; those of a range
+#: Parts of packed segments are numbered from here on, behind those of all chunks; those of a pack
 #: are so far from those of the next.
 FIRST_SEQUENCE, SEQUENCES = 1 << 30, 1 << 12
 
@@ -22,7 +22,7 @@ _NONE = msgspec.msgpack.encode([])
 
 
 def sequence_of(place: int) -> int:
-    """The number of the first part of the range at this place."""
+    """The number of the first part of the pack at this place."""
     return FIRST_SEQUENCE + place * SEQUENCES
 
 
@@ -33,7 +33,7 @@ class PackStore:
         self._database = database
 
     def plan(self, job: bytes, packs: int) -> None:
-        """So many ranges are to be packed; none is yet."""
+        """The job has so many packs; none is built yet."""
         with self._database.writing() as database:
             change = "UPDATE job SET packs = ?, packed = 0 WHERE id = ?"
             database.execute(change, (packs, job))
@@ -59,7 +59,7 @@ class PackStore:
         return groups, segments
 
     def add(self, job: bytes, sequence: int, segments: Sequence[tuple[bytes, Segment]]) -> None:
-        """The API holds these segments of a range, instead of others of the same schemas."""
+        """The API holds these segments of a pack, instead of others of the same schemas."""
         with self._database.writing() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments)"
@@ -71,7 +71,7 @@ class PackStore:
             )
 
     def mark(self, job: bytes, packed: int) -> None:
-        """So many ranges are packed."""
+        """So many packs are built."""
         with self._database.writing() as database:
             database.execute("UPDATE job SET packed = ? WHERE id = ?", (packed, job))
 

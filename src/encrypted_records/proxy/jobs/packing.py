@@ -2,10 +2,10 @@
 
 Segments of single chunks would be merged right after the publication, and most of what was written
 of them thrown away. So chunks of a large job are sealed without an index. As soon as all chunks of
-a *range* are sealed, a worker reads their rows from the upload once more and builds one segment of
+a *pack* are sealed, a worker reads their rows from the upload once more and builds one segment of
 them, whose pages are staged as well. What is packed is kept in the job's store, and holds as long
 as it covers the very groups that the chunks have: a chunk that is sealed again has another group,
-and its range is packed again. Nothing waits on the disk, so a crash leaves nothing.
+and its pack is built again. Nothing waits on the disk, so a crash leaves nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class PackingPolicy:
 PACKING = PackingPolicy()
 
 
-def plan_ranges(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[messages.ChunkAt]]:
-    """Neighbours that are packed together, about as many in each range.
+def plan_packs(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[messages.ChunkAt]]:
+    """Neighbours that are packed together, about as many in each pack.
 
     It depends on the upload alone: what is packed again has the number that it had.
     """
@@ -61,7 +61,7 @@ def plan_ranges(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[mess
 
 
 class Packing:
-    """Packs for all jobs: half as many ranges at once as there are workers."""
+    """Packs for all jobs: half as many packs at once as there are workers."""
 
     def __init__(
         self, dependencies: JobDependencies, workers: WorkerPool, policy: PackingPolicy
@@ -80,8 +80,8 @@ class Packing:
         schemas: Sequence[messages.SchemaKeyBytes],
     ) -> JobPacking:
         chunks = await asyncio.to_thread(self.uses.store.chunks, job.id)
-        ranges = plan_ranges(chunks, self.policy.rows)
-        begun = JobPacking(self, job, caller, source, schemas, ranges)
+        packs = plan_packs(chunks, self.policy.rows)
+        begun = JobPacking(self, job, caller, source, schemas, packs)
         await begun.open()
         return begun
 
@@ -96,7 +96,7 @@ class JobPacking:
         caller: Holder,
         source: messages.UploadSource,
         schemas: Sequence[messages.SchemaKeyBytes],
-        ranges: Sequence[Sequence[messages.ChunkAt]],
+        packs: Sequence[Sequence[messages.ChunkAt]],
     ) -> None:
         self._packing = packing
         self._store = packing.uses.store
@@ -105,9 +105,9 @@ class JobPacking:
         self._caller = caller
         self._source = source
         self._schemas = schemas
-        self._ranges = ranges
-        self._place = {one.number: at for at, own in enumerate(ranges) for one in own}
-        #: by range, how many chunks are not sealed yet
+        self._packs = packs
+        self._place = {one.number: at for at, own in enumerate(packs) for one in own}
+        #: by pack, how many chunks are not sealed yet
         self._open: Counter[int] = Counter()
         self._done: set[int] = set()
 
@@ -115,11 +115,12 @@ class JobPacking:
         """See what is left of an earlier attempt."""
         chunks = await asyncio.to_thread(self._store.open_chunks, self._job.id)
         self._open = Counter(self._place[one.number] for one in chunks)
-        packs = len(self._ranges) if self._packing.policy.takes(self._job) else 0
-        await asyncio.to_thread(self._store.packs.plan, self._job.id, packs)
+        packs = len(self._packs) if self._packing.policy.takes(self._job) else 0
+        if packs or self._job.packs:
+            await asyncio.to_thread(self._store.packs.plan, self._job.id, packs)
 
     async def note_sealed(self, chunk: messages.ChunkAt) -> None:
-        """A chunk is staged; pack its range, if it was the last one of it."""
+        """A chunk is staged; build its pack, if it was the last one of it."""
         place = self._place[chunk.number]
         self._open[place] -= 1
         if not self._open[place]:
@@ -128,16 +129,16 @@ class JobPacking:
     async def finish(self) -> None:
         """Pack all that is sealed without an index, and is not packed yet."""
         stale = await self._stale()
-        left = iter(sorted({*range(len(self._ranges))} - self._done | stale.keys()))
+        left = iter(sorted({*range(len(self._packs))} - self._done | stale.keys()))
 
-        async def pack_ranges() -> None:
+        async def pack_next() -> None:
             for place in left:
                 await self._pack(place, stale)
 
-        await run_together([pack_ranges] * self._packing.at_once)
+        await run_together([pack_next] * self._packing.at_once)
 
     async def _stale(self) -> Mapping[int, list[messages.SealedRows]]:
-        """By range, the groups that no segment covers as they are; segments of others are
+        """By pack, the groups that no segment covers as they are; segments of others are
         forgotten."""
         job = self._job.id
         groups, stored = await asyncio.to_thread(self._store.packs.read, job)
@@ -176,7 +177,7 @@ class JobPacking:
     async def _build(
         self, place: int, groups: list[messages.SealedRows]
     ) -> list[tuple[bytes, Segment]]:
-        chunks = self._ranges[place]
+        chunks = self._packs[place]
         fates = await asyncio.to_thread(self._store.fates.get, self._job.id)
         task = messages.PackTask(
             source=self._source,

@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS job (
     conflicts INTEGER NOT NULL DEFAULT 0, replaced INTEGER NOT NULL DEFAULT 0,
     -- what it does, unless that is to store an upload
     work TEXT,
-    -- how many ranges of chunks are to be packed, and how many are
+    -- how many packs its chunks are, and how many of these are built
     packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_of_user ON job (user, created);

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from encrypted_records.proxy.jobs.packing import PACKING, plan_ranges
+from encrypted_records.proxy.jobs.packing import PACKING, plan_packs
 from encrypted_records.proxy.workers import messages
 
 
-def test_ranges_are_neighbours_of_about_one_size_that_the_upload_alone_decides() -> None:
+def test_packs_are_neighbours_of_about_one_size_that_the_upload_alone_decides() -> None:
     def chunks(sizes: list[int]) -> list[messages.ChunkAt]:
         edges = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
         return [
@@ -17,9 +17,9 @@ def test_ranges_are_neighbours_of_about_one_size_that_the_upload_alone_decides()
         ]
 
     def counts(sizes: list[int], rows: int) -> list[int]:
-        ranges = plan_ranges(chunks(sizes), rows)
-        assert [one.number for own in ranges for one in own] == list(range(len(sizes)))
-        return [len(own) for own in ranges]
+        packs = plan_packs(chunks(sizes), rows)
+        assert [one.number for own in packs for one in own] == list(range(len(sizes)))
+        return [len(own) for own in packs]
 
     assert counts([], 10) == []
     assert counts([3], 10) == [1]
