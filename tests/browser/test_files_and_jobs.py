@@ -290,6 +290,9 @@ def test_a_live_job_says_its_phases_its_speed_and_what_is_left(
     shares = bars.evaluate_all("all => all.map((one) => one.value)")
     assert shares == [1, 1, pytest.approx(0.328, abs=0.001)]
     assert visitor.serious_flaws() == []
+    # How far a large job is packed when all of it is stored, the page itself says.
+    with page.expect_request(re.compile(rf"/jobs/{job}/$")):
+        say(300_000, 300_000, 30_000)
 
 
 def test_all_records_are_sealed_again_from_the_page_of_their_schema(
