@@ -45,7 +45,7 @@ def pack(
     groups: Iterable[Sequence[Mapping[str, Any]]],
     contents: Contents,
     limits: Limits,
-    most_words: int = words.MOST_LISTED,
+    most_words: int | None = None,
 ) -> None:
     """Commit groups that have one segment together."""
     definition = world.definition

@@ -8,15 +8,17 @@ cut into pages at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns import block_streams, words
+from encrypted_records.index.columns import block_streams, word_limit
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
+from encrypted_records.index.columns.words import most_listed
 from encrypted_records.index.segments.builder import (
     STANDARD,
     Builder,
@@ -54,13 +56,13 @@ class RunMerger:
         origin: bytes,
         contents: Contents,
         limits: Limits = STANDARD,
-        most_words: int = words.MOST_LISTED,
+        most_words: int | None = None,
     ) -> None:
         """
         Args:
             origin: as of :class:`Shell`.
             contents: where runs wait, and then the contents of pages; others may use it too.
-            most_words: that a column of words lists.
+            most_words: that a column of words lists, if other than :func:`.words.most_listed`.
         """
         self._key = key
         self._definition = definition
@@ -95,15 +97,26 @@ class RunMerger:
         for name, runs in self._runs.items():
             kind = self._kind(name)
             blocks = block_streams.merge([self._stream(run, kind) for run in runs])
-            if kind == "words" and sum(run.listed for run in runs) > self._most_words:
-                # Which rows are undecided then depends on all of them.
-                whole = block_streams.gather(blocks, kind)
-                builder.add(name, words.limit(whole, self._most_words))
-            elif builder.packed:
+            beyond = self._find_beyond(runs) if kind == "words" else None
+            if beyond is not None:
+                blocks = word_limit.leave_out(blocks, beyond)
+            if builder.streams:
                 builder.add_stream(name, blocks)
             else:
                 builder.add(name, block_streams.gather(blocks, kind))
         return builder.seal()
+
+    def _find_beyond(self, runs: Sequence[_Run]) -> NDArray[np.bool_] | None:
+        """Of each local ordinal whether its words are more than a column may list; None where all
+        may be listed."""
+        most = most_listed(self._count) if self._most_words is None else self._most_words
+        if sum(run.listed for run in runs) <= most:
+            return None
+        counts = word_limit.WordCounts(self._count)
+        for run in runs:
+            for block in self._stream(run, "words"):
+                counts.add(block)
+        return counts.find_beyond(most)
 
     def _kind(self, name: str) -> KeyKind:
         return column_spec(self._definition, name).kind
