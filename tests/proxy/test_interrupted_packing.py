@@ -23,6 +23,7 @@ from tests.support.packed import (
     about,
     at,
     held,
+    is_staged,
     long_rows,
     nothing_is_staged,
     numbers,
@@ -69,7 +70,7 @@ def test_a_rotation_while_it_is_packed_has_all_sealed_anew(
         jobs.completed(store, path)
     assert numbers(store) == list(range(FEW + 1))
     assert {one.key_version for one in segments(proxy, store)} == {2}
-    nothing_is_staged(store.service)
+    nothing_is_staged(store.service, path)
 
 
 def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
@@ -78,11 +79,12 @@ def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
     with held(proxy, monkeypatch) as gate:
         path = send(store, long_rows())
         assert gate.reached.wait(60)
+        assert is_staged(store.service, path)
         assert store.proxy("DELETE", path).status == 204
     assert jobs.ended(store, path)["error"].endswith("(job_cancelled)")
     assert numbers(store) == []
     assert list((tmp_path / "own" / "proxy" / "spool").iterdir()) == []
-    nothing_is_staged(store.service)
+    nothing_is_staged(store.service, path)
 
 
 def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy: Proxy) -> None:
@@ -189,7 +191,7 @@ def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing
     assert failed["status"] == "failed"
     assert failed["error"].endswith("(not_found)" if harm == "gone" else "(spool_damaged)")
     assert numbers(store) == []
-    nothing_is_staged(store.service)
+    nothing_is_staged(store.service, path)
 
 
 def test_an_api_that_loses_a_part_gets_it_anew_and_no_record_twice(

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,7 +42,6 @@ LONG = "x" * 12_000
 #: Four chunks, two in each pack.
 FEW = 2_600
 POLICY = PackingPolicy(least=1000, rows=FEW // 2 + 1)
-STAGED = ("staging", "staged_part")
 
 
 def row(n: int) -> dict[str, Any]:
@@ -99,16 +99,18 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def nothing_is_staged(service: Service) -> None:
+def is_staged(service: Service, path: str) -> bool:
+    """Whether something of a job is. Of others there may be, whose proxies have ended."""
+    job = uuid.UUID(path.split("/")[-2]).bytes
+    database = sqlite3.connect(service.data_dir / "api" / "db.sqlite3")
+    (count,) = database.execute("SELECT COUNT(*) FROM staging WHERE uid = ?", (job,)).fetchone()
+    database.close()
+    return bool(count)
+
+
+def nothing_is_staged(service: Service, path: str) -> None:
     """Now, or soon: what a job has left is dropped behind its end."""
-
-    def is_empty() -> bool:
-        database = sqlite3.connect(service.data_dir / "api" / "db.sqlite3")
-        counts = [database.execute(f"SELECT COUNT(*) FROM {one}").fetchone()[0] for one in STAGED]
-        database.close()
-        return counts == [0, 0]
-
-    until(is_empty)
+    until(lambda: not is_staged(service, path))
 
 
 class Gate:
