@@ -390,11 +390,6 @@ def _gather_job_dependencies(
     api: Api, keyrings: Keyrings, stores: Stores, reading: Reading, progress: Progress
 ) -> JobDependencies:
     return JobDependencies(
-        api=api,
-        schemas=reading.schemas,
-        keyrings=keyrings,
-        store=stores.jobs,
-        secrets=JobSecrets(keyrings),
-        spool=stores.spool,
-        progress=progress,
+        *(api, reading.schemas, keyrings, stores.jobs),
+        *(JobSecrets(keyrings), stores.spool, progress),
     )
