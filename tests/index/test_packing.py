@@ -20,7 +20,8 @@ from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.contents import Contents, ContentsInMemory
 from encrypted_records.index.segments.sorted_runs import RunMerger
 from encrypted_records.ingest.seal import build_columns
-from encrypted_records.model.records import Group, GroupSalt, RowBatch
+from encrypted_records.model.packed_rows import PackedRowBatch
+from encrypted_records.model.records import Group, GroupSalt
 from encrypted_records.model.word_columns import columns_of
 from encrypted_records.proxy.workers.page_spool import SpooledContents
 from tests.index.strategies import Case, cases
@@ -29,7 +30,7 @@ from tests.index.test_stream_merge import FORMS, NOTES
 from tests.index.world import World
 
 ORIGIN = bytes(20)
-Sealed = tuple[Group, RowBatch, GroupSalt]
+Sealed = tuple[Group, PackedRowBatch, GroupSalt]
 
 
 @contextmanager
