@@ -262,6 +262,39 @@ def test_pages_do_not_come_in_the_order_of_their_keys() -> None:
     assert came != sorted(came)
 
 
+@pytest.mark.parametrize(
+    ("where", "own", "asked"),
+    [
+        ({"op": "between", "value": [30, 43]}, 14, 16),
+        ({"op": "in", "value": [0, 20, 40, 60, 80]}, 5, 8),
+        ({"op": "is_null", "value": True}, 6, 8),
+        ({"op": "lt", "value": 90}, 90, 106),
+    ],
+    ids=["range", "values", "absent", "most"],
+)
+def test_pages_of_a_large_range_are_filled_up_and_none_is_asked_for_alone(
+    where: Any, own: int, asked: int
+) -> None:
+    """Else their number would be told exactly, and which of them a range begins and ends in."""
+    world, segment = numbers_world([*range(100), *([None] * 6)], entries=1)
+    plan = Plan.of(
+        parse_query({"where": {"field": "n", **where}}, world.definition).where,
+        world.ledger.tails,
+        world.definition,
+    )
+    (leaf,) = list_wide(plan, segment, NARROW)
+    needed = plan.missing_to_compare(leaf, segment)
+    assert len(needed) == own
+    windows: list[set[int]] = []
+    for missing in compare_column(plan, segment, leaf, NARROW):
+        windows.append(set(missing))
+        for number in missing:
+            segment.put(number, world.sealed(segment, number))
+    assert [len(some) for some in windows] == [2] * (asked // 2)
+    assert len(set().union(*windows)) == asked
+    assert needed <= set().union(*windows)
+
+
 def test_a_row_has_the_number_of_its_page_however_many_pages_there_are() -> None:
     """Numbers by row are of two bytes until keys or pages are more."""
     rows = np.arange(1 << 17, dtype=np.uint32)
