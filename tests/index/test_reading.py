@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns import directory
+from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
+from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
+from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import in_pieces, mask_of, of_mask
 from encrypted_records.index.query.aggregate import aggregate
@@ -31,7 +34,13 @@ from encrypted_records.index.query.reading_tests import (
 )
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import ReadingLimits, Window, read_column, turn_round
+from encrypted_records.index.segments.reading import (
+    ReadingLimits,
+    Window,
+    fits_by_row,
+    read_column,
+    turn_round,
+)
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
@@ -174,8 +183,8 @@ def test_the_values_of_a_join_are_those_of_the_whole_column(
 TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
 
 
-def numbers_world(values: list[int | None]) -> tuple[World, PagedSegment]:
-    world = World(TEXT, limits=Limits(mini=0, entries=3))
+def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, PagedSegment]:
+    world = World(TEXT, limits=Limits(mini=0, entries=entries))
     world.ingest([{"n": value} for value in values])
     (segment,) = map(world.open_segment, world.ledger.snapshot().segments)
     assert isinstance(segment, PagedSegment)
@@ -251,6 +260,68 @@ def test_pages_do_not_come_in_the_order_of_their_keys() -> None:
     read(segment, read_column(segment, "n", take, NARROW), world.sealed)
     assert sorted(came) == list(range(33))
     assert came != sorted(came)
+
+
+@pytest.mark.parametrize(
+    ("where", "own", "asked"),
+    [
+        ({"op": "between", "value": [30, 43]}, 14, 16),
+        ({"op": "in", "value": [0, 20, 40, 60, 80]}, 5, 8),
+        ({"op": "is_null", "value": True}, 6, 8),
+        ({"op": "lt", "value": 90}, 90, 106),
+    ],
+    ids=["range", "values", "absent", "most"],
+)
+def test_pages_of_a_large_range_are_filled_up_and_none_is_asked_for_alone(
+    where: Any, own: int, asked: int
+) -> None:
+    """Else their number would be told exactly, and which of them a range begins and ends in."""
+    world, segment = numbers_world([*range(100), *([None] * 6)], entries=1)
+    plan = Plan.of(
+        parse_query({"where": {"field": "n", **where}}, world.definition).where,
+        world.ledger.tails,
+        world.definition,
+    )
+    (leaf,) = list_wide(plan, segment, NARROW)
+    needed = plan.missing_to_compare(leaf, segment)
+    assert len(needed) == own
+    windows: list[set[int]] = []
+    for missing in compare_column(plan, segment, leaf, NARROW):
+        windows.append(set(missing))
+        for number in missing:
+            segment.put(number, world.sealed(segment, number))
+    assert [len(some) for some in windows] == [2] * (asked // 2)
+    assert len(set().union(*windows)) == asked
+    assert needed <= set().union(*windows)
+
+
+def test_a_row_has_the_number_of_its_page_however_many_pages_there_are() -> None:
+    """Numbers by row are of two bytes until keys or pages are more."""
+    rows = np.arange(1 << 17, dtype=np.uint32)
+    keys = rows.astype(np.uint64)
+    built = directory.build(Column(rows, keys), (rows + 1).tolist(), 0)
+    builder = ByRowBuilder("integer", Outline.of(built), len(rows), most=0)
+    for page in (3, 70_000, 131_071):
+        own = slice(page, page + 1)
+        builder.take(page, EntryBlock(rows[own], keys[own], np.zeros(1, np.uint32)))
+    whole = builder.finish()
+    assert isinstance(whole, PageMap)
+    assert whole.pages[[0, 3, 70_000, 131_071]].tolist() == [0, 4, 70_001, 131_072]
+
+
+def test_a_column_of_few_values_is_expected_to_fit_as_it_is_kept() -> None:
+    """Two bytes a row are enough where there are fewer values than these tell apart."""
+    world, segment = numbers_world([number % 50 for number in range(600)], entries=60)
+    assert not segment.directories["n"].listed
+    least = by_row_bytes(50, 8, segment.covered)
+    limits = replace(NARROW, by_row=least)
+    assert read(segment, fits_by_row(segment, "n", limits), world.sealed)
+    whole = read(segment, turn_round(segment, "n", limits), world.sealed)
+    assert isinstance(whole, ColumnDictionary)
+    limits = replace(limits, by_row=least - 1)
+    assert not read(segment, fits_by_row(segment, "n", limits), world.sealed)
+    whole = read(segment, turn_round(segment, "n", limits), world.sealed)
+    assert isinstance(whole, PageMap)
 
 
 class Large:

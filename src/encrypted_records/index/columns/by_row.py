@@ -24,6 +24,14 @@ from encrypted_records.model.definition import KeyKind
 
 #: Rows whose numbers are exchanged at once.
 _AT_ONCE = 1 << 20
+#: A key's count beside it, and the types of the rows' numbers while these are given.
+_COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.uint32)
+
+
+def by_row_bytes(keys: int, width: int, covered: int) -> int:
+    """What :class:`ByRowBuilder` takes for so many keys of its pages, of ``width`` bytes each."""
+    numbers = _NARROW if keys < np.iinfo(_NARROW).max else _WIDE
+    return keys * (width + _COUNT.itemsize) + covered * numbers.itemsize
 
 
 class ByRowBuilder:
@@ -38,7 +46,7 @@ class ByRowBuilder:
         self._kind: KeyKind = kind
         self._directory = directory
         self._most = most
-        self._codes: RowCodes = np.zeros(covered, np.uint16)
+        self._codes: RowCodes = np.zeros(covered, _NARROW)
         #: by number among the pages of present rows: its keys, their first number, their counts
         self._pages: dict[int, tuple[Keys, int, Codes]] | None = {}
         self._next = 1
@@ -58,7 +66,7 @@ class ByRowBuilder:
         count = len(block.keys)
         self._widen(self._next + count)
         numbers = np.arange(self._next, self._next + count).astype(self._codes.dtype)
-        lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(np.int64)
+        lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(_COUNT)
         self._codes[block.ordinals] = np.repeat(numbers, lengths)
         self._pages[page] = (block.keys, self._next, lengths)
         self._next += count
@@ -100,14 +108,14 @@ class ByRowBuilder:
 
     def _widen(self, highest: int) -> None:
         if highest > np.iinfo(self._codes.dtype).max:
-            self._codes = self._codes.astype(np.uint32)
+            self._codes = self._codes.astype(_WIDE)
 
     def _exchange(self, table: RowCodes) -> None:
         """Of each row the number that ``table`` has for its present one."""
-        if table.dtype.itemsize < self._codes.dtype.itemsize:
-            changed = np.zeros(len(self._codes), table.dtype)
-        else:
+        if table.dtype.itemsize == self._codes.dtype.itemsize:
             changed = self._codes
+        else:
+            changed = np.zeros(len(self._codes), table.dtype)
         for first in range(0, len(self._codes), _AT_ONCE):
             some = self._codes[first : first + _AT_ONCE]
             changed[first : first + _AT_ONCE] = table.take(some)

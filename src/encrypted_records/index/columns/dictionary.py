@@ -124,9 +124,17 @@ def build_column_dictionary(column: Column, covered: int) -> ColumnDictionary:
     return ColumnDictionary(keys, codes, counts, has_long(keys))
 
 
-def build_partial_dictionary(rows: Ordinals, keys: Keys, absent: Ordinals) -> PartialDictionary:
-    """Rows with their keys, and rows without one, in any order."""
+def build_partial_dictionary(
+    rows: Ordinals, keys: Keys, absent: Ordinals, key_of: Ordinals | None = None
+) -> PartialDictionary:
+    """Rows with their keys, and rows without one, in any order.
+
+    Args:
+        key_of: which of the keys each row has; each has its own if None.
+    """
     distinct, codes = np.unique(keys, return_inverse=True)
+    if key_of is not None:
+        codes = codes[key_of]
     every = np.concatenate((rows, absent))
     numbers: Codes = np.concatenate((codes + 1, np.zeros(len(absent), np.int64)))
     order = np.argsort(every)

@@ -8,7 +8,7 @@ opened on whose order the answer depends or that it shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -116,10 +116,13 @@ class _Work:
         return Shown(self.definition, self.texts)
 
     def measure_all(self, parts: Sequence[Candidates]) -> Asking[Aggregated]:
-        tallies = self._tallies(1)
-        for part in parts:
-            for name, tally in tallies.items():
-                yield from self._add_part(part, name, tally)
+
+        def add(tallies: Mapping[str, Tally]) -> Asking[None]:
+            for part in parts:
+                for name, tally in tallies.items():
+                    yield from self._add_part(part, name, tally)
+
+        tallies = yield from self._take_in(1, add)
         rows = sum(len(part) for part in parts)
         results = self._shown.results(self.aggregation.measures, tallies, [rows])
         return Aggregated([Bucket((), tuple(result[0] for result in results))], 1)
@@ -154,12 +157,14 @@ class _Work:
         by_value[np.lexsort(tuple(reversed(levels)))] = np.arange(len(members))
         chosen = choose_first(by_value, counts, asked.order, asked.limit)
         _refuse_long(asked.measures, len(chosen), int(counts[chosen].sum()), self.limits.shown)
-        tallies = self._tallies(len(chosen))
-        if tallies and len(chosen):
-            number = np.full(len(counts), -1)
-            number[chosen] = np.arange(len(chosen))
-            for part in parts:
+        number = np.full(len(counts), -1)
+        number[chosen] = np.arange(len(chosen))
+
+        def add(tallies: Mapping[str, Tally]) -> Asking[None]:
+            for part in parts if len(chosen) else ():
                 yield from self._add_groups(part, groups, number, tallies)
+
+        tallies = yield from self._take_in(len(chosen), add)
         results = self._shown.results(asked.measures, tallies, counts[chosen].tolist())
         shown = [
             Bucket(
@@ -172,6 +177,18 @@ class _Work:
             for at, codes in enumerate(members[chosen])
         ]
         return Aggregated(shown, len(members))
+
+    def _take_in(
+        self, groups: int, add: Callable[[Mapping[str, Tally]], Asking[None]]
+    ) -> Asking[dict[str, Tally]]:
+        """All that measures need of so many groups; ``add`` takes all values in."""
+        tallies: dict[str, Tally] = {}
+        left = self._tallies(groups)
+        while left:
+            yield from add(left)
+            tallies |= left
+            left = self._shown.refine(left)
+        return tallies
 
     def _tallies(self, groups: int) -> dict[str, Tally]:
         """Of each field that is measured, in the order of their names."""

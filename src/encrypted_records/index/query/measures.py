@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto import values
+from encrypted_records.index.query.cells import Cells
 from encrypted_records.index.query.grouping import choose_first, count_below, cut_bins
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.ordered_keys import OrderedKeys
@@ -121,27 +122,19 @@ class Shown:
         if not len(one):
             return [None for _ in measure.p]
         field = OrderedKeys(measure.field, one.keys, one.positions)
-        upto = np.cumsum(one.counts)
-        # The k-th value is the first that at least k of n values do not exceed.
-        ranks = [max(1, math.ceil(share * int(upto[-1]) / 100)) for share in measure.p]
-        return [self._value(field, int(np.searchsorted(upto, rank)) + 1) for rank in ranks]
+        return [self._value(field, int(at) + 1) for at in _find_shares(measure, one)]
 
     def _histogram(self, measure: Histogram, one: Values) -> dict[str, Any]:
         spec = self.definition.fields[measure.field]
         points: NDArray[Any] = one.keys
-        if measure.bins is not None or measure.by is not None:
-            if measure.by is not None:
-                edges = cut_periods(spec, points, measure.by, MAX_BINS)
-            else:
-                starts = cut_bins(points, measure.bins or 0)
-                edges = [*starts, int(points[-1]) + 1] if starts else []
+        edges = self._edges(measure, points)
+        if measure.edges:
+            bounds = list(pairwise(measure.asked))
+        else:
             bounds = [
                 (values.from_offset(spec, start), values.from_offset(spec, after - 1))
                 for start, after in pairwise(edges)
             ]
-        else:
-            edges = [edge - spec.numbers.lowest for edge in measure.edges]
-            bounds = list(pairwise(measure.asked))
         upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(one.counts)))
         below = [int(upto[count_below(points, edge)]) for edge in edges]
         return {
@@ -152,6 +145,40 @@ class Shown:
                 for (start, end), (before, after) in zip(bounds, pairwise(below), strict=True)
             ],
         }
+
+    def _edges(self, measure: Histogram, points: NDArray[Any]) -> list[int]:
+        """Where the bins begin, and where the last one ends, as offsets."""
+        spec = self.definition.fields[measure.field]
+        if measure.by is not None:
+            return cut_periods(spec, points, measure.by, MAX_BINS)
+        if measure.bins is not None:
+            starts = cut_bins(points, measure.bins)
+            return [*starts, int(points[-1]) + 1] if starts else []
+        return [edge - spec.numbers.lowest for edge in measure.edges]
+
+    def refine(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+        """Empty ones, for those that must take all values in again: in finer cells, since some
+        measure needs to know more of these."""
+        again: dict[str, Tally] = {}
+        for name, tally in tallies.items():
+            if tally.table is None:
+                continue
+            groups = _split(tally.table.values, len(tally.present))
+            cells = tally.table.cells
+            if cells.is_exact:
+                continue
+            need = _Need(cells)
+            for measure in tally.measures:
+                for one in filter(len, groups):
+                    if isinstance(measure, Percentile):
+                        need.keys(one.keys[_find_shares(measure, one)])
+                    elif isinstance(measure, Histogram) and (
+                        measure.edges or need.keys(one.keys[[0, -1]])
+                    ):
+                        need.cuts(self._edges(measure, one.keys), one.keys)
+            if need.is_open:
+                again[name] = tally.within(need.finer)
+        return again
 
     def _distinct(self, measure: Distinct, one: Values) -> dict[str, Any]:
         field = OrderedKeys(measure.field, one.keys, one.positions)
@@ -179,6 +206,46 @@ class Shown:
         if spec.kind == "uuid":
             return values.from_uuid_key(key)
         return field.text(code, self.texts)
+
+
+class _Need:
+    """Of the cells in which some values were counted, those of which more must be known."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._firsts: set[int] = set()
+        self._cuts: set[int] = set()
+        self.is_open = False
+
+    def keys(self, firsts: NDArray[Any]) -> bool:
+        """Each of these cells must be one key; whether they are."""
+        self._firsts.update(firsts.tolist())
+        known = bool(np.all(self._cells.lasts(firsts) == firsts))
+        self.is_open |= not known
+        return known
+
+    def cuts(self, edges: Sequence[int], firsts: NDArray[Any]) -> None:
+        """No cell of a group, of whose cells the first keys are given, may have an edge inside."""
+        inside = [edge for edge in edges if 0 < edge < 2**64]
+        self._cuts.update(inside)
+        before = np.searchsorted(firsts, np.array(inside, np.uint64))
+        ends = self._cells.lasts(firsts)
+        self.is_open |= any(
+            at and int(ends[at - 1]) >= edge for at, edge in zip(before, inside, strict=True)
+        )
+
+    @property
+    def finer(self) -> Cells:
+        cells = self._cells
+        return Cells.within(cells, self._firsts, self._cuts, widest=max(0, cells.shift - 1))
+
+
+def _find_shares(measure: Percentile, one: Values) -> NDArray[np.intp]:
+    """Which of the values of a group are asked for; it has some."""
+    upto = np.cumsum(one.counts)
+    # The k-th value is the first that at least k of n values do not exceed.
+    ranks = [max(1, math.ceil(share * int(upto[-1]) / 100)) for share in measure.p]
+    return np.searchsorted(upto, ranks)
 
 
 def _split(found: Values, groups: int) -> list[Values]:

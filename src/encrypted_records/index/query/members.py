@@ -66,7 +66,7 @@ class KeyMembers:
 
 
 def held_in(keys: Keys, wanted: Keys) -> Mask:
-    """Which of some keys are among others; both are sorted."""
+    """Which of some keys, in any order, are among others, which are sorted."""
     if not len(keys) or not len(wanted):
         return np.zeros(len(keys), np.bool_)
     at = np.searchsorted(wanted, keys)

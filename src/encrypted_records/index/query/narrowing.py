@@ -190,18 +190,25 @@ class _Narrowing:
         wanted = mask_of(rows, self.segment.covered)
         none: Keys = np.zeros(0, key_type(column_spec(self.segment.definition, name).kind))
         found: list[Ordinals] = [np.zeros(0, np.uint32)]
+        key_of: list[Ordinals] = [np.zeros(0, np.uint32)]
         keys: list[Keys] = [none]
 
         def take(window: Window) -> None:
             entries = WindowEntries(self.segment, name, window)
             at = np.flatnonzero(wanted[entries.ordinals])
             found.append(entries.ordinals[at])
-            keys.append(entries.keys[entries.key_of_entries()[at]])
+            # Millions of rows may have one value.
+            used, own = np.unique(entries.key_of_entries()[at], return_inverse=True)
+            key_of.append((own + sum(map(len, keys))).astype(np.uint32))
+            keys.append(entries.keys[used])
 
         reading = read_pages(self.segment, name, pages, take, self.limits)
         yield from ask_for(self.segment, reading, passing=False)
         return build_partial_dictionary(
-            np.concatenate(found), np.concatenate(keys), np.concatenate(absent)
+            np.concatenate(found),
+            np.concatenate(keys),
+            np.concatenate(absent),
+            np.concatenate(key_of),
         )
 
 

@@ -6,15 +6,17 @@ texts of a column, and a range over half of a segment none for its pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import Keys, key_type
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
 from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
 from encrypted_records.index.ordinals import Ordinals, mask_of, of_mask
 from encrypted_records.index.query.column_scan import needs_whole
@@ -23,7 +25,6 @@ from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.paged_column import PagedColumn
 from encrypted_records.index.segments.reading import (
     STANDARD,
     Reading,
@@ -175,16 +176,16 @@ def compare_column(
     """
     field = leaf.field
     if isinstance(leaf, Absent):
-        leading = range(segment.directories[field].leading)
-        rows = yield from _rows_in(segment, field, leading, limits)
-        plan.keep(segment, leaf, Matches.exactly(of_mask(rows)))
+        rows = yield from _read_absent(segment, field, limits)
+        plan.keep(segment, leaf, Matches.exactly(rows))
         return
     ranges = plan.ranges[id(leaf)]
-    possible = yield from _rows_between(segment, field, ranges.possible, limits)
-    certain = possible
-    if ranges.certain != ranges.possible:
-        certain = yield from _rows_between(segment, field, ranges.certain, limits)
-    plan.keep(segment, leaf, Matches(certain, possible))
+    if ranges.certain == ranges.possible:
+        (possible,) = yield from _read_between(segment, field, [ranges.possible], limits)
+        plan.keep(segment, leaf, Matches.exactly(possible))
+        return
+    both = [ranges.certain, ranges.possible]
+    plan.keep(segment, leaf, Matches(*(yield from _read_between(segment, field, both, limits))))
 
 
 class WindowEntries:
@@ -226,51 +227,7 @@ def _use_known(test: TextTest, keys: Keys, known: Texts, sure: Mask, maybe: Mask
             sure[at] = maybe[at] = test.fits(text)
 
 
-def _rows_between(
-    segment: PagedSegment, field: str, ranges: Sequence[KeyRange], limits: ReadingLimits
-) -> Reading[BitMap]:
-    rows = _no_rows(segment)
-    for key_range in ranges:
-        rows |= yield from _rows_of_range(segment, field, key_range, limits)
-    return of_mask(rows)
-
-
-def _rows_of_range(
-    segment: PagedSegment, field: str, key_range: KeyRange, limits: ReadingLimits
-) -> Reading[NDArray[np.bool_]]:
-    by_row = segment.columns.get(field)
-    if isinstance(by_row, ColumnDictionary):
-        first, last = (_before(by_row.keys, edge) for edge in key_range)
-        return (by_row.codes > first) & (by_row.codes <= last)
-    column = segment.lookup(field)
-    assert isinstance(column, PagedColumn)
-    missing = column.missing_to_count(key_range)
-    if missing:
-        yield missing
-    begin, end = column.at(key_range.first), column.at(key_range.last)
-    for number in missing:
-        del segment.blocks[number]
-    pages = column.directory.holding(begin, end)
-    if not isinstance(by_row, PageMap):
-        return (yield from _rows_in(segment, field, pages, limits, begin, end))
-    # Pages between the outermost two have rows of the range alone.
-    leading = column.directory.leading
-    inner = range(pages.start + 1, max(pages.start + 1, pages.stop - 1))
-    rows = (by_row.pages > inner.start - leading) & (by_row.pages <= inner.stop - leading)
-    ends = sorted({pages.start, pages.stop - 1}) if pages else []
-    rows |= yield from _rows_in(segment, field, ends, limits, begin, end)
-    return rows
-
-
-def _rows_in(
-    segment: PagedSegment,
-    field: str,
-    pages: Sequence[int],
-    limits: ReadingLimits,
-    begin: int = 0,
-    end: int = 2**32,
-) -> Reading[NDArray[np.bool_]]:
-    """The rows in some pages that are among the present entries begin..end-1, or absent."""
+def _read_absent(segment: PagedSegment, field: str, limits: ReadingLimits) -> Reading[BitMap]:
     directory = segment.directories[field]
     rows = _no_rows(segment)
 
@@ -278,12 +235,62 @@ def _rows_in(
         for page, block in window:
             if page < directory.leading:
                 rows[block.ordinals] = True
-            else:
-                before = directory.start(page) - directory.absent
-                rows[block.ordinals[max(0, begin - before) : max(0, end - before)]] = True
 
+    pages = _fill_up(directory, range(directory.leading))
     yield from read_pages(segment, field, pages, take, limits)
-    return rows
+    return of_mask(rows)
+
+
+def _read_between(
+    segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
+) -> Reading[list[BitMap]]:
+    """The rows of some key ranges, and of some others; pages are read once for all of these."""
+    by_row, directory = segment.columns.get(field), segment.directories[field]
+    masks = [_no_rows(segment) for _ in every]
+    wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
+    for mask, ranges in zip(masks, every, strict=True):
+        if isinstance(by_row, ColumnDictionary):
+            chosen = np.zeros(len(by_row.keys) + 1, np.bool_)
+            for key_range in ranges:
+                first, last = (_before(by_row.keys, edge) for edge in key_range)
+                chosen[first + 1 : last + 1] = True
+            mask[:] = chosen.take(by_row.codes)
+            continue
+        inner = np.zeros(directory.present_pages + 1, np.bool_)
+        for key_range in ranges:
+            pages: Sequence[int] = directory.pages(key_range)
+            if isinstance(by_row, PageMap) and len(pages) > 1:
+                # Pages between the outermost two have rows of the range alone.
+                code = 1 - directory.leading
+                inner[pages[0] + 1 + code : pages[-1] + code] = True
+                pages = (pages[0], pages[-1])
+            for page in pages:
+                wanted.setdefault(page, []).append((mask, key_range))
+        if isinstance(by_row, PageMap):
+            mask[:] = inner.take(by_row.pages)
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            for mask, key_range in wanted.get(page, ()):
+                first, last = (_entries_before(block, edge) for edge in key_range)
+                mask[block.ordinals[first:last]] = True
+
+    yield from read_pages(segment, field, _fill_up(directory, wanted), take, limits)
+    return [of_mask(mask) for mask in masks]
+
+
+def _fill_up(directory: Outline, pages: Collection[int]) -> list[int]:
+    """These pages of a column and others by chance, up to a power of two: windows are whole, so
+    that nothing is added to each, and which pages a range has would show."""
+    others = [page for page in range(len(directory.ends)) if page not in pages]
+    total = 1 << (len(pages) - 1).bit_length() if pages else 0
+    more = min(len(others), total - len(pages))
+    return [*pages, *secrets.SystemRandom().sample(others, more)]
+
+
+def _entries_before(block: EntryBlock, edge: Edge) -> int:
+    run = _before(block.keys, edge)
+    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
 
 
 def _before(keys: Keys, edge: Edge) -> int:

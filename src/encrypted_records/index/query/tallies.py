@@ -1,7 +1,8 @@
 """What measures of a field need of its values, taken in part by part, for one or many groups.
 
 Sums, counts and extremes keep a number or a key of each group. Percentiles, histograms and lists of
-values keep each different value of each group, and are refused where these take too much memory.
+values keep each different value of each group. Where these take too much memory, those that are in
+no list are counted in :mod:`.cells`, and taken in again; lists are refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.index.query.cells import Cells
 from encrypted_records.model.aggregations import (
     Average,
     Distinct,
@@ -81,12 +83,21 @@ def join(parts: Sequence[Values]) -> Values:
 class Tally:
     """Of one field, for all measures of it."""
 
-    def __init__(self, groups: int, measures: Sequence[Measure], most: int) -> None:
+    def __init__(
+        self,
+        groups: int,
+        measures: Sequence[Measure],
+        most: int,
+        cells: Cells | None = None,
+    ) -> None:
         """
         Args:
             groups: how many there are.
             most: bytes of the different values that may be kept.
+            cells: in which values are counted; each alone if None.
         """
+        self.measures = measures
+        self._most = most
         self.present = np.zeros(groups, np.int64)
         self.adds = any(isinstance(one, Sum | Average) for one in measures)
         #: of each group the sum of the keys' upper and of their lower 32 bits
@@ -94,7 +105,12 @@ class Tally:
         ends = {one.highest for one in measures if isinstance(one, Extreme)}
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
         wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
-        self.table = _Table(most) if wants else None
+        lists = any(isinstance(one, Distinct) for one in measures)
+        self.table = _Table(most, cells or Cells(), lists=lists) if wants else None
+
+    def within(self, cells: Cells) -> Tally:
+        """An empty one for the same measures."""
+        return Tally(len(self.present), self.measures, self._most, cells)
 
     @property
     def of_values(self) -> bool:
@@ -152,10 +168,16 @@ class _Extremes:
 
 
 class _Table:
-    """Every different value of each group."""
+    """Every different value of each group; or of numbers, every cell that has some."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, cells: Cells, *, lists: bool) -> None:
+        """
+        Args:
+            lists: whether values are shown one by one, so that cells cannot stand for them.
+        """
         self._most = most
+        self._lists = lists
+        self.cells = cells
         self._held = join([])
         self._pending: list[Values] = []
         self._left = _PENDING
@@ -168,22 +190,36 @@ class _Table:
 
     @property
     def values(self) -> Values:
-        """In the order of groups and keys."""
+        """In the order of groups and keys; of cells their first keys."""
         if self._pending:
             self._settle()
         return self._held
 
     def _settle(self) -> None:
-        self._held = join([self._held, *self._pending]).merged()
+        held = self._in_cells(join([self._held, *self._pending]))
         self._pending = []
-        self._left = max(_PENDING, len(self._held) // 2)
-        if self._held.nbytes > self._most:
-            raise InvalidQuery(
-                f"the measures need all different values, and these take more than "
-                f"{self._most >> 20} MiB",
-                code="too_many_values",
-                hint="narrow the condition, or measure a field with fewer different values",
-            )
+        if held.nbytes > self._most:
+            bytes_each = -(-held.nbytes // len(held))
+            # Half of it is left for what comes.
+            most = self._most // 2 // bytes_each
+            wider = None if self._lists else self.cells.wider(held.groups, held.keys, most)
+            if wider is None:
+                raise InvalidQuery(
+                    f"the measures need all different values, and these take more than "
+                    f"{self._most >> 20} MiB",
+                    code="too_many_values",
+                    hint="narrow the condition, or measure a field with fewer different values",
+                )
+            self.cells = wider
+            held = self._in_cells(held)
+        self._held = held
+        self._left = max(_PENDING, len(held) // 2)
+
+    def _in_cells(self, values: Values) -> Values:
+        if not self.cells.is_exact:
+            firsts = self.cells.firsts(values.keys)
+            values = Values(values.groups, firsts, values.counts, values.positions)
+        return values.merged()
 
 
 def _halves(keys: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

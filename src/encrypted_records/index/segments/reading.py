@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.by_row import ByRowBuilder
+from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
@@ -154,9 +154,11 @@ def fits_by_row(
         DoesNotOpen: a page does not open.
     """
     directory = segment.directories[field]
-    width = directory.key_bytes
-    left = limits.by_row - 4 * segment.covered
-    if directory.present * width <= left or directory.listed:
+
+    def fits(keys: int) -> bool:
+        return by_row_bytes(keys, directory.key_bytes, segment.covered) <= limits.by_row
+
+    if fits(directory.present) or directory.listed:
         return True
     known = segment.key_counts
     if field not in known:
@@ -169,7 +171,7 @@ def fits_by_row(
 
         yield from read_pages(segment, field, chosen, take, limits)
         known[field] = sum(counts) * len(pages) // max(1, len(counts))
-    return known[field] * width <= left
+    return fits(known[field])
 
 
 def _continues(directory: Outline) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
