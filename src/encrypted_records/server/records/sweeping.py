@@ -21,7 +21,7 @@ from django.utils import timezone
 from encrypted_records.errors import Unavailable
 from encrypted_records.server.db import files
 from encrypted_records.server.records import erasing, removing, staging, store
-from encrypted_records.server.records.bulk import block_cache, objects
+from encrypted_records.server.records.bulk import block_cache, cache_files, objects
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
 #: Seconds between two looks, and between two pieces, at least.
@@ -88,7 +88,7 @@ def _drop_expired() -> bool:
 
 def _sweep_objects() -> bool:
     if (cache := block_cache.opened()) is not None:
-        cache.look(objects.known_among)
+        cache.look(cache_files, soon=erasing.is_asked())
     return objects.sweep(store.kept_for())
 
 
