@@ -7,6 +7,7 @@ import secrets
 
 import pytest
 
+from encrypted_records.cli.commands.erasures import say_erased
 from tests.cli.command import Ers
 
 DEFINITION = {
@@ -86,3 +87,13 @@ def test_the_doctor_says_what_is_not_erased_yet(ers: Ers, people: str) -> None:
     check = found[f"erasure {people}"]
     assert check["state"] == "ok"
     assert check["found"] == "1 deleted row, not erased yet"
+
+
+@pytest.mark.parametrize(("segments", "what"), [(0, "objects, or copies of them."), (1, "0 rows.")])
+def test_where_only_copies_are_left_the_receipt_says_so(
+    capsys: pytest.CaptureFixture[str], segments: int, what: str
+) -> None:
+    left = {"rows": 0, "segments": segments, "groups": 0, "holds": [], "due": None}
+    say_erased({"schemas": [{"schema": "people", "version": 7, "gone": False, "left": left}]})
+    said = capsys.readouterr()
+    assert f"Not gone yet, of people: {what}" in said.out + said.err

@@ -145,3 +145,61 @@ def test_nobody_reads_what_its_owners_would_not_see(api: Api) -> None:
     assert [account.call("GET", path).status for _ in range(2)] == [200, 200]
     entries = account.call("GET", f"{account.organization}audit-log/").json()["results"]
     assert [one["action"] for one in entries].count("records.read") == 1
+
+
+def user_of(account: Account) -> str:
+    """The number of an account's user, in SQL."""
+    return f"(SELECT id FROM accounts_user WHERE email = '{account.email}')"
+
+
+@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
+def test_what_a_user_reaches_no_more_is_read_on_neither_way(api: Api, what: str) -> None:
+    account = api.new_account()
+    writer = Writer(account, account.new_schema())
+    upload = writer.adding([person()])
+    writer.send(upload)
+    filled, other = Filled(writer, upload), account.new_schema()
+    user = user_of(account)
+
+    def said() -> set[tuple[int, str]]:
+        answers = [filled.ask(what, query) for query in ("", LONG)]
+        return {(one.status, "" if one.status == 200 else one.code) for one in answers}
+
+    def sql(url: str) -> str:
+        own = ids.from_text(url.rstrip("/").rpartition("/")[2]).hex()
+        return f"X'{own}'" if api.database_url is None else f"'\\x{own}'"
+
+    def share(dataset: str, schema: str | None) -> None:
+        stored = "NULL" if schema is None else sql(schema)
+        api.execute(
+            'INSERT INTO roster_shared (organization_id, member, dataset, "schema", writes)'
+            f" SELECT {sql(account.organization)}, {user}, {sql(dataset)}, {stored}, false"
+        )
+
+    mine = f"user_id = {user}"
+    reached, hidden = {(200, "")}, {(404, "not_found")}
+    assert said() == reached
+    api.execute(f"UPDATE organizations_membership SET all_data = false WHERE {mine}")
+    assert said() == hidden
+    share(other["dataset"], None)
+    share(other["dataset"], other["url"])
+    assert said() == hidden
+    share(writer.schema["dataset"], writer.schema["url"])
+    assert said() == reached
+    api.execute(f'DELETE FROM roster_shared WHERE "schema" = {sql(writer.schema["url"])}')
+    assert said() == hidden
+    share(writer.schema["dataset"], None)
+    assert said() == reached
+    api.execute(f"DELETE FROM organizations_membership WHERE {mine}")
+    assert said() == hidden
+    api.execute(f"UPDATE accounts_user SET is_active = false WHERE id = {user}")
+    assert {status for status, _ in said()} == {401}
+
+
+def test_a_login_that_is_over_reads_on_neither_way(api: Api) -> None:
+    account = api.new_account()
+    path = f"{account.new_schema()['url']}manifest/"
+    assert account.call("GET", path).status == 200
+    mine = f"user_id = {user_of(account)}"
+    api.execute(f"UPDATE accounts_login SET expires = '2020-01-01 00:00:00' WHERE {mine}")
+    assert [account.call("GET", path + query).status for query in ("", f"?{LONG}")] == [401, 401]

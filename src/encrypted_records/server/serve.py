@@ -161,7 +161,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.records import sweeping  # noqa: PLC0415
-    from encrypted_records.server.records.bulk import block_cache, choice  # noqa: PLC0415
+    from encrypted_records.server.records.bulk import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before gc.freeze()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
@@ -185,6 +185,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     gc.freeze()
     server.run(sockets=[listening])
     _end_within(LAST_SECONDS)
+    block_cache.end_cache(cache_files)
 
 
 def _end_within(seconds: float) -> None:

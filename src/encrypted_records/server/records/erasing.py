@@ -28,7 +28,7 @@ from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import erased, store, turns
-from encrypted_records.server.records.bulk import layout, objects, parts
+from encrypted_records.server.records.bulk import cache_files, layout, objects, parts
 from encrypted_records.server.records.models import (
     AskedErasure,
     ChangedRow,
@@ -56,6 +56,8 @@ _log = logging.getLogger(__name__)
 #: Since when nothing is left, as this process has seen it, of what was asked of a schema, by its id
 #: and the version.
 _emptied: dict[tuple[str, int], datetime] = {}
+#: And which look of each API's copies had begun last when its objects were gone.
+_looks: dict[tuple[str, int], dict[str, int]] = {}
 
 
 def soon() -> Any:
@@ -353,18 +355,33 @@ def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
     Args:
         bytes_are_gone: called before; whether nothing of it is in the files of the database.
     """
-    hurried = 0
+    again = 0
     done = []
-    for one in AskedErasure.objects.filter(done__lt=F("up_to")).select_related("schema"):
+    for one in _unfinished().select_related("schema"):
         if not left_of(one.schema, one.up_to).nothing:
             continue
         moment = _emptied.setdefault((one.pk, one.up_to), timezone.now())
         if without_grace():  # for what somebody has doomed who did not know of the asking yet
-            hurried += objects.hurry()
-        if not objects.waits(moment):
+            again += objects.hurry()
+        if objects.waits(moment):
+            continue
+        if (one.pk, one.up_to) not in _looks:
+            _looks[one.pk, one.up_to] = begun = cache_files.begun()
+            again += len(begun)
+        if cache_files.looked_since(_looks[one.pk, one.up_to]):
             done.append(one)
     if done and bytes_are_gone():
         for one in done:
             AskedErasure.objects.filter(pk=one.pk, done__lt=one.up_to).update(done=one.up_to)
             _emptied.pop((one.pk, one.up_to), None)
-    return hurried > 0
+            _looks.pop((one.pk, one.up_to), None)
+    return again > 0
+
+
+def is_asked() -> bool:
+    """Whether somebody waits for an erasure."""
+    return _unfinished().exists()
+
+
+def _unfinished() -> QuerySet[AskedErasure]:
+    return AskedErasure.objects.filter(done__lt=F("up_to"))

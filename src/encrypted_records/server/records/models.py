@@ -34,9 +34,7 @@ class StagedPart(models.Model):
     """One part of a staging, and where its rows and pages lie, so that another can replace it."""
 
     pk = models.CompositePrimaryKey("staging_id", "sequence")
-    staging = models.ForeignKey(
-        Staging, on_delete=models.DO_NOTHING, related_name="parts", db_index=False
-    )
+    staging = models.ForeignKey(Staging, models.DO_NOTHING, related_name="parts", db_index=False)
     sequence = models.BigIntegerField()
     digest = models.BinaryField(max_length=32)
     #: of the definition that its shapes were checked against
@@ -194,8 +192,7 @@ class DeadRow(models.Model):
 
 
 class ErasedRow(models.Model):
-    """A dead row whose bytes are gone. Its salted digest stays, so that its neighbours can be
-    proven, until the last bytes of its group go."""
+    """A dead row whose bytes are gone: its salted digest, as long as it proves its neighbours."""
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()
@@ -219,6 +216,18 @@ class AskedErasure(models.Model):
 
     class Meta:
         db_table = "asked_erasure"
+
+
+class CacheFile(models.Model):
+    """What an API keeps of objects on its disk (:mod:`.bulk.cache_files`)."""
+
+    id = models.CharField(max_length=32, primary_key=True)
+    begun = models.BigIntegerField(default=0)
+    ended = models.BigIntegerField(default=0)
+    seen = models.DateTimeField()
+
+    class Meta:
+        db_table = "cache_file"
 
 
 class Hold(models.Model):

@@ -21,7 +21,7 @@ from django.utils import timezone
 from encrypted_records.errors import Unavailable
 from encrypted_records.server.db import files
 from encrypted_records.server.records import erasing, removing, staging, store
-from encrypted_records.server.records.bulk import block_cache, objects
+from encrypted_records.server.records.bulk import block_cache, cache_files, objects
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
 #: Seconds between two looks, and between two pieces, at least.
@@ -68,6 +68,7 @@ def look() -> None:
     more = True
     while more:
         more = False
+        _try(_drop_copies)
         for work in (sweep, sweep_rows, erasing.sweep, _drop_expired, _sweep_objects):
             for _ in range(MOST_PIECES):
                 begun = time.monotonic()
@@ -86,9 +87,12 @@ def _drop_expired() -> bool:
     return False
 
 
-def _sweep_objects() -> bool:
+def _drop_copies() -> None:
     if (cache := block_cache.opened()) is not None:
-        cache.look(objects.known_among)
+        cache.look(cache_files, soon=erasing.is_asked())
+
+
+def _sweep_objects() -> bool:
     return objects.sweep(store.kept_for())
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from django.db import connection
 
-from encrypted_records.errors import ObjectAltered, ObjectLost
+from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.records import store
@@ -50,11 +50,15 @@ def _twice(read: Callable[Q, T]) -> Callable[Q, T]:
         try:
             return read(*arguments, **options)
         except ObjectLost:
-            cache = block_cache.opened()
-            with nullcontext() if cache is None else cache.passed_over():
+            with _copies_passed_over():
                 return read(*arguments, **options)
 
     return again
+
+
+def _copies_passed_over() -> AbstractContextManager[None]:
+    cache = block_cache.opened()
+    return nullcontext() if cache is None else cache.passed_over()
 
 
 class _Block(NamedTuple):
@@ -94,10 +98,8 @@ def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     for block, wanted in _blocks_of(keys).items():
         try:
             found |= _read_rows({block: wanted}, checked=False)
-        except ObjectAltered:
-            continue
         except ObjectLost:
-            with suppress(ObjectLost, ObjectAltered):
+            with suppress(ObjectLost), _copies_passed_over():
                 found |= _read_rows(_blocks_of(wanted), checked=False)
     return found
 
@@ -242,6 +244,7 @@ def _is_any_within(record_ids: Sequence[bytes], entry: Entry) -> bool:
     return at < len(record_ids) and record_ids[at] <= entry.greatest
 
 
+@_twice
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     """The pages at (segment, number) that lie in objects; others are left out.
 
