@@ -12,6 +12,7 @@ import pytest
 
 from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.merge import Tier
+from encrypted_records.model import ids
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write import merge_commits
 from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
@@ -61,10 +62,13 @@ def merger(proxy: Proxy, **more: Any) -> MergeScheduler:
     return proxy.merger(*TIERS, pages_at_once=2, lanes=lanes, **more)
 
 
-def staged(service: Service) -> int:
-    """How many stagings the API has."""
-    database = sqlite3.connect(service.data_dir / "api" / "db.sqlite3")
-    (found,) = database.execute("SELECT COUNT(*) FROM staging").fetchone()
+def staged(store: Store) -> int:
+    """How many stagings the API has of the schema."""
+    database = sqlite3.connect(store.service.data_dir / "api" / "db.sqlite3")
+    schema = ids.from_text(store.schema_id)
+    (found,) = database.execute(
+        "SELECT COUNT(*) FROM staging WHERE schema_id = ?", (schema,)
+    ).fetchone()
     database.close()
     return int(found)
 
@@ -148,14 +152,14 @@ def test_it_stops_soon_after_another_proxy_was_faster_and_leaves_nothing_staged(
         with pytest.raises(Conflict) as caught:
             async with held(proxy, work, reading=reading) as huge:
                 await faster()
-                assert staged(store.service) == (not reading)
+                assert staged(store) == (not reading)
                 # From here on nothing of it is read, staged or published any more.
                 for step in ("pages", "stage", "publish"):
                     monkeypatch.setattr(proxy.services.api, step, None)
                 monkeypatch.setattr(merge_commits, "LOOK_SECONDS", 0.0)
             await huge
         assert caught.value.reason == "segment_not_live"
-        assert staged(store.service) == 0
+        assert staged(store) == 0
         monkeypatch.undo()
         # The look has read what the other one did.
         assert counts(proxy) == [1 + 2 * HUGE]
