@@ -59,6 +59,7 @@ def main() -> None:
         folder = held.enter_context(stack.kept(None))
         url = None
         if asked.database == "postgresql":
+            (folder / "postgresql").mkdir(exist_ok=True)
             server = held.enter_context(running_server(folder / "postgresql", durable=True))
             url = stack.database(server, "api")
         api, _ = held.enter_context(stack.running_api(folder, url))
