@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=stop_seconds,
                 http=partial(Connection, self.watch),  # type: ignore[arg-type]  # called like one
-                # What a job tells is short; the windows of a compressor would be most of a socket.
+                # What a job tells is short, and a compressor has windows for each socket.
                 ws_per_message_deflate=False,
                 # Not "auto", under which an application that cannot start is served all the same.
                 **{"proxy_headers": False, "lifespan": "on", **more},
