@@ -128,6 +128,22 @@ def test_another_type_and_a_field_less_seal_all_records_again_once_that_is_said(
     assert ada["data"] == {"name": "Ada", "age": "36"}
 
 
+def test_titles_that_somebody_changed_since_are_not_replaced_by_those_of_the_reseal(
+    page: Page,
+) -> None:
+    form = rows_of(DEFINITION) | {"type_1": "string"}
+    shown = page.ask("change/", **form, do="plan")
+    told = page.ask("change/", **form, do="apply", planned=planned(shown))
+    (job,) = set(re.findall(r"/jobs/([0-9a-f-]{36})/", told))
+    assert ended(page.store, f"/api/jobs/{job}/")["status"] == "completed"
+    changed = page.definition
+    changed["properties"]["age"]["title"] = "Years of age"
+    page.store.proxy("POST", f"{page.store.schema}change/", {"schema": changed})
+    for _ in range(2):
+        assert "Years of age" in page.ask("")
+    assert page.definition["properties"]["age"]["title"] == "Years of age"
+
+
 def test_what_would_take_something_else_by_now_is_shown_again_and_not_done(page: Page) -> None:
     shown = page.change(maximum_1="75", do="plan")
     mark = planned(shown)

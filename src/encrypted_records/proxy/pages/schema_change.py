@@ -24,6 +24,7 @@ from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_o
 _TEMPLATE = "schema_change.html"
 #: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.
 _DROP = "drop-"
+_Words = dict[str, tuple[str | None, str | None]]
 
 
 def _url(visit: Visit) -> str:
@@ -67,33 +68,48 @@ async def _plan(visit: Visit, schema: dict[str, Any], draft: Draft, *, apply: bo
         body = {"schema": draft.definition(), "renames": _renames(draft), "drops": _drops(visit)}
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
         if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
-            return await _take(visit, body)
+            return await _take(visit, body, _words(schema["schema"]))
     except (BadInput, Conflict) as error:
         return await _page(visit, schema, draft, plan=plan, problem=error)
     return await _page(visit, schema, draft, plan=plan, planned=_mark(body, plan))
 
 
-async def _take(visit: Visit, body: dict[str, Any]) -> Response:
+async def _take(visit: Visit, body: dict[str, Any], words: _Words) -> Response:
     taken = await visit.ask("POST", f"{_url(visit)}change/", body)
     if "job_id" not in taken:
         return visit.go(f"/schemas/{visit.id}/")
     # Titles and descriptions are no part of what is sealed for; the schema's page has them shown.
-    visit.desk.put(("definition", visit.id), body["schema"])
+    visit.desk.put(("definition", visit.id), (body["schema"], words))
     return visit.go(f"/jobs/{taken['job_id']}/")
 
 
 async def show_words(visit: Visit) -> None:
     """Where all records were sealed for a definition that was typed here, have its titles and
-    descriptions shown, too. Where that fails they are not, and nothing else is missing."""
+    descriptions shown, too, unless somebody has changed them since. Where that fails they are not,
+    and nothing else is missing."""
     kept = visit.desk.get(("definition", visit.id))
     if kept is None:
         return
-    body = {"schema": kept}
+    typed, words = kept
+    body = {"schema": typed}
     with suppress(ErsError):
+        now = _words((await visit.ask("GET", _url(visit)))["schema"])
+        if now and now != words:
+            visit.desk.take(("definition", visit.id), tuple)
+            return
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
         if plan["takes"] == "nothing":
             await visit.ask("POST", f"{_url(visit)}change/", body)
-            visit.desk.take(("definition", visit.id), dict)
+            visit.desk.take(("definition", visit.id), tuple)
+
+
+def _words(definition: Mapping[str, Any]) -> _Words:
+    """By field what describes it and is no rule: its title and its description."""
+    every = {
+        name: (rules.get("title"), rules.get("description"))
+        for name, rules in definition["properties"].items()
+    }
+    return {name: words for name, words in every.items() if any(words)}
 
 
 def _renames(draft: Draft) -> dict[str, str]:
