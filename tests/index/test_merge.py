@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import accumulate, pairwise
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -296,6 +297,21 @@ def test_merging_all_that_is_worth_it_comes_to_an_end() -> None:
     assert len(counts) <= 3 * 4 + rows // (LARGE // 2)
 
 
+@given(st.lists(st.sampled_from([1, 40, 600, 5000, 33_000, 40_000, 70_000, 600_000])), st.data())
+def test_what_is_seen_at_a_glance_to_need_no_merge_needs_none(
+    counts: list[int], data: st.DataObject
+) -> None:
+    found = snapshot(*counts)
+    few = data.draw(st.integers(0, 3))
+    tiers = [Tier(capacity, few) for capacity in (SMALL, MIDDLE, LARGE)]
+    taken = (
+        data.draw(st.sets(st.sampled_from([one.uid for one in found.segments]))) if counts else ()
+    )
+    with patch(f"{merge.__module__}._may_have_many", lambda *_: True):
+        thorough = worth_merging(found, tiers, now=NOW, taken=taken)
+    assert worth_merging(found, tiers, now=NOW, taken=taken) == thorough
+
+
 def test_segments_with_many_dead_rows_are_merged_by_themselves() -> None:
     """Rows that a merge left out are dead in the log for good, and count no more."""
 
@@ -343,6 +359,40 @@ def test_the_log_tells_when_rows_died(monkeypatch: pytest.MonkeyPatch) -> None:
     world.merge()
     (segment,) = world.ledger.snapshot().segments
     assert world.ledger.snapshot().dying_since(segment) is None
+
+
+def test_what_was_computed_of_one_version_stays_true_of_it() -> None:
+    """Versions share what is true of both; of rows that die later an earlier one knows nothing."""
+    world = World(TEXT)
+    world.ingest([{"a": letter} for letter in "abcd"])
+    before = world.ledger.snapshot()
+    (segment,) = before.segments
+    assert before.places(segment).highest == 3
+    world.ingest([{"a": "e"}])
+    same = world.ledger.snapshot()
+    assert same.places(segment) is before.places(segment)
+    world.kill([(0, 1)])
+    after = world.ledger.snapshot()
+    assert after.places(segment) is before.places(segment)
+    # The later one is asked first.
+    assert list(after.dead_rows(segment)) == [1]
+    assert after.dying == (segment,)
+    assert [list(one.dead_rows(segment)) for one in (before, same)] == [[], []]
+    assert (before.dying, same.dying) == ((), ())
+    assert before.dying_since(segment) is None
+
+
+def test_what_is_kept_of_segments_that_are_gone_is_dropped() -> None:
+    world = World(TEXT)
+    for _ in range(40):
+        for _ in range(20):
+            world.ingest([{"a": "x"}])
+            for one in world.ledger.snapshot().segments:
+                world.ledger.snapshot().places(one)
+        world.merge()
+    last = world.ledger.snapshot()
+    assert len(last.segments) == 1
+    assert len(last._places) < 400
 
 
 def test_merging_keeps_every_row_under_its_group_and_ordinal() -> None:

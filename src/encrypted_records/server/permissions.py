@@ -53,8 +53,12 @@ def _grants(schema: Any, dataset: Any, member: Any) -> QuerySet[Shared]:
     return Shared.objects.filter(Q(schema=None) | Q(schema=schema), member=member, dataset=dataset)
 
 
-def _membership_of_login() -> QuerySet[Membership, Any]:
-    """That by which the login of :data:`_reached_by_login` reaches its schema, if it does."""
+def _membership_of_login(**more: object) -> QuerySet[Membership, Any]:
+    """That by which the login of :data:`_reached_by_login` reaches its schema, if it does.
+
+    Args:
+        more: what must be true of what is shared with the member.
+    """
     schema, dataset, organization, user = (
         RawSQL(column, ())  # noqa: S611  no input
         for column in (
@@ -65,7 +69,7 @@ def _membership_of_login() -> QuerySet[Membership, Any]:
         )
     )
     return Membership.objects.filter(
-        Q(all_data=True) | Q(Exists(_grants(schema, dataset, OuterRef("user_id")))),
+        Q(all_data=True) | Q(Exists(_grants(schema, dataset, OuterRef("user_id")).filter(**more))),
         user_id=user,
         organization_id=organization,
     ).values_list("pk")
@@ -85,6 +89,11 @@ _reached_by_login = Pair(
     ),
     logins.by_id,
     _membership_of_login,
+)
+_written_by_login = Pair(
+    Prepared(lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id"),
+    logins.by_id,
+    lambda: _membership_of_login(writes=True),
 )
 _reached_whole = Prepared(
     lambda: Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user__isnull": False}).values_list(
@@ -208,6 +217,20 @@ def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Sc
         return None
     login = logins.login_of(found[1], shown)
     return None if login is None else (login.user, _data_of(found[0]))
+
+
+def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
+    """Whose login it is, and a schema as :func:`to_store_into` has it, with one question; None
+    where the login may not be used, or its user does not reach or write such a thing.
+
+    Args:
+        shown: the digest of the secret that came with the login's id.
+    """
+    found = _written_by_login.row(as_stored(schema_id), as_stored(login_id))
+    if found is None:
+        return None
+    login = logins.login_of(found[1], shown)
+    return None if login is None else (login.user, rows.schema_of(found[0]))
 
 
 def _data_of(row: Sequence[Any]) -> Schema:

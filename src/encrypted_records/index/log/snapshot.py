@@ -27,6 +27,8 @@ Positions = NDArray[np.int64]
 
 #: Up to so many rows are sorted at once; more are sorted group by group, as far as they are used.
 FEW_ROWS = 1 << 14
+#: What was computed of segments that are gone is dropped where it is of more than so many.
+_FEW_KEPT = 256
 #: Of sorted rows, so many are made Python objects at once.
 _AT_ONCE = 64
 
@@ -187,16 +189,27 @@ class Snapshot:
         Args:
             changed: uids of segments of which rows have died since.
         """
-        for segment in self.segments:
-            uid = segment.uid
-            if uid in before._places:
-                self._places[uid] = before._places[uid]
-            if uid in changed:
-                continue
-            if uid in before._dead_rows:
-                self._dead_rows[uid] = before._dead_rows[uid]
-            if uid in before._dying:
-                self._dying[uid] = before._dying[uid]
+        # What is not copied is shared: where no row has died, it is true of both, and remains so.
+        many = 2 * len(self.segments) + _FEW_KEPT
+        for name in ("_places", "_dead_rows", "_dying"):
+            kept: dict[bytes, object] = getattr(before, name)
+            gone = () if name == "_places" else changed
+            if gone or len(kept) > many:
+                every = (one.uid for one in self.segments if one.uid not in gone)
+                kept = {uid: kept[uid] for uid in every if uid in kept}
+            self.__dict__[name] = kept
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many rows the segments have, in ascending order."""
+        return sorted(segment.count for segment in self.segments)
+
+    @cached_property
+    def dying(self) -> tuple[Segment, ...]:
+        """The segments that have keys of rows that died."""
+        if not self.dead:
+            return ()
+        return tuple(one for one in self.segments if len(self.dead_rows(one)) > one.purged)
 
     @property
     def has_headers(self) -> bool:

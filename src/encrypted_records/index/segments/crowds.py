@@ -65,8 +65,11 @@ class Crowds:
             taken: uids of segments that are left alone, since they are being merged.
         """
         for segment in snapshot.segments:
+            # A compaction leaves it with fewer groups than it was made of.
+            if len(segment.groups) < self._sizes.few or segment.uid in taken:
+                continue
             own = snapshot.groups_of(segment)
-            if len(own) < self._sizes.few or segment.uid in taken:
+            if len(own) < self._sizes.few:
                 continue
             if self._without.get(segment.uid) is own:
                 continue

@@ -8,6 +8,7 @@ Columns are taken one after another, so that a caller need not hold all pages of
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -109,6 +110,8 @@ def worth_merging(
         most_dead: the part of a segment's rows that may be dead before it is merged by itself.
         rows: how many the merged segments may have together.
     """
+    if not snapshot.dying and not _may_have_many(snapshot.counts, tiers):
+        return ()
     segments = _by_age(snapshot, snapshot.segments, taken)
     below = -1
     for tier in tiers:
@@ -125,8 +128,26 @@ def worth_merging(
         chosen = _oldest(loose, Tier(LOOSE_CAPACITY, FEW_LOOSE))
         if rows_of(chosen) in rows:
             return chosen
-    decayed = [one for one in segments if _is_decayed(snapshot, one, now, most_dead)]
+    dying = _by_age(snapshot, snapshot.dying, taken)
+    decayed = [one for one in dying if _is_decayed(snapshot, one, now, most_dead)]
     return _rewritten(decayed, tiers, rows)
+
+
+def _may_have_many(counts: Sequence[int], tiers: Sequence[Tier]) -> bool:
+    """Whether a tier, or what is loose, may have more segments than there should be.
+
+    It is asked several times after each commit, mostly in vain, and sorts nothing.
+
+    Args:
+        counts: how many rows each segment has, in ascending order.
+    """
+    first = 0
+    for tier in tiers:
+        end = bisect_right(counts, tier.capacity // 2)
+        if end - first > tier.few:
+            return True
+        first = end
+    return bisect_left(counts, LOOSE.stop) - bisect_left(counts, LOOSE.start) > FEW_LOOSE
 
 
 def listing_dead(
@@ -137,7 +158,7 @@ def listing_dead(
     rows: range = ANY_ROWS,
 ) -> tuple[Segment, ...]:
     """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
-    return _rewritten(_by_age(snapshot, dying(snapshot), taken), tiers, rows)
+    return _rewritten(_by_age(snapshot, snapshot.dying, taken), tiers, rows)
 
 
 def rows_of(segments: Sequence[Segment]) -> int:
@@ -150,11 +171,6 @@ def _rewritten(
     """The oldest of those, for which it is worth to be rewritten alone."""
     own = [one for one in segments if one.count in rows]
     return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
-
-
-def dying(snapshot: Snapshot) -> list[Segment]:
-    """The segments that have keys of rows that died."""
-    return [one for one in snapshot.segments if len(snapshot.dead_rows(one)) > one.purged]
 
 
 def _by_age(

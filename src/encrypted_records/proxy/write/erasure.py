@@ -15,7 +15,6 @@ from typing import Any
 from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
 from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery, NotFound
-from encrypted_records.index.segments.merge import dying
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.records import RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -108,7 +107,7 @@ class Eraser:
         """What is still there of what ended in a schema: at the API, and in its index."""
         state = await self._schemas.refresh(caller, schema)
         snapshot = state.ledger.snapshot()
-        segments = dying(snapshot)
+        segments = snapshot.dying
         since = [snapshot.dying_since(one) for one in segments]
         index = IndexLeft(
             len(segments),
@@ -247,7 +246,7 @@ class Eraser:
 def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
     snapshot = state.ledger.snapshot()
     groups = {ref.group for ref in rows}
-    segments: dict[bytes, Segment] = {one.uid: one for one in dying(snapshot)}
+    segments: dict[bytes, Segment] = {one.uid: one for one in snapshot.dying}
     segments |= {
         one.uid: one
         for one in snapshot.segments

@@ -24,7 +24,6 @@ from encrypted_records.index.segments.merge import (
     MOST_DEAD,
     TIERS,
     Tier,
-    dying,
     listing_dead,
     rows_of,
     worth_merging,
@@ -239,7 +238,7 @@ class MergeScheduler:
             ErsError: it failed; what was merged before stays.
         """
         rows = lost = 0
-        while dying(state.ledger.snapshot()):
+        while state.ledger.snapshot().dying:
             try:
                 outcome = None
                 for lane in self._lanes.every:

@@ -19,6 +19,8 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import Field, Model, QuerySet
 
+from encrypted_records.server.db.postgres.base import LOST, DatabaseWrapper
+
 M = TypeVar("M", bound=Model)
 
 
@@ -150,7 +152,12 @@ def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
     """A cursor that has the outcome of a statement of :func:`as_driver_has_it`.
 
     The driver is asked itself: Django looks for the marks in a statement each time, and writes the
-    values into it for PostgreSQL, which takes longer than to look a row up.
+    values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a
+    statement with its plan, where it can (:mod:`.postgres.base`).
+
+    Raises:
+        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
+            server lost a statement that it had kept: none is kept after that.
     """
     own = connections[DEFAULT_DB_ALIAS]
     # As Django does for a cursor: the server may have ended the connection since.
@@ -163,6 +170,10 @@ def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
         try:
             cursor.execute(sql, values)
             yield cursor
+        except LOST as error:
+            if isinstance(own, DatabaseWrapper):
+                own.stop_preparing()
+            raise psycopg.OperationalError("the server lost a statement") from error
         finally:
             cursor.close()
 
@@ -204,7 +215,7 @@ class Lookup(Generic[M]):
 def insert(row: Model) -> None:
     """Store a new row, with the number that the database gives it; no signal is sent."""
     sql, fields = _insertion(type(row))
-    values = [one.get_db_prep_save(one.pre_save(row, True), connection) for one in fields]
+    values = [_prepare(one, one.pre_save(row, True)) for one in fields]
     with executed(sql, values) as cursor:
         if row._meta.auto_field is not None:
             [row.pk] = cursor.fetchone()
@@ -229,7 +240,7 @@ def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> int:
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
-    prepared = [one.get_db_prep_save(value, connection) for one, value in pairs]
+    prepared = [_prepare(one, value) for one, value in pairs]
     with executed(sql, prepared) as cursor:
         changed: int = cursor.rowcount
         return changed
@@ -245,6 +256,16 @@ def _updating(
     table = connection.ops.quote_name(model._meta.db_table)
     sql = f"UPDATE {table} SET {sets} WHERE {wheres}"  # noqa: S608  no input
     return as_driver_has_it(sql), [*new, *old]
+
+
+#: Values of these classes go to both databases as they are, whatever columns they are for; others
+#: by what their fields make of them.
+_BARE = frozenset({int, bytes, type(None)})
+
+
+def _prepare(field: Field[Any, Any], value: Any) -> Any:
+    """A value of a field, as the driver takes it."""
+    return value if type(value) in _BARE else field.get_db_prep_save(value, connection)
 
 
 def _column(field: Field[Any, Any]) -> str:

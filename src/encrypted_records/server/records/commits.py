@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from django.db import transaction
 
-from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound
+from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
     MAX_SMALL_SEGMENTS,
@@ -73,12 +74,17 @@ class CommitOutcome:
 
 
 def apply(
-    user: User, uploads: Sequence[CommitUpload], *, by_retention: bool = False
+    user: User,
+    uploads: Sequence[CommitUpload],
+    *,
+    by_retention: bool = False,
+    written: Mapping[str, Schema] = MappingProxyType({}),
 ) -> CommitOutcome:
     """Apply the commits of one request.
 
     Args:
         by_retention: whether, as their sender says, what they end is old enough to go.
+        written: schemas, by id, that the user was just found to write.
 
     Raises:
         Malformed, BadInput: a commit is not sound in itself.
@@ -88,10 +94,15 @@ def apply(
     """
     commits = [checks.check(upload) for upload in uploads]
     # Shapes are checked before any lock is taken: that is the slow part.
-    for schema, commit in _reach(user, commits):
-        if _receipt(schema, commit) is None:
+    for schema, commit in _reach(user, commits, written):
+        try:
             definitions.require_current(schema, commit.body)
             checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
+        except ErsError:
+            # One that is in the log was right when it came. It is looked for now, and not before:
+            # nearly every commit is new.
+            if _receipt(schema, commit) is None:
+                raise
     return _apply_all(user, commits, lambda _, commit: commit, by_retention=by_retention)
 
 
@@ -113,8 +124,10 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     )
 
 
-def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked]]:
-    """Each commit with its schema.
+def _reach(
+    user: User, commits: Sequence[Checked], written: Mapping[str, Schema] = MappingProxyType({})
+) -> list[tuple[Schema, Checked]]:
+    """Each commit with its schema, which may be among those that the user is known to write.
 
     Raises:
         BadInput: ``invalid_commit``; two are for one schema.
@@ -126,12 +139,13 @@ def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked
         raise BadInput("two commits of one request are for one schema", code="invalid_commit")
     reached = []
     for schema_id, commit in zip(schema_ids, commits, strict=True):
-        schema = permissions.to_store_into(user, schema_id)
+        schema = written.get(schema_id) or permissions.to_store_into(user, schema_id)
         if schema is None:
             raise NotFound("there is no such schema, or none that you can reach")
         reached.append((schema, commit))
     for schema, _ in reached:
-        permissions.require_writer(user, schema)
+        if schema.pk not in written:
+            permissions.require_writer(user, schema)
     return reached
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence, Set
 
 from django.db import connection
 
+from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
 from encrypted_records.server.records import contents, store
 from encrypted_records.server.records.bulk import parts
 
@@ -31,14 +32,13 @@ def is_any_stored(wanted: Set[bytes]) -> bool:
 
 
 def _is_any_in(table: str, wanted: Collection[bytes]) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s",  # noqa: S608
-            [min(wanted), max(wanted), _MOST_BETWEEN + 1],
-        )
+    span = f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s"  # noqa: S608
+    limits = [min(wanted), max(wanted), _MOST_BETWEEN + 1]
+    with executed(as_driver_has_it(span), limits) as cursor:
         between = cursor.fetchall()
-        if len(between) <= _MOST_BETWEEN:
-            return any(bytes(one) in wanted for (one,) in between)
+    if len(between) <= _MOST_BETWEEN:
+        return any(bytes(one) in wanted for (one,) in between)
+    with connection.cursor() as cursor:
         for some in store.cut(sorted(wanted)):
             marks = ", ".join(["%s"] * len(some))
             statement = f"SELECT 1 FROM {table} WHERE record_id IN ({marks}) LIMIT 1"  # noqa: S608

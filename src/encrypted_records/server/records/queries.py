@@ -8,7 +8,7 @@ answer.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -221,6 +221,7 @@ def digests(
     _limit(wanted, MAX_DIGEST_REFS)
     rows = [ref for ref in wanted if isinstance(ref, RowRef)]
     groups = _groups_with(schema, rows)
+    runs = store.runs_of({one.number for one in groups.values()})
     named = {ref.segment for ref in wanted if isinstance(ref, PageRef)}
     segments = store.segments_at(schema.uid, named)
     if any(uid not in segments or not segments[uid][1] for uid in named):
@@ -230,27 +231,26 @@ def digests(
             hint="read the manifest again: a merge may have replaced the segment",
         )
     return (
-        _row_digests(groups[ref.group], ref)
+        _row_digests(groups[ref.group], runs, ref)
         if isinstance(ref, RowRef)
         else _page_digests(segments[ref.segment][0], ref)
         for ref in wanted
     )
 
 
-def _row_digests(group: store.StoredGroup, ref: RowRef) -> RowDigests:
+def _row_digests(group: store.StoredGroup, runs: Mapping[int, bytes], ref: RowRef) -> RowDigests:
     number, count = group.number, group.count
-    salt = bytes(RecordGroup.objects.values_list("salt", flat=True).get(pk=number))
     first = ref.ordinal - ref.ordinal % RUN
     places = range(first, min(first + RUN, count))
     held = {row.ordinal: row for row, _ in contents.rows_between(number, first, places.stop)}
     left = erased.digests_of(number, first, places.stop) if group.erased else {}
     own = [
-        row_digest(salt, held[at].record_id, held[at].version, held[at].sealed)
+        row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
         if at in held
         else left.get(at, HOLE)
         for at in places
     ]
-    return RowDigests(ref.group, salt, first, b"".join(own), store.runs_of([number])[number])
+    return RowDigests(ref.group, group.salt, first, b"".join(own), runs[number])
 
 
 def _page_digests(number: int, ref: PageRef) -> PageDigests:

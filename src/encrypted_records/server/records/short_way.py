@@ -1,9 +1,11 @@
-"""A short way for what proxies ask with every search: the log, pages, and rows.
+"""A short way for what proxies ask with every search, the log, pages, and rows, and for what they
+store with every ingest: a commit.
 
 Finding the view among all paths, and what the framework makes around it, takes several times as
-long as the view. Here the same functions as there (:mod:`.reads`) answer a request that is plain:
-a known path, the token of a login, and nothing that is wrong. Anything else goes the long way, as
-if this were not here. So what is refused is refused in one place, and by the same checks.
+long as the view. Here the same functions as there (:mod:`.reads`, :mod:`.writes`) answer a request
+that is plain: a known path, the token of a login, and nothing that is wrong. Anything else goes the
+long way, as if this were not here. So what is refused is refused in one place, and by the same
+checks. Only a commit that loses a race is refused here, in the same words: it would be tried twice.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import ResolverMatch, resolve
 
-from encrypted_records.errors import Malformed, StoreUnavailable
-from encrypted_records.model import wire
+from encrypted_records.errors import Conflict, Malformed, StoreUnavailable
+from encrypted_records.model import ids, wire
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
+from encrypted_records.server.accounts.models import User
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.http import problems
-from encrypted_records.server.records import reads
+from encrypted_records.server.records import reads, writes
 
 _PATH = re.compile(r"/api/schemas/([^/]+)/(manifest|pages|rows)/")
+_COMMITS = "/api/commits/"
 _SINCE = re.compile(r"since=([0-9]{1,18})")
 #: By the last part of the path: the method, what its answer is, and the methods that the path has.
 _READS = {
@@ -48,15 +52,16 @@ class ShortWay:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        match = _PATH.fullmatch(request.path_info)
-        if match is not None:
-            try:
+        path = request.path_info
+        match = _PATH.fullmatch(path)
+        try:
+            if match is not None:
                 answer = _answer(request, match[1], match[2])
-            except Exception:  # whatever it is, it happens on the long way again, and is said there
-                answer = None
-            if answer is not None:
-                return answer
-        return self.get_response(request)
+            else:
+                answer = _apply(request) if path == _COMMITS else None
+        except Exception:  # whatever it is, it happens on the long way again, and is said there
+            answer = None
+        return self.get_response(request) if answer is None else answer
 
 
 def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase | None:
@@ -94,12 +99,43 @@ def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase
         answer = read(schema, since, body)
     except StoreUnavailable as error:
         answer = problems.answer(error)
+    return _complete(request, answer, user, allowed, what)
+
+
+def _apply(request: HttpRequest) -> HttpResponseBase | None:
+    """As :func:`_answer`, of a commit to one schema."""
+    meta = request.META
+    if request.method != "POST" or meta.get("CONTENT_TYPE") != wire.MEDIA_TYPE:
+        return None
+    claims = None if meta.get("QUERY_STRING") else claims_of(meta.get("HTTP_AUTHORIZATION", ""))
+    if claims is None:
+        return None
+    uploads = wire.decode_uploads(request.body)
+    if len(uploads) != 1:
+        return None
+    schema_id = ids.to_text(wire.decode_commit_body(uploads[0].commit).schema)
+    found = permissions.written_by_login(*claims, schema_id)
+    if found is None:
+        return None
+    user, schema = found
+    answer: HttpResponseBase
+    try:
+        answer = writes.answer_commits(user, uploads, written={schema_id: schema})
+    except Conflict as error:
+        answer = problems.answer(error)
+    return _complete(request, answer, user, "POST, OPTIONS", "commits")
+
+
+def _complete(
+    request: HttpRequest, answer: HttpResponseBase, user: User, allowed: str, what: str
+) -> HttpResponseBase:
+    """An answer with all that it has on the long way."""
     for name, value in _HEADERS.items():
         answer.headers[name] = value
     if request.is_secure():
         answer.headers["Strict-Transport-Security"] = f"max-age={settings.SECURE_HSTS_SECONDS}"
     answer.headers["Allow"] = allowed
-    meta[SENDER] = user.pk
+    request.META[SENDER] = user.pk
     request.resolver_match = _match_of(what)
     return answer
 
@@ -107,4 +143,4 @@ def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase
 @cache
 def _match_of(what: str) -> ResolverMatch:
     """For metrics, which count requests by the pattern of their path."""
-    return resolve(f"/api/schemas/any/{what}/")
+    return resolve(_COMMITS if what == "commits" else f"/api/schemas/any/{what}/")

@@ -167,6 +167,7 @@ class StoredGroup:
     holes: list[tuple[int, int]]
     #: how many of its dead rows have no bytes any more
     erased: int = 0
+    salt: bytes = b""
 
     def has(self, ordinal: int) -> bool:
         """Whether there was a row, that may have been erased."""
@@ -178,11 +179,11 @@ class StoredGroup:
 def groups_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, StoredGroup]:
     """Each visible group of a schema, by uid."""
     rows = _look_up(
-        "uid, id, count, holes, erased", "record_group", schema, uids, _not_long_ended()
+        "uid, id, count, holes, erased, salt", "record_group", schema, uids, _not_long_ended()
     )
     return {
-        bytes(uid): StoredGroup(pk, count, holes_of(runs), erased)
-        for uid, pk, count, runs, erased in rows
+        bytes(uid): StoredGroup(pk, count, holes_of(runs), erased, bytes(salt))
+        for uid, pk, count, runs, erased, salt in rows
     }
 
 

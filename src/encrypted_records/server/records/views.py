@@ -34,6 +34,7 @@ from encrypted_records.server.records import (
     naming,
     reads,
     staging,
+    writes,
 )
 from encrypted_records.server.records import queries as reading
 from encrypted_records.server.records.models import RecordGroup
@@ -88,21 +89,13 @@ class Commits(APIView):
         if isinstance(request.auth, JobGrant) and not all(_merges(one.commit) for one in uploads):
             raise NotAllowed("a job's token merges segments here and adds or ends no rows")
         by_retention = because is not None
-        return _outcome(commits.apply(_user(request), uploads, by_retention=by_retention))
+        return writes.answer_commits(_user(request), uploads, by_retention=by_retention)
 
 
 def _merges(commit: Commit) -> bool:
     """Whether a commit changes nothing but the index."""
     body = wire.decode_commit_body(commit)
     return not body.groups and not body.killed
-
-
-def _outcome(outcome: commits.CommitOutcome) -> HttpResponse:
-    return HttpResponse(
-        wire.encode(outcome.receipts),
-        status=201 if outcome.created else 200,
-        content_type=wire.MEDIA_TYPE,
-    )
 
 
 class Staging(APIView):
@@ -153,7 +146,7 @@ class Publish(APIView):
         staged_commits = wire.decode_all(body_of(request), Commit)
         if not all(map(_merges, staged_commits)):
             _require_own(request, job.bytes)
-        return _outcome(commits.publish(_user(request), job.bytes, staged_commits))
+        return writes.answer(commits.publish(_user(request), job.bytes, staged_commits))
 
 
 class Job(APIView):

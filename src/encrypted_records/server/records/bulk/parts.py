@@ -14,6 +14,7 @@ from django.db import connection
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
+from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk import block_cache, choice, layout
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
@@ -216,12 +217,11 @@ def _spanning(record_ids: Collection[bytes]) -> Iterator[tuple[Key, Line]]:
     """The rows of version 1 of all blocks among whose ids one of these may be."""
     if not record_ids:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT group_id, first, count, name, blocks FROM row_part"
-            " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s",
-            [min(record_ids), max(record_ids)],
-        )
+    spanning = as_driver_has_it(
+        "SELECT group_id, first, count, name, blocks FROM row_part"
+        " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s"
+    )
+    with executed(spanning, [min(record_ids), max(record_ids)]) as cursor:
         parts = cursor.fetchall()
     # A part of a job has tens of thousands, and mostly none lies where others do.
     ordered = sorted(record_ids) if parts else []

@@ -1,0 +1,193 @@
+"""A commit is applied on a short way, and refused as on the long one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.model import ids, wire
+from encrypted_records.model.records import CommitUpload
+from tests.server.api import Account, Answer, Api, running_api
+from tests.server.test_short_way import LONG, alike, user_of
+from tests.server.writer import FRAMES, Writer, person
+
+#: Has SQLite write each statement of the API's process into the file of ``ERS_TRACE``.
+_TRACING = """
+import os
+import sqlite3
+import sqlite3.dbapi2
+
+_connect = sqlite3.connect
+
+
+def connect(*arguments, **options):
+    database = _connect(*arguments, **options)
+    database.set_trace_callback(note)
+    return database
+
+
+def note(statement):
+    with open(os.environ["ERS_TRACE"], "a") as trace:
+        trace.write(" ".join(statement[:200].split()) + "\\n")
+
+
+sqlite3.connect = sqlite3.dbapi2.connect = connect
+"""
+
+
+def new_writer(account: Account) -> Writer:
+    """Of a schema that has its first commit."""
+    writer = Writer(account, account.new_schema())
+    writer.send(writer.adding([person()]))
+    return writer
+
+
+def post(account: Account, body: bytes, query: str = "") -> Answer:
+    return account.call("POST", f"/api/commits/?{query}".rstrip("?"), body, **FRAMES)
+
+
+def send(account: Account, upload: CommitUpload, query: str = "") -> Answer:
+    return post(account, b"".join(wire.encode_uploads([upload])), query)
+
+
+def test_a_commit_is_stored_and_found_again_on_both_ways(ada: Account) -> None:
+    for first, again in (("", LONG), (LONG, "")):
+        upload = new_writer(ada).adding([person()])
+        new = send(ada, upload, first)
+        assert new.status == 201
+        assert alike(send(ada, upload, first), send(ada, upload, again))
+        told = send(ada, upload, again)
+        assert (told.status, told.body) == (200, new.body)
+    # Of two new ones only the receipts differ.
+    short, long = (send(ada, new_writer(ada).adding([person()]), way) for way in ("", LONG))
+    assert alike(replace(short, body=b""), replace(long, body=b""))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", b"nonsense" * 1000, b"\xff" * 100_000])
+def test_both_ways_refuse_the_same_bodies(ada: Account, body: bytes) -> None:
+    short, long = post(ada, body), post(ada, body, LONG)
+    assert (short.status, short.code) == (long.status, long.code)
+    assert short.status in (400, 413, 415)
+
+
+def test_who_loses_a_race_hears_the_same_on_both_ways(ada: Account) -> None:
+    writer = new_writer(ada)
+    late = writer.adding([person()])
+    writer.send(writer.adding([person()]))
+    answers = [send(ada, late, query) for query in ("", LONG)]
+    assert {(one.status, one.code) for one in answers} == {(409, "writer_conflict")}
+    assert alike(*answers)
+
+
+def test_a_commit_that_was_changed_is_not_taken_for_the_one_in_the_log(ada: Account) -> None:
+    writer = new_writer(ada)
+    upload = writer.adding([person()])
+    writer.send(upload)
+    body = wire.decode_commit_body(upload.commit)
+    other = writer.adding([person()], id=body.id)
+    for query in ("", LONG):
+        answer = send(ada, other, query)
+        assert (answer.status, answer.code) == (409, "commit_reused")
+
+
+def test_one_in_the_log_is_known_again_after_the_definition_has_changed(ada: Account) -> None:
+    writer = new_writer(ada)
+    upload = writer.adding([person()])
+    receipt = send(ada, upload).body
+    writer.follow(upload)
+    changed = {**writer.schema["schema"], "required": []}
+    writer.send(writer.changing(changed))
+    for query in ("", LONG):
+        answer = send(ada, upload, query)
+        assert (answer.status, answer.body) == (200, receipt)
+
+
+def test_nobody_stores_what_is_not_theirs_on_either_way(ada: Account, bob: Account) -> None:
+    upload = new_writer(ada).adding([person()])
+    for query in ("", LONG):
+        answer = send(bob, upload, query)
+        assert (answer.status, answer.code) == (404, "not_found")
+
+
+def test_a_login_that_is_over_stores_on_neither_way(ada: Account) -> None:
+    upload = new_writer(ada).adding([person()])
+    credentials = {"email": ada.email, "password": ada.password}
+    other = replace(ada, token=ada.api.call("POST", "/api/token/", credentials).json()["access"])
+    assert other.call("POST", "/api/accounts/logout/").status in (200, 204)
+    for query in ("", LONG):
+        answer = send(other, upload, query)
+        assert (answer.status, answer.code) == (401, "bad_token")
+
+
+def test_an_api_token_that_only_reads_stores_on_neither_way(ada: Account) -> None:
+    upload = new_writer(ada).adding([person()])
+    wanted = {"name": "reads", "scope": "read", "password": ada.password}
+    limited = replace(ada, token=ada.post("/api/tokens/", wanted)["token"])
+    for query in ("", LONG):
+        answer = send(limited, upload, query)
+        assert (answer.status, answer.code) == (403, "token_limited")
+
+
+def test_who_may_only_read_stores_on_neither_way(api: Api) -> None:
+    account = api.new_account()
+    writer = new_writer(account)
+    user = user_of(account)
+
+    def sql(url: str) -> str:
+        own = ids.from_text(url.rstrip("/").rpartition("/")[2]).hex()
+        return f"X'{own}'" if api.database_url is None else f"'\\x{own}'"
+
+    def said() -> set[tuple[int, str]]:
+        upload = writer.adding([person()])
+        answers = [send(account, upload, query) for query in ("", LONG)]
+        return {(one.status, one.code) for one in answers}
+
+    organization = sql(account.organization)
+    api.execute(
+        f"UPDATE organizations_organization SET roster_number = 1 WHERE id = {organization}"
+    )
+    api.execute(f"UPDATE organizations_membership SET all_data = false WHERE user_id = {user}")
+    assert said() == {(404, "not_found")}
+    api.execute(
+        'INSERT INTO roster_shared (organization_id, member, dataset, "schema", writes)'
+        f" SELECT {organization}, {user}, {sql(writer.schema['dataset'])}, NULL, false"
+    )
+    assert said() == {(403, "not_writer")}
+    # A writer gets as far as the commit, which is of no roster.
+    api.execute(f"UPDATE roster_shared SET writes = true WHERE member = {user}")
+    assert {code for _, code in said()} == {"roster_moved"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the trace is of a process of its own")
+def test_a_commit_of_one_record_is_one_transaction_of_few_statements(tmp_path: Path) -> None:
+    """Each of them is a round trip to PostgreSQL, and one of the transactions a write to disk."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(_TRACING)
+    trace = tmp_path / "trace"
+    traced = {"PYTHONPATH": str(tmp_path / "site"), "ERS_TRACE": str(trace)}
+    with running_api(tmp_path, environment=traced) as api:
+        account = api.new_account()
+        writer = new_writer(account)
+        for _ in range(3):
+            writer.send(writer.adding([person()]))
+        upload = writer.adding([person()])
+        before = len(trace.read_text().splitlines())
+        assert send(account, upload).status == 201
+        statements = trace.read_text().splitlines()[before:]
+    words = [one.split()[0] for one in statements]
+    assert words.count("BEGIN") == words.count("COMMIT") == 1
+    assert words[1] == "BEGIN", "who asks, and whether they may, is one question before"
+    assert tables(statements, "INSERT") == [
+        *("index_segment", "index_page", "record_group", "row_run", "record_row"),
+        *("commit_log", "organizations_auditentry"),
+    ]
+    assert len(statements) <= 23, statements
+
+
+def tables(statements: Sequence[str], word: str) -> list[str]:
+    own = [one for one in statements if one.startswith(word)]
+    return [one.split()[2].strip('"') for one in own]
