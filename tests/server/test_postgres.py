@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,3 +69,92 @@ def test_a_replica_whose_machine_is_gone_without_a_word_is_waited_for_by_nobody(
             own.detach()  # it is the connection's
     assert found == [4000, 3, 1]
     assert "tcp_user_timeout" not in asked["default"]["OPTIONS"]
+
+
+_ASKING = """
+import os
+import django
+django.setup()
+from django.db import OperationalError, connection, transaction
+from encrypted_records.server.accounts.models import Login
+from encrypted_records.server.db.compiled_queries import Lookup
+
+lookup = Lookup(Login, "id")
+
+
+def kept():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        return cursor.fetchone()[0]
+
+
+def ask(times):
+    for _ in range(times):
+        assert not lookup.exists("2Ja5FEkGdV5Cj3ck3Uipy2")
+"""
+#: Each connection goes to a server process that is not the one it names, as behind a pool.
+_BEHIND_A_POOL = """
+import psycopg
+psycopg.ConnectionInfo.backend_pid = property(lambda self: 1)
+"""
+
+
+def run(script: str, url: str, folder: Path) -> str:
+    """What a script prints in the API's own code."""
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "encrypted_records.server.settings",
+        "ERS_DATABASE_URL": url,
+        "ERS_DATA_DIR": str(folder),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_server_keeps_the_plans_of_statements_that_are_asked_again(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    script = f"{_ASKING}\nask(3)\nprint(kept())\nask(10)\nprint(kept())"
+    assert run(script, postgresql_url, tmp_path).split() == ["0", "1"]
+
+
+def test_behind_a_pool_no_server_is_asked_to_keep_anything(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    script = f"{_BEHIND_A_POOL}{_ASKING}\nask(20)\nprint(kept())"
+    assert run(script, postgresql_url, tmp_path).split() == ["0"]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "DEALLOCATE ALL",  # a pool that does not show gave another process
+        "ALTER TABLE accounts_login ALTER COLUMN digest TYPE text USING 'x'",
+    ],
+)
+def test_a_statement_that_the_server_lost_fails_once_and_is_kept_no_more(
+    loss: str, api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    losing = f"""
+ask(20)
+# Past the driver, which would know of it.
+connection.connection.pgconn.exec_({loss!r}.encode())
+try:
+    ask(1)
+except OperationalError:
+    print("lost")
+ask(20)
+with transaction.atomic():
+    ask(20)
+connection.close()
+ask(20)
+print(kept())
+"""
+    assert run(_ASKING + losing, postgresql_url, tmp_path).split() == ["lost", "0"]
