@@ -8,7 +8,8 @@ segments, merges and compactions, as jobs and direct ingests leave them. Printed
   (where segments lie, what to merge, and which groups to make one of);
 - of ``--ingests`` ingests of one record each, merged and compacted as a proxy does it: how many
   groups and segments there are at most, how often a row is sealed again, what an ingest costs of
-  the ledger in the first and in the last fifth, and how long the log takes to verify.
+  the ledger in the first and in the last fifth, how long the log takes to verify, and how large a
+  checkpoint of it is and how long a new proxy takes to begin with it.
 
 All times are of the processor, which other work on the machine disturbs least.
 
@@ -25,7 +26,7 @@ from typing import TypeVar
 
 from bench.support.table import Row, show
 from encrypted_records.crypto.keys import Keyring, SchemaKeys
-from encrypted_records.index.log import ledger_state
+from encrypted_records.index.log import checkpoint, ledger_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowds
@@ -164,7 +165,18 @@ def ingests(count: int) -> list[Row]:
         Row("an ingest, first and last fifth", f"{each[0]:.0f} us, {each[1]:.0f} us"),
         Row("verified from its beginning", f"{verified:.2f} s"),
         Row("kept", f"{len(ledger.state().encode()) / 1e6:.2f} MB"),
+        checkpoint_of(log, ledger),
     ]
+
+
+def checkpoint_of(log: Log, ledger: Ledger) -> Row:
+    now = time.time_ns() // 1_000_000
+    since = now - checkpoint.REPEATED_MS
+    made, making = timed(lambda: checkpoint.make(ledger, ledger.state(), since))
+    begun, taken = timed(lambda: checkpoint.take(made, log.keys, new_id(), None, now))
+    assert begun.snapshot().count == ledger.snapshot().count
+    size = f"{len(made.body) / 1e6:.2f} MB"
+    return Row("a checkpoint", size, f"made in {making:.2f} s, taken in {taken:.2f} s")
 
 
 def settle(log: Log, crowds: Crowds) -> int:

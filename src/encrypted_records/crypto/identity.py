@@ -13,6 +13,9 @@ from functools import cached_property
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
+
+# Else X25519's first key loads it, and somebody's first question waits for that.
+from cryptography.hazmat.backends.openssl import backend as _backend  # noqa: F401
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey

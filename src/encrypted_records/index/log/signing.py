@@ -134,7 +134,9 @@ class Signing:
 
     def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
         # What these keys signed here a moment ago, they signed: most commits come back like this.
-        if self._own == (wire.commit_digest(commit), commit.signature, keys.raw):
+        own = self._own
+        known = own is not None and own[1] == commit.signature
+        if known and own == (wire.commit_digest(commit), commit.signature, keys.raw):
             return True
         return keys.verifier.verify(commit.signature, wire.commit_message(commit))
 
