@@ -59,8 +59,7 @@ class Candidates:
     ) -> Candidates:
         """The live rows of an answer."""
         dead = snapshot.dead_rows(segment.segment)
-        live = Matches(answer.certain - dead, answer.possible - dead)
-        return cls(segment, live, snapshot.places(segment.segment), dictionaries)
+        return cls(segment, answer.without(dead), snapshot.places(segment.segment), dictionaries)
 
     def __len__(self) -> int:
         return len(self.matches.possible)
@@ -122,5 +121,4 @@ def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int
     """The part of an answer in the first ``stored`` rows of the schema."""
     if stored >= snapshot.stored:
         return answer
-    later = snapshot.places(segment).later(stored)
-    return Matches(answer.certain - later, answer.possible - later)
+    return answer.without(snapshot.places(segment).later(stored))
