@@ -31,7 +31,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.measures import Shown
 from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
-from encrypted_records.index.query.tallies import MostKept, Tally
+from encrypted_records.index.query.tallies import KEPT, MostKept, Tally
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
@@ -52,7 +52,7 @@ class AggregateLimits:
 
     groups: int = 100_000
     shown: int = 200_000
-    kept: MostKept = MostKept()
+    kept: MostKept = KEPT
 
 
 STANDARD = AggregateLimits()

@@ -49,8 +49,9 @@ class ReadingLimits:
 
 STANDARD = ReadingLimits()
 #: Bytes that work on a segment takes at most: of each row, the number that it has in a column by
-#: row, and some masks; of each entry that is worked on at once, its key and numpy's arrays.
-_ROW_BYTES, _ENTRY_BYTES = 5, 256
+#: row, and some masks; of each entry that is worked on at once, its key, numpy's arrays, and what
+#: measures keep of it.
+_ROW_BYTES, _ENTRY_BYTES = 5, 384
 #: Pages that are looked at to see how many different keys there are.
 _SAMPLE = 16
 
