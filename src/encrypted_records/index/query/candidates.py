@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
 from encrypted_records.index.log.snapshot import Places, Positions, Snapshot
@@ -89,6 +90,11 @@ class Candidates:
         rows, certain = self.rows[kept], self.certain[kept]
         possible = bitmap(rows)
         matches = Matches(possible if certain.all() else bitmap(rows[certain]), possible)
+        return Candidates(self.segment, matches, self.places, self._dictionaries)
+
+    def decided(self, kept: BitMap) -> Candidates:
+        """Those that surely match, and ``kept`` of the others, which were found to."""
+        matches = Matches.exactly(self.matches.certain | kept)
         return Candidates(self.segment, matches, self.places, self._dictionaries)
 
     def dictionary(self, field: str) -> Dictionary:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.ordinals import bitmap, ordinals
 from encrypted_records.index.query.candidates import Candidates, within
 from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.query.long_strings import Texts
@@ -354,13 +355,16 @@ async def keep_matching(context: QueryContext, where: Predicate, part: Candidate
     """Those of some candidates that match, opened where the index does not decide."""
     if part.matches.exact:
         return part
-    unsure = np.flatnonzero(~part.certain)
-    kept = part.certain.copy()
+    # Few rows of millions are unsure: of these alone positions are made.
+    matches = part.matches
+    unsure = ordinals(matches.possible - matches.certain)
+    kept = np.zeros(len(unsure), np.bool_)
     for at in range(0, len(unsure), BATCH):
-        some = unsure[at : at + BATCH]
-        refs = [context.snapshot.ref(position) for position in part.positions[some].tolist()]
-        kept[some] = await _decide(context, where, refs, alone=len(unsure) > MOST_OPENED)
-    return part.only(kept)
+        positions = part.places.positions(unsure[at : at + BATCH])
+        refs = [context.snapshot.ref(position) for position in positions.tolist()]
+        alone = len(unsure) > MOST_OPENED
+        kept[at : at + BATCH] = await _decide(context, where, refs, alone=alone)
+    return part.decided(bitmap(unsure[kept]))
 
 
 async def _decide(

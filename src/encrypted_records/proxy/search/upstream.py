@@ -37,7 +37,7 @@ class Sizes:
     """
 
     few_rows: int = 1 << 21
-    many_pages: int = 4096
+    many_pages: int = 1024
     many_entries: int = 1 << 22
     few_values: int = 1 << 22
     alone_rows: int = 1 << 18
