@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ _MASK_FROM = 4096
 _COOKIE = 12346
 _CHUNK = 1 << 16
 _LONGEST_LIST = 4096
-#: Rows of a large segment that are looked at together.
-PIECE = 1 << 20
+#: Rows of a large segment that are looked at together: numpy makes some ten arrays of eight bytes a
+#: row of them. A multiple of a chunk.
+PIECE = 1 << 18
 
 
 def bitmap(*ordinals: Ordinals) -> BitMap:
@@ -41,19 +42,23 @@ def bitmap(*ordinals: Ordinals) -> BitMap:
 
 def of_mask(mask: NDArray[np.bool_]) -> BitMap:
     """The set of the ordinals at which ``mask`` is true."""
-    if len(mask) % _CHUNK:
-        mask = np.concatenate((mask, np.zeros(-len(mask) % _CHUNK, np.bool_)))
+    return of_masks([mask])
+
+
+def of_masks(masks: Iterable[NDArray[np.bool_]]) -> BitMap:
+    """The set of the ordinals at which masks are true that follow one another, each but the last of
+    whole chunks of 2**16."""
     heads: list[bytes] = []
     bodies: list[bytes] = []
-    for number, chunk in enumerate(mask.reshape(-1, _CHUNK)):
-        members = int(np.count_nonzero(chunk))
-        if not members:
-            continue
-        heads.append(struct.pack("<HH", number, members - 1))
-        if members <= _LONGEST_LIST:
-            bodies.append(np.flatnonzero(chunk).astype("<u2").tobytes())
-        else:
-            bodies.append(np.packbits(chunk, bitorder="little").tobytes())
+    number = 0
+    for mask in masks:
+        for first in range(0, len(mask), _CHUNK):
+            chunk = mask[first : first + _CHUNK]
+            members = int(np.count_nonzero(chunk))
+            if members:
+                heads.append(struct.pack("<HH", number, members - 1))
+                bodies.append(_encode(chunk, members))
+            number += 1
     if not bodies:
         return BitMap()
     start = struct.calcsize("<II") + len(bodies) * struct.calcsize("<HHI")
@@ -65,6 +70,22 @@ def of_mask(mask: NDArray[np.bool_]) -> BitMap:
         + offsets.astype("<u4").tobytes()
         + b"".join(bodies)
     )
+
+
+def _encode(chunk: NDArray[np.bool_], members: int) -> bytes:
+    """One chunk as it is stored; the last one of all may be cut short."""
+    if members <= _LONGEST_LIST:
+        return np.flatnonzero(chunk).astype("<u2").tobytes()
+    return np.packbits(chunk, bitorder="little").tobytes().ljust(_CHUNK // 8, b"\0")
+
+
+def take_masks(
+    chosen: NDArray[np.bool_], codes: NDArray[np.unsignedinteger]
+) -> Iterator[NDArray[np.bool_]]:
+    """``chosen.take(codes)``, a piece at a time: numpy makes eight bytes of each code that it looks
+    up."""
+    for first in range(0, len(codes), PIECE):
+        yield chosen.take(codes[first : first + PIECE])
 
 
 def ordinals(rows: BitMap) -> Ordinals:

@@ -14,7 +14,7 @@ from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
-from encrypted_records.proxy.search.context import MOST_PAGES, SIZES
+from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
 from encrypted_records.proxy.search.upstream import Sizes
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
@@ -39,6 +39,8 @@ class Overrides:
     question_texts: int = MAX_OPENED
     #: from which sizes on a question is answered segment by segment
     question_sizes: Sizes = SIZES
+    #: how many bytes questions may hold together beside the caches
+    question_memory: int = QUESTION_BYTES
     keeping: KeepingPolicy = STANDARD
     checkpointing: CheckpointPolicy = CHECKPOINTS
     #: which jobs are packed, and how many of their rows together

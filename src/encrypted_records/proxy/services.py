@@ -38,6 +38,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.memory_turns import MemoryTurns
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.saved_questions import SavedQuestions
@@ -355,7 +356,7 @@ def _build_reading(
     schemas = Schemas(api, keyrings, *kept, sharing, overrides.keeping, overrides.checkpointing)
     pager = PageFetcher(segments, stores.pages)
     rows = RowFetcher(sealed_rows)
-    fetcher = Fetcher(segments, pager, rows)
+    fetcher = Fetcher(segments, pager, rows, MemoryTurns(overrides.question_memory))
     datasets, limits = DatasetSchemas(api, sharing), overrides.of_questions
     runner = QueryRunner(api, schemas, fetcher, datasets, names.origins, *limits)
     return Reading(schemas, segments, rows, pager, fetcher, runner)

@@ -20,10 +20,9 @@ from encrypted_records.index.columns.dictionary import (
     has_long,
 )
 from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.ordinals import PIECE
 from encrypted_records.model.definition import KeyKind
 
-#: Rows whose numbers are exchanged at once.
-_AT_ONCE = 1 << 20
 #: A key's count beside it, and the types of the rows' numbers while these are given.
 _COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.uint32)
 
@@ -64,15 +63,20 @@ class ByRowBuilder:
             self._codes[block.ordinals] = page + 1
             return
         count = len(block.keys)
-        self._widen(self._next + count)
-        numbers = np.arange(self._next, self._next + count).astype(self._codes.dtype)
         lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(_COUNT)
-        self._codes[block.ordinals] = np.repeat(numbers, lengths)
+        more = block.keys.nbytes + lengths.nbytes
+        numbers = _WIDE if self._next + count > np.iinfo(_NARROW).max else self._codes.dtype
+        if self._bytes + more + len(self._codes) * numbers.itemsize > self._most:
+            # Before numbers become wider, or both would be in memory.
+            self._leave_keys(self._pages)
+            self._codes[block.ordinals] = page + 1
+            return
+        self._codes = self._codes.astype(numbers, copy=False)
+        own = np.arange(self._next, self._next + count).astype(numbers)
+        self._codes[block.ordinals] = np.repeat(own, lengths)
         self._pages[page] = (block.keys, self._next, lengths)
         self._next += count
-        self._bytes += block.keys.nbytes + lengths.nbytes
-        if self._bytes + self._codes.nbytes > self._most:
-            self._leave_keys(self._pages)
+        self._bytes += more
 
     def finish(self) -> ByRow:
         if self._pages is None:
@@ -106,17 +110,13 @@ class ByRowBuilder:
         self._exchange(table)
         self._pages = None
 
-    def _widen(self, highest: int) -> None:
-        if highest > np.iinfo(self._codes.dtype).max:
-            self._codes = self._codes.astype(_WIDE)
-
     def _exchange(self, table: RowCodes) -> None:
         """Of each row the number that ``table`` has for its present one."""
         if table.dtype.itemsize == self._codes.dtype.itemsize:
             changed = self._codes
         else:
             changed = np.zeros(len(self._codes), table.dtype)
-        for first in range(0, len(self._codes), _AT_ONCE):
-            some = self._codes[first : first + _AT_ONCE]
-            changed[first : first + _AT_ONCE] = table.take(some)
+        for first in range(0, len(self._codes), PIECE):
+            some = self._codes[first : first + PIECE]
+            changed[first : first + PIECE] = table.take(some)
         self._codes = changed

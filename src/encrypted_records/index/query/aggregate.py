@@ -31,7 +31,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.measures import Shown
 from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
-from encrypted_records.index.query.tallies import Tally
+from encrypted_records.index.query.tallies import KEPT, MostKept, Tally
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
@@ -48,11 +48,11 @@ from encrypted_records.model.definition import SchemaDefinition, Value
 @dataclass(frozen=True, slots=True)
 class AggregateLimits:
     """``groups`` that one request may have, values that an answer may show beside those of its
-    groups, and bytes of different values that may be ``kept`` of a field while it is measured."""
+    groups, and bytes of different values that may be kept of a field while it is measured."""
 
     groups: int = 100_000
     shown: int = 200_000
-    kept: int = 128 << 20
+    kept: MostKept = KEPT
 
 
 STANDARD = AggregateLimits()

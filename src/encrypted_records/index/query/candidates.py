@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
 from encrypted_records.index.log.snapshot import Places, Positions, Snapshot
@@ -59,8 +60,7 @@ class Candidates:
     ) -> Candidates:
         """The live rows of an answer."""
         dead = snapshot.dead_rows(segment.segment)
-        live = Matches(answer.certain - dead, answer.possible - dead)
-        return cls(segment, live, snapshot.places(segment.segment), dictionaries)
+        return cls(segment, answer.without(dead), snapshot.places(segment.segment), dictionaries)
 
     def __len__(self) -> int:
         return len(self.matches.possible)
@@ -90,6 +90,11 @@ class Candidates:
         rows, certain = self.rows[kept], self.certain[kept]
         possible = bitmap(rows)
         matches = Matches(possible if certain.all() else bitmap(rows[certain]), possible)
+        return Candidates(self.segment, matches, self.places, self._dictionaries)
+
+    def decided(self, kept: BitMap) -> Candidates:
+        """Those that surely match, and ``kept`` of the others, which were found to."""
+        matches = Matches.exactly(self.matches.certain | kept)
         return Candidates(self.segment, matches, self.places, self._dictionaries)
 
     def dictionary(self, field: str) -> Dictionary:
@@ -122,5 +127,4 @@ def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int
     """The part of an answer in the first ``stored`` rows of the schema."""
     if stored >= snapshot.stored:
         return answer
-    later = snapshot.places(segment).later(stored)
-    return Matches(answer.certain - later, answer.possible - later)
+    return answer.without(snapshot.places(segment).later(stored))

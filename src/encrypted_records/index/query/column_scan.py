@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
-from encrypted_records.index.ordinals import Ordinals, bitmap, of_mask, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
@@ -109,7 +109,7 @@ def rows_of(segment: OpenedSegment, field: str, mask: Mask) -> BitMap:
             pieces += column.pieces(first, last)
         return bitmap(*pieces)
     whole = segment.dictionary(field)
-    return of_mask(np.concatenate(([False], mask)).take(whole.codes))
+    return of_masks(take_masks(np.concatenate(([False], mask)), whole.codes))
 
 
 def count_of(segment: OpenedSegment, field: str, mask: Mask) -> int:

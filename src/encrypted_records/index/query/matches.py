@@ -24,7 +24,15 @@ class Matches:
     @property
     def exact(self) -> bool:
         """Whether the index decides every row."""
-        return len(self.certain) == len(self.possible)
+        return self.certain is self.possible or len(self.certain) == len(self.possible)
+
+    def without(self, rows: BitMap) -> Matches:
+        """Without some rows; the same sets where there is none of them, and one where one is
+        enough."""
+        if not rows:
+            return self
+        possible = self.possible - rows
+        return Matches(possible if self.exact else self.certain - rows, possible)
 
 
 def combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:
@@ -39,11 +47,14 @@ def combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches])
         case And(parts) | Or(parts):
             answers = [combine(part, rows, leaf) for part in parts]
             join = BitMap.intersection if isinstance(predicate, And) else BitMap.union
-            return Matches(
-                join(*(one.certain for one in answers)), join(*(one.possible for one in answers))
-            )
+            possible = join(*(one.possible for one in answers))
+            if all(one.exact for one in answers):
+                return Matches.exactly(possible)
+            return Matches(join(*(one.certain for one in answers)), possible)
         case Not(part):
             inner = combine(part, rows, leaf)
+            if inner.exact:
+                return Matches.exactly(rows - inner.possible)
             return Matches(rows - inner.possible, rows - inner.certain)
         case _:
             return leaf(predicate)

@@ -10,7 +10,7 @@ which :meth:`Plan.match` cannot answer, and is asked again once they are there, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -331,11 +331,11 @@ class Plan:
             for test in self.tests:
                 self._passing(test, segment)
 
-    def forget(self, segment: OpenedSegment) -> None:
-        """Test a segment's texts again, of which more are known."""
-        for test in self.text_tests:
-            self._scans.pop((segment.segment.uid, id(test)), None)
-            self._found.pop((segment.segment.uid, id(test)), None)
+    def forget(self, segment: OpenedSegment, leaves: Iterable[Leaf]) -> None:
+        """Let go of what was found for some comparisons of a segment: they are made again."""
+        for leaf in leaves:
+            self._scans.pop((segment.segment.uid, id(leaf)), None)
+            self._found.pop((segment.segment.uid, id(leaf)), None)
 
     def missing_to_count(self, segment: OpenedSegment) -> set[int]:
         """The pages to put into ``segment`` before :meth:`count` can answer; directories first."""

@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
-from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
+from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
-from encrypted_records.index.ordinals import Ordinals, mask_of, of_mask
+from encrypted_records.index.ordinals import (
+    Ordinals,
+    bitmap,
+    mask_of,
+    of_mask,
+    of_masks,
+    take_masks,
+)
 from encrypted_records.index.query.column_scan import needs_whole
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
@@ -246,34 +253,58 @@ def _read_between(
 ) -> Reading[list[BitMap]]:
     """The rows of some key ranges, and of some others; pages are read once for all of these."""
     by_row, directory = segment.columns.get(field), segment.directories[field]
-    masks = [_no_rows(segment) for _ in every]
-    wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
-    for mask, ranges in zip(masks, every, strict=True):
-        if isinstance(by_row, ColumnDictionary):
-            chosen = np.zeros(len(by_row.keys) + 1, np.bool_)
-            for key_range in ranges:
-                first, last = (_before(by_row.keys, edge) for edge in key_range)
-                chosen[first + 1 : last + 1] = True
-            mask[:] = chosen.take(by_row.codes)
-            continue
+    if isinstance(by_row, ColumnDictionary):
+        return [_rows_between(by_row, ranges) for ranges in every]
+    if by_row is None:
+        return (yield from _read_ranges(segment, field, every, limits))
+    found: list[BitMap] = []
+    wanted: dict[int, list[tuple[int, KeyRange]]] = {}
+    for at, ranges in enumerate(every):
         inner = np.zeros(directory.present_pages + 1, np.bool_)
         for key_range in ranges:
             pages: Sequence[int] = directory.pages(key_range)
-            if isinstance(by_row, PageMap) and len(pages) > 1:
+            if len(pages) > 1:
                 # Pages between the outermost two have rows of the range alone.
                 code = 1 - directory.leading
                 inner[pages[0] + 1 + code : pages[-1] + code] = True
                 pages = (pages[0], pages[-1])
             for page in pages:
+                wanted.setdefault(page, []).append((at, key_range))
+        found.append(of_masks(take_masks(inner, by_row.pages)))
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            for at, key_range in wanted.get(page, ()):
+                found[at] |= bitmap(_within(block, key_range))
+
+    yield from read_pages(segment, field, _fill_up(directory, wanted), take, limits)
+    return found
+
+
+def _rows_between(column: ColumnDictionary, ranges: Sequence[KeyRange]) -> BitMap:
+    chosen = np.zeros(len(column.keys) + 1, np.bool_)
+    for key_range in ranges:
+        first, last = (_before(column.keys, edge) for edge in key_range)
+        chosen[first + 1 : last + 1] = True
+    return of_masks(take_masks(chosen, column.codes))
+
+
+def _read_ranges(
+    segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
+) -> Reading[list[BitMap]]:
+    """The same, from all pages of the ranges."""
+    directory = segment.directories[field]
+    masks = [_no_rows(segment) for _ in every]
+    wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
+    for mask, ranges in zip(masks, every, strict=True):
+        for key_range in ranges:
+            for page in directory.pages(key_range):
                 wanted.setdefault(page, []).append((mask, key_range))
-        if isinstance(by_row, PageMap):
-            mask[:] = inner.take(by_row.pages)
 
     def take(window: Window) -> None:
         for page, block in window:
             for mask, key_range in wanted.get(page, ()):
-                first, last = (_entries_before(block, edge) for edge in key_range)
-                mask[block.ordinals[first:last]] = True
+                mask[_within(block, key_range)] = True
 
     yield from read_pages(segment, field, _fill_up(directory, wanted), take, limits)
     return [of_mask(mask) for mask in masks]
@@ -286,6 +317,11 @@ def _fill_up(directory: Outline, pages: Collection[int]) -> list[int]:
     total = 1 << (len(pages) - 1).bit_length() if pages else 0
     more = min(len(others), total - len(pages))
     return [*pages, *secrets.SystemRandom().sample(others, more)]
+
+
+def _within(block: EntryBlock, key_range: KeyRange) -> Ordinals:
+    first, last = (_entries_before(block, edge) for edge in key_range)
+    return block.ordinals[first:last]
 
 
 def _entries_before(block: EntryBlock, edge: Edge) -> int:

@@ -153,7 +153,7 @@ class RowGroups:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         if isinstance(segment, PagedSegment) and part.is_whole and segment.has_column(name):
             yield from bring_directories(segment, [name])
-            known = known_counts(part, name, Tally(1, [], 0))
+            known = known_counts(part, name, Tally(1, []))
             if known is not None and segment.directories[name].listed:
                 codes = self._number(name, known.keys, None)
                 absent = segment.directories[name].absent

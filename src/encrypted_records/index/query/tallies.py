@@ -8,6 +8,7 @@ no list are counted in :mod:`.cells`, and taken in again; lists are refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,21 @@ from encrypted_records.model.aggregations import (
 )
 
 #: Values are put in order when so many more have come.
-_PENDING = 1 << 19
+_PENDING = 1 << 18
 _HIGHEST = np.iinfo(np.uint64).max
+
+
+@dataclass(frozen=True, slots=True)
+class MostKept:
+    """Bytes of different values. Those of numbers are counted in wider cells from ``usual`` on, if
+    that makes them so few; more than ``most`` are never kept. To put them in order takes four
+    times as much for a moment."""
+
+    usual: int = 8 << 20
+    most: int = 128 << 20
+
+
+KEPT = MostKept()
 
 
 class Values:
@@ -57,13 +71,16 @@ class Values:
     def merged(self) -> Values:
         """In the order of groups and keys, each pair once."""
         order = np.argsort(self.keys, kind="stable")
-        order = order[np.argsort(self.groups[order], kind="stable")]
+        if np.any(self.groups[1:] != self.groups[:-1]):
+            order = order[np.argsort(self.groups[order], kind="stable")]
         groups, keys = self.groups[order], self.keys[order]
         new = np.ones(len(order), np.bool_)
         new[1:] = (groups[1:] != groups[:-1]) | (keys[1:] != keys[:-1])
         starts = np.flatnonzero(new)
-        counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[order]
-        return Values(groups[starts], keys[starts], counts, self.positions[order][starts])
+        groups, keys = groups[starts], keys[starts]
+        counts = self.counts[order]
+        counts = np.add.reduceat(counts, starts) if len(starts) else counts
+        return Values(groups, keys, counts, self.positions[order[starts]])
 
 
 def join(parts: Sequence[Values]) -> Values:
@@ -87,17 +104,17 @@ class Tally:
         self,
         groups: int,
         measures: Sequence[Measure],
-        most: int,
+        kept: MostKept = KEPT,
         cells: Cells | None = None,
     ) -> None:
         """
         Args:
             groups: how many there are.
-            most: bytes of the different values that may be kept.
+            kept: how much of different values may be.
             cells: in which values are counted; each alone if None.
         """
         self.measures = measures
-        self._most = most
+        self._kept = kept
         self.present = np.zeros(groups, np.int64)
         self.adds = any(isinstance(one, Sum | Average) for one in measures)
         #: of each group the sum of the keys' upper and of their lower 32 bits
@@ -106,11 +123,11 @@ class Tally:
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
         wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
         lists = any(isinstance(one, Distinct) for one in measures)
-        self.table = _Table(most, cells or Cells(), lists=lists) if wants else None
+        self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
     def within(self, cells: Cells) -> Tally:
         """An empty one for the same measures."""
-        return Tally(len(self.present), self.measures, self._most, cells)
+        return Tally(len(self.present), self.measures, self._kept, cells)
 
     @property
     def of_values(self) -> bool:
@@ -170,12 +187,12 @@ class _Extremes:
 class _Table:
     """Every different value of each group; or of numbers, every cell that has some."""
 
-    def __init__(self, most: int, cells: Cells, *, lists: bool) -> None:
+    def __init__(self, kept: MostKept, cells: Cells, *, lists: bool) -> None:
         """
         Args:
             lists: whether values are shown one by one, so that cells cannot stand for them.
         """
-        self._most = most
+        self._kept = kept
         self._lists = lists
         self.cells = cells
         self._held = join([])
@@ -196,24 +213,32 @@ class _Table:
         return self._held
 
     def _settle(self) -> None:
-        held = self._in_cells(join([self._held, *self._pending]))
-        self._pending = []
-        if held.nbytes > self._most:
-            bytes_each = -(-held.nbytes // len(held))
-            # Half of it is left for what comes.
-            most = self._most // 2 // bytes_each
-            wider = None if self._lists else self.cells.wider(held.groups, held.keys, most)
-            if wider is None:
-                raise InvalidQuery(
-                    f"the measures need all different values, and these take more than "
-                    f"{self._most >> 20} MiB",
-                    code="too_many_values",
-                    hint="narrow the condition, or measure a field with fewer different values",
-                )
-            self.cells = wider
-            held = self._in_cells(held)
+        every = join([self._held, *self._pending])
+        self._held, self._pending = join([]), []
+        held = self._in_cells(every)
+        del every
+        if held.nbytes > self._kept.usual:
+            held = self._widened(held)
         self._held = held
         self._left = max(_PENDING, len(held) // 2)
+
+    def _widened(self, held: Values) -> Values:
+        bytes_each = -(-held.nbytes // len(held))
+        for most in () if self._lists else (self._kept.usual, self._kept.most):
+            if held.nbytes > most:
+                # Half of it is left for what comes.
+                wider = self.cells.wider(held.groups, held.keys, most // 2 // bytes_each)
+                if wider is not None:
+                    self.cells = wider
+                    return self._in_cells(held)
+        if held.nbytes > self._kept.most:
+            raise InvalidQuery(
+                f"the measures need all different values, and these take more than "
+                f"{self._kept.most >> 20} MiB",
+                code="too_many_values",
+                hint="narrow the condition, or measure a field with fewer different values",
+            )
+        return held
 
     def _in_cells(self, values: Values) -> Values:
         if not self.cells.is_exact:

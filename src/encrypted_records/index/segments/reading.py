@@ -23,6 +23,7 @@ from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.records import PAGE_BYTES
 from encrypted_records.model.word_columns import column_spec
 
 T = TypeVar("T")
@@ -34,19 +35,33 @@ Window = Sequence[tuple[int, EntryBlock]]
 
 @dataclass(frozen=True, slots=True)
 class ReadingLimits:
-    """``window`` pages are in memory at a time, and ``entries`` of them, if one page has no more.
-    Of a column by row, no more than ``by_row`` bytes are kept with keys. Up to ``few`` pages are
-    taken at once where they are needed, with up to ``entries``."""
+    """``window`` pages are in memory at a time, and ``entries`` of them, if one page has no more;
+    work on them is done with ``at_once`` entries at a time. Of a column by row, no more than
+    ``by_row`` bytes are kept with keys. Up to ``few`` pages are taken at once where they are
+    needed, with up to ``entries``."""
 
     window: int = 256
     entries: int = 1 << 20
+    at_once: int = 1 << 17
     by_row: int = 48 << 20
     few: int = 1024
 
 
 STANDARD = ReadingLimits()
+#: Bytes that work on a segment takes at most: of each row, the number that it has in a column by
+#: row, and some masks; of each entry that is worked on at once, its key, numpy's arrays, and what
+#: measures keep of it.
+_ROW_BYTES, _ENTRY_BYTES = 5, 384
 #: Pages that are looked at to see how many different keys there are.
 _SAMPLE = 16
+
+
+def working_bytes(segment: PagedSegment, limits: ReadingLimits = STANDARD) -> int:
+    """About what it takes at most to read a segment's columns in windows, one after the other, and
+    to test, group or measure by them."""
+    pages = limits.window * 2 * PAGE_BYTES
+    entries = min(segment.covered, limits.at_once) * _ENTRY_BYTES
+    return segment.covered * _ROW_BYTES + entries + min(pages, segment.segment.pages * PAGE_BYTES)
 
 
 def read_pages(
@@ -56,7 +71,7 @@ def read_pages(
     take: Callable[[Window], None],
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
-    """Hand over some pages of a column, each once.
+    """Hand over some pages of a column, each once, a part of a window at a time.
 
     Args:
         segment: the field's directory must be here.
@@ -68,23 +83,27 @@ def read_pages(
     numbers = segment.directories[field].numbers
     order = list(pages)
     secrets.SystemRandom().shuffle(order)
-    for window in _windows(segment.directories[field], order, limits):
-        some = [(page, int(numbers[page])) for page in window]
-        missing = {number for _, number in some} - segment.blocks.keys()
+    directory = segment.directories[field]
+    for window in _cut(directory, order, limits.window, limits.entries):
+        missing = {int(numbers[page]) for page in window} - segment.blocks.keys()
         if missing:
             yield missing
-        take([(page, segment.blocks[number]) for page, number in some])
-        for number in missing:
-            del segment.blocks[number]
+        for part in _cut(directory, window, len(window), limits.at_once):
+            own = [(page, int(numbers[page])) for page in part]
+            take([(page, segment.blocks[number]) for page, number in own])
+            for _, number in own:
+                if number in missing:
+                    del segment.blocks[number]
 
 
-def _windows(
-    directory: Outline, order: Sequence[int], limits: ReadingLimits
+def _cut(
+    directory: Outline, order: Sequence[int], pages: int, most: int
 ) -> Iterator[Sequence[int]]:
+    """Up to so many ``pages`` at a time, with up to ``most`` entries if one has no more."""
     first = entries = 0
     for at, page in enumerate(order):
         own = directory.start(page + 1) - directory.start(page)
-        if at > first and (at - first == limits.window or entries + own > limits.entries):
+        if at > first and (at - first == pages or entries + own > most):
             yield order[first:at]
             first, entries = at, 0
         entries += own

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from pyroaring import BitMap
 
-from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query import reading_tests
 from encrypted_records.index.query.column_scan import needs_whole, want_undecided
@@ -40,12 +39,13 @@ async def scan_columns(
     """
     with _while_awaited() as go_on:
         for segment in segments:
-            whole = await _test_segment(context, plan, segment, go_on)
-            with context.stats.stage("fetch_pages"):
-                await context.fill([segment], plan.missing_to_test)
-            with context.stats.stage("scan"):
-                await aside(plan.settle, segment)
-            _drop_columns(context, segment, whole)
+            async with context.fetcher.turn(context.upstream, segment):
+                whole = await _test_segment(context, plan, segment, go_on)
+                with context.stats.stage("fetch_pages"):
+                    await context.fill([segment], plan.missing_to_test)
+                with context.stats.stage("scan"):
+                    await aside(plan.settle, segment)
+                _drop_columns(context, segment, whole)
 
 
 async def count_tested(
@@ -59,10 +59,11 @@ async def count_tested(
     counts: list[int | None] = []
     with _while_awaited() as go_on:
         for segment in segments:
-            whole = await _test_segment(context, plan, segment, go_on)
-            with context.stats.stage("scan"):
-                counts.append(await aside(plan.count, segment))
-            _drop_columns(context, segment, whole)
+            async with context.fetcher.turn(context.upstream, segment):
+                whole = await _test_segment(context, plan, segment, go_on)
+                with context.stats.stage("scan"):
+                    counts.append(await aside(plan.count, segment))
+                _drop_columns(context, segment, whole)
     return counts
 
 
@@ -75,25 +76,30 @@ async def want_texts(
         InvalidQuery: ``too_many_long``.
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
     """
-    limits = context.sizes.reading
     for segment, rows in unsure.items():
-        places = context.snapshot.places(segment.segment)
-        whole = await _bring_columns(context, plan, segment)
+        async with context.fetcher.turn(context.upstream, segment):
+            await _want_of_segment(context, plan, segment, rows)
 
-        def position(row: int, places: Places = places) -> int:
-            return int(places.positions(ordinals(BitMap([row])))[0])
 
-        for name in sorted(plan.to_scan(segment)):
-            tests = [one for one in plan.text_tests if one.field == name]
-            with context.stats.stage("scan"):
-                if isinstance(segment, PagedSegment) and needs_whole(segment, name):
-                    reading = reading_tests.want_undecided(
-                        plan, segment, tests, rows, position, limits
-                    )
-                    await context.read(segment, reading)
-                else:
-                    await aside(_want, plan, segment, tests, rows, position)
-        _drop_columns(context, segment, whole)
+async def _want_of_segment(
+    context: QueryContext, plan: Plan, segment: OpenedSegment, rows: BitMap
+) -> None:
+    limits = context.sizes.reading
+    places = context.snapshot.places(segment.segment)
+    whole = await _bring_columns(context, plan, segment)
+
+    def position(row: int) -> int:
+        return int(places.positions(ordinals(BitMap([row])))[0])
+
+    for name in sorted(plan.to_scan(segment)):
+        tests = [one for one in plan.text_tests if one.field == name]
+        with context.stats.stage("scan"):
+            if isinstance(segment, PagedSegment) and needs_whole(segment, name):
+                reading = reading_tests.want_undecided(plan, segment, tests, rows, position, limits)
+                await context.read(segment, reading)
+            else:
+                await aside(_want, plan, segment, tests, rows, position)
+    _drop_columns(context, segment, whole)
 
 
 def _want(

@@ -9,6 +9,7 @@ state, which was current while the query ran.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
@@ -53,6 +54,9 @@ _ATTEMPTS = 3
 MOST_PAGES = 1 << 16
 
 SIZES = Sizes()
+#: What the work of questions on large segments may hold together, beside the caches: one segment of
+#: the largest tier takes some 120 MiB.
+QUESTION_BYTES = 160 << 20
 #: The index keys of so many values take some milliseconds to compute.
 MANY_VALUES = 100
 
@@ -164,12 +168,18 @@ class QueryContext:
         Raises:
             Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
         """
-        while not isinstance(need := await run(_go_on, asking), _Answer):
-            with self.stats.stage("fetch_pages"):
-                lacking = partial(_lacking, need)
-                await self.fill([need.segment], lacking, passing=need.passing)
-                for name in need.by_row:
-                    await self.fetcher.by_row(self.upstream, need.segment, name)
+        worked_on: PagedSegment | None = None
+        async with AsyncExitStack() as turn:
+            while not isinstance(need := await run(_go_on, asking), _Answer):
+                if need.segment is not worked_on:
+                    await turn.aclose()
+                    worked_on = need.segment
+                    await turn.enter_async_context(self.fetcher.turn(self.upstream, worked_on))
+                with self.stats.stage("fetch_pages"):
+                    lacking = partial(_lacking, need)
+                    await self.fill([need.segment], lacking, passing=need.passing)
+                    for name in need.by_row:
+                        await self.fetcher.by_row(self.upstream, need.segment, name)
         return need.value
 
     async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -13,7 +14,7 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import Reading, turn_round
+from encrypted_records.index.segments.reading import Reading, turn_round, working_bytes
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
@@ -25,6 +26,7 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
+from encrypted_records.proxy.process.memory_turns import MemoryTurns
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
@@ -36,8 +38,15 @@ T = TypeVar("T")
 
 
 class Fetcher:
-    def __init__(self, cache: MemoryCache, pager: PageFetcher, rows: RowFetcher) -> None:
+    def __init__(
+        self, cache: MemoryCache, pager: PageFetcher, rows: RowFetcher, turns: MemoryTurns
+    ) -> None:
+        """
+        Args:
+            turns: at the memory that questions take beside the caches.
+        """
         self._cache = cache
+        self._turns = turns
         self._pager = pager
         self._rows = rows
         #: whether it began with an empty memory
@@ -49,7 +58,7 @@ class Fetcher:
         """A fetcher with an empty memory, so that its statistics do not depend on earlier
         queries."""
         cache = MemoryCache(self._cache.pool)
-        fetcher = Fetcher(cache, self._pager.with_memory(cache), self._rows)
+        fetcher = Fetcher(cache, self._pager.with_memory(cache), self._rows, self._turns)
         fetcher._shared = self._shared
         fetcher.is_cold = True
         return fetcher
@@ -183,6 +192,17 @@ class Fetcher:
         while not isinstance(step := await run(_go_on, reading), _Read):
             await self._pager.fill(upstream, [segment], partial(_lacking, step), passing=True)
         return step.value
+
+    @asynccontextmanager
+    async def turn(self, upstream: Upstream, segment: OpenedSegment) -> AsyncIterator[None]:
+        """The memory that work on one segment takes, where that is much: a question has it for one
+        segment after the other, and for no two at once."""
+        sizes = upstream.sizes
+        if not isinstance(segment, PagedSegment) or segment.covered <= sizes.alone_rows:
+            yield
+            return
+        async with self._turns.take(working_bytes(segment, sizes.reading)):
+            yield
 
     def keep(self, segment: PagedSegment, field: str) -> None:
         """Count a column that :meth:`columns` brought as large as it has become."""

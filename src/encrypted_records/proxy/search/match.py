@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.ordinals import bitmap, ordinals
 from encrypted_records.index.query.candidates import Candidates, within
 from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.query.long_strings import Texts
@@ -156,27 +157,37 @@ async def _match_in_turn(
     """The same, with the pages of one segment in memory at a time, and of a comparison that takes
     many, a window of them."""
     answers: list[SegmentMatches] = []
-    limits = context.sizes.reading
     for segment in segments:
-        with context.stats.stage("fetch_pages"):
-            await context.fill([segment], plan.missing_to_find)
-        for leaf in list_wide(plan, segment, limits):
-            assert isinstance(segment, PagedSegment)
-            whole = len(segment.directories[leaf.field].ends)
-            if not context.fetcher.use_cached(segment, leaf.field):
-                pages = len(plan.missing_to_compare(leaf, segment))
-                if not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
-                    with context.stats.stage("fetch_pages"):
-                        await context.fetcher.by_row(context.upstream, segment, leaf.field)
-            with context.stats.stage("resolve"):
-                await context.read(segment, compare_column(plan, segment, leaf, limits))
-            segment.columns.pop(leaf.field, None)
-        with context.stats.stage("fetch_pages"):
-            await context.fill([segment], plan.missing)
+        async with context.fetcher.turn(context.upstream, segment):
+            answers += await _match_segment(context, plan, segment)
+    return answers
+
+
+async def _match_segment(
+    context: QueryContext, plan: Plan, segment: OpenedSegment
+) -> list[SegmentMatches]:
+    limits = context.sizes.reading
+    with context.stats.stage("fetch_pages"):
+        await context.fill([segment], plan.missing_to_find)
+    wide = list_wide(plan, segment, limits)
+    for leaf in wide:
+        assert isinstance(segment, PagedSegment)
+        whole = len(segment.directories[leaf.field].ends)
+        if not context.fetcher.use_cached(segment, leaf.field):
+            pages = len(plan.missing_to_compare(leaf, segment))
+            if not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
+                with context.stats.stage("fetch_pages"):
+                    await context.fetcher.by_row(context.upstream, segment, leaf.field)
         with context.stats.stage("resolve"):
-            answers += await aside(_resolve_all, context, plan, [segment])
-        if isinstance(segment, PagedSegment):
-            segment.blocks.clear()
+            await context.read(segment, compare_column(plan, segment, leaf, limits))
+        segment.columns.pop(leaf.field, None)
+    with context.stats.stage("fetch_pages"):
+        await context.fill([segment], plan.missing)
+    with context.stats.stage("resolve"):
+        answers = await aside(_resolve_all, context, plan, [segment])
+    if isinstance(segment, PagedSegment):
+        segment.blocks.clear()
+    plan.forget(segment, wide)
     return answers
 
 
@@ -194,7 +205,8 @@ async def _decide_tests(
         return answers
     await learn_texts(context, plan.known)
     for segment in unsure:
-        plan.forget(segment)
+        # Of its texts, more are known.
+        plan.forget(segment, plan.text_tests)
     decided = await _match_all(context, plan, list(unsure), many=True)
     return [one for one in answers if one.segment not in unsure] + decided
 
@@ -241,8 +253,7 @@ def _resolve_all(
         dead: BitMap = context.snapshot.dead_rows(segment.segment)
         live = None if first is None else _resolve_first(context, plan, segment, dead, first)
         if live is None:
-            rows = plan.match(segment)
-            live = Matches(rows.certain - dead, rows.possible - dead)
+            live = plan.match(segment).without(dead)
         if live.possible:
             answers.append(SegmentMatches(segment, live))
     return answers
@@ -342,15 +353,18 @@ async def match_rows(
 
 async def keep_matching(context: QueryContext, where: Predicate, part: Candidates) -> Candidates:
     """Those of some candidates that match, opened where the index does not decide."""
-    unsure = np.flatnonzero(~part.certain)
-    if not len(unsure):
+    if part.matches.exact:
         return part
-    kept = part.certain.copy()
+    # Few rows of millions are unsure: of these alone positions are made.
+    matches = part.matches
+    unsure = ordinals(matches.possible - matches.certain)
+    kept = np.zeros(len(unsure), np.bool_)
     for at in range(0, len(unsure), BATCH):
-        some = unsure[at : at + BATCH]
-        refs = [context.snapshot.ref(position) for position in part.positions[some].tolist()]
-        kept[some] = await _decide(context, where, refs, alone=len(unsure) > MOST_OPENED)
-    return part.only(kept)
+        positions = part.places.positions(unsure[at : at + BATCH])
+        refs = [context.snapshot.ref(position) for position in positions.tolist()]
+        alone = len(unsure) > MOST_OPENED
+        kept[at : at + BATCH] = await _decide(context, where, refs, alone=alone)
+    return part.decided(bitmap(unsure[kept]))
 
 
 async def _decide(

@@ -160,14 +160,18 @@ class PageFetcher:
         """What the disk does not have either."""
         wanted: _Wanted = []
         for segment, numbers in unread:
-            pages = self._stored.get(segment.segment.uid, numbers)
-            left = numbers - pages.keys()
-            for number, sealed in pages.items():
-                try:
-                    self._put(segment, number, sealed, passing)
-                except DoesNotOpen:
-                    # The file is damaged; the page of the API may open.
-                    left.add(number)
+            left: set[int] = set()
+            every = list(numbers)
+            for at in range(0, len(every), AT_ONCE):
+                some = set(every[at : at + AT_ONCE])
+                pages = self._stored.get(segment.segment.uid, some)
+                left |= some - pages.keys()
+                for number, sealed in pages.items():
+                    try:
+                        self._put(segment, number, sealed, passing)
+                    except DoesNotOpen:
+                        # The file is damaged; the page of the API may open.
+                        left.add(number)
             if left:
                 wanted.append((segment, left))
         return wanted

@@ -32,12 +32,15 @@ class Sizes:
     Of segments with more than ``few_rows`` rows in all, pages are counted before they are brought
     in; with more than ``many_pages``, or ``many_entries`` in them, one segment's are in memory at a
     time. Up to ``few_values`` values, all columns that are measured are brought in one request.
+    Work on a segment of more than ``alone_rows`` rows waits for its turn at the memory of
+    questions.
     """
 
     few_rows: int = 1 << 21
-    many_pages: int = 4096
+    many_pages: int = 1024
     many_entries: int = 1 << 22
     few_values: int = 1 << 22
+    alone_rows: int = 1 << 18
     reading: ReadingLimits = STANDARD
 
 
