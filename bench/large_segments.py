@@ -187,7 +187,14 @@ class Asked:
         matches = self.match(where)
         self.put(self.segment.missing_directories([order[0].field]))
         request = ScanRequest(
-            order[0], matches.possible, WANT, None, None, len(order) == 1, self.places
+            order=order[0],
+            among=matches.possible.__and__,
+            count=len(matches.possible),
+            want=WANT,
+            start=None,
+            key_range=None,
+            alone=len(order) == 1,
+            places=self.places,
         )
         scan = SortedScan(self.segment, request)
         while missing := scan.missing_pages():

@@ -70,9 +70,11 @@ class Scanning(Sorting):
         for segment in map(self.world.open_segment, snapshot.segments):
             self.world.fetch(segment, lambda: self.plan.missing(segment))  # noqa: B023
             answer = self.plan.match(segment)
+            live = answer.possible - snapshot.dead_rows(segment.segment)
             request = ScanRequest(
                 order=outermost,
-                among=answer.possible - snapshot.dead_rows(segment.segment),
+                among=live.__and__,
+                count=len(live),
                 want=want,
                 start=start,
                 key_range=self.plan.sort_range(outermost.field),

@@ -105,6 +105,10 @@ def in_pieces(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
     """The members, ascending, up to ``size`` at a time."""
     if not rows:
         return
+    if len(rows) <= size:
+        every = ordinals(rows)
+        yield from np.split(every, np.flatnonzero(np.diff(every // size)) + 1)
+        return
     for first in range(rows.min() // size * size, rows.max() + 1, size):
         some = ordinals(rows & BitMap(range(first, first + size)))
         if len(some):

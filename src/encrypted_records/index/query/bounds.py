@@ -42,6 +42,30 @@ def bound_keys(
             return possible[0] if len(possible) == 1 else None
 
 
+def take_range(
+    predicate: Predicate, ranges: Mapping[int, KeyRanges], field: str
+) -> tuple[KeyRange | None, Predicate]:
+    """The keys of ``field`` among which those of all rows are, and what else a row fulfils whose
+    key is one of these. None, and all of the predicate, where keys alone do not tell.
+
+    Args:
+        ranges: as for :func:`bound_keys`.
+    """
+    match predicate:
+        case And(parts):
+            for at, part in enumerate(parts):
+                key_range, left = take_range(part, ranges, field)
+                if key_range is not None:
+                    return key_range, And((*parts[:at], left, *parts[at + 1 :]))
+        case Everything() | Or() | Not() | Absent() | TextTest() | InColumn():
+            pass
+        case _ if predicate.field == field:
+            own = ranges[id(predicate)]
+            if own.certain == own.possible and len(own.possible) == 1:
+                return own.possible[0], Everything()
+    return None, predicate
+
+
 def is_excluded(
     predicate: Predicate,
     zones: Mapping[str, Zone],

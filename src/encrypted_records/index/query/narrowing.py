@@ -22,6 +22,7 @@ from encrypted_records.index.columns.dictionary import (
     PageMap,
     PartialDictionary,
     build_partial_dictionary,
+    has_long,
 )
 from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
@@ -29,7 +30,6 @@ from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, mask_of, ordinals
 from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
 from encrypted_records.index.query.long_strings import classes
-from encrypted_records.index.query.reading_tests import WindowEntries
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
@@ -129,7 +129,7 @@ class _Narrowing:
         held = yield from self._held(name)
         if isinstance(held, PageMap):
             return (yield from self._read(name, held, rows))
-        return held
+        return _only(held, rows)
 
     def _held(self, name: str) -> Asking[Dictionary | PageMap]:
         if name in self.request.dictionaries:
@@ -141,6 +141,7 @@ class _Narrowing:
     def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_Cut]:
         held = yield from self._held(order.field)
         if not isinstance(held, PageMap):
+            held = _only(held, rows)
             return _cut_by(held, _ranks(held)[0], rows, want, order)
         group_of = self._linked(order.field)
         before, equal = _cut_codes(held.pages, group_of, rows, want, descending=order.descending)
@@ -151,7 +152,7 @@ class _Narrowing:
     def _split(self, order: SortKey, rows: BitMap, key: int | bytes | None) -> Asking[_Split]:
         held = yield from self._held(order.field)
         if not isinstance(held, PageMap):
-            return _split_by(held, rows, key, order)
+            return _split_by(_only(held, rows), rows, key, order)
         directory = self.segment.directories[order.field]
         pages = directory.present_pages
         if key is None:
@@ -194,13 +195,14 @@ class _Narrowing:
         keys: list[Keys] = [none]
 
         def take(window: Window) -> None:
-            entries = WindowEntries(self.segment, name, window)
-            at = np.flatnonzero(wanted[entries.ordinals])
-            found.append(entries.ordinals[at])
-            # Millions of rows may have one value.
-            used, own = np.unique(entries.key_of_entries()[at], return_inverse=True)
-            key_of.append((own + sum(map(len, keys))).astype(np.uint32))
-            keys.append(entries.keys[used])
+            for _, block in window:
+                at = np.flatnonzero(wanted.take(block.ordinals))
+                found.append(block.ordinals[at])
+                # Millions of rows may have one value.
+                runs = np.searchsorted(block.starts, at, "right") - 1
+                used, own = np.unique(runs, return_inverse=True)
+                key_of.append((own + sum(map(len, keys))).astype(np.uint32))
+                keys.append(block.keys[used])
 
         reading = read_pages(self.segment, name, pages, take, self.limits)
         yield from ask_for(self.segment, reading, passing=False)
@@ -210,6 +212,18 @@ class _Narrowing:
             np.concatenate(absent),
             np.concatenate(key_of),
         )
+
+
+def _only(held: Dictionary, rows: BitMap) -> Dictionary:
+    """A field of some rows, with no keys but theirs if there are many others: what is done with
+    all of a million keys takes longer than anything with a few rows."""
+    if len(rows) > len(held.keys) // 4:
+        return held
+    every = ordinals(rows)
+    used, codes = np.unique(held.codes_of(every), return_inverse=True)
+    has_absent = int(len(used) and used[0] == 0)
+    keys = held.keys[used[has_absent:].astype(np.intp) - 1]
+    return PartialDictionary(keys, every, codes + (1 - has_absent), has_long(keys))
 
 
 def _page_of(directory: Outline, edge: Edge) -> int:

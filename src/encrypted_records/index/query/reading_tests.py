@@ -6,37 +6,29 @@ texts of a column, and a range over half of a segment none for its pages.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
-from encrypted_records.index.columns.dictionary import ColumnDictionary
-from encrypted_records.index.columns.key_range import Edge, KeyRange
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.column import Keys, key_type
+from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
-from encrypted_records.index.ordinals import (
-    Ordinals,
-    bitmap,
-    mask_of,
-    of_mask,
-    of_masks,
-    take_masks,
-)
+from encrypted_records.index.ordinals import Ordinals, mask_of, of_mask
 from encrypted_records.index.query.column_scan import needs_whole
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.row_filters import entries_between, filter_column
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
     Reading,
     ReadingLimits,
     Window,
+    fill_up,
     read_column,
     read_pages,
 )
@@ -150,7 +142,7 @@ def list_wide(plan: Plan, segment: OpenedSegment, limits: ReadingLimits = STANDA
 
 
 def _is_wide(plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits) -> bool:
-    pages, entries = _count_missing(plan, segment, leaf)
+    pages, entries = count_missing(plan, segment, leaf)
     return pages > limits.few or (pages > 1 and entries > limits.entries)
 
 
@@ -160,11 +152,12 @@ def count_entries(plan: Plan, segment: OpenedSegment) -> int:
     if not isinstance(segment, PagedSegment):
         return 0
     every = _list_comparisons(plan, segment)
-    return sum(_count_missing(plan, segment, leaf)[1] for leaf in every)
+    return sum(count_missing(plan, segment, leaf)[1] for leaf in every)
 
 
-def _count_missing(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, int]:
-    """Pages, and entries of them."""
+def count_missing(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, int]:
+    """The pages that a comparison needs and that are not here, and the entries of these; the
+    directory is here."""
     missing = plan.missing_to_compare(leaf, segment)
     if not missing:
         return 0, 0
@@ -243,7 +236,7 @@ def _read_absent(segment: PagedSegment, field: str, limits: ReadingLimits) -> Re
             if page < directory.leading:
                 rows[block.ordinals] = True
 
-    pages = _fill_up(directory, range(directory.leading))
+    pages = fill_up(directory, range(directory.leading))
     yield from read_pages(segment, field, pages, take, limits)
     return of_mask(rows)
 
@@ -252,47 +245,9 @@ def _read_between(
     segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
 ) -> Reading[list[BitMap]]:
     """The rows of some key ranges, and of some others; pages are read once for all of these."""
-    by_row, directory = segment.columns.get(field), segment.directories[field]
-    if isinstance(by_row, ColumnDictionary):
-        return [_rows_between(by_row, ranges) for ranges in every]
-    if by_row is None:
-        return (yield from _read_ranges(segment, field, every, limits))
-    found: list[BitMap] = []
-    wanted: dict[int, list[tuple[int, KeyRange]]] = {}
-    for at, ranges in enumerate(every):
-        inner = np.zeros(directory.present_pages + 1, np.bool_)
-        for key_range in ranges:
-            pages: Sequence[int] = directory.pages(key_range)
-            if len(pages) > 1:
-                # Pages between the outermost two have rows of the range alone.
-                code = 1 - directory.leading
-                inner[pages[0] + 1 + code : pages[-1] + code] = True
-                pages = (pages[0], pages[-1])
-            for page in pages:
-                wanted.setdefault(page, []).append((at, key_range))
-        found.append(of_masks(take_masks(inner, by_row.pages)))
-
-    def take(window: Window) -> None:
-        for page, block in window:
-            for at, key_range in wanted.get(page, ()):
-                found[at] |= bitmap(_within(block, key_range))
-
-    yield from read_pages(segment, field, _fill_up(directory, wanted), take, limits)
-    return found
-
-
-def _rows_between(column: ColumnDictionary, ranges: Sequence[KeyRange]) -> BitMap:
-    chosen = np.zeros(len(column.keys) + 1, np.bool_)
-    for key_range in ranges:
-        first, last = (_before(column.keys, edge) for edge in key_range)
-        chosen[first + 1 : last + 1] = True
-    return of_masks(take_masks(chosen, column.codes))
-
-
-def _read_ranges(
-    segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
-) -> Reading[list[BitMap]]:
-    """The same, from all pages of the ranges."""
+    if field in segment.columns:
+        filters = yield from filter_column(segment, field, every, limits)
+        return [one.all_rows() for one in filters]
     directory = segment.directories[field]
     masks = [_no_rows(segment) for _ in every]
     wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
@@ -304,33 +259,10 @@ def _read_ranges(
     def take(window: Window) -> None:
         for page, block in window:
             for mask, key_range in wanted.get(page, ()):
-                mask[_within(block, key_range)] = True
+                mask[entries_between(block, key_range)] = True
 
-    yield from read_pages(segment, field, _fill_up(directory, wanted), take, limits)
+    yield from read_pages(segment, field, fill_up(directory, wanted), take, limits)
     return [of_mask(mask) for mask in masks]
-
-
-def _fill_up(directory: Outline, pages: Collection[int]) -> list[int]:
-    """These pages of a column and others by chance, up to a power of two: windows are whole, so
-    that nothing is added to each, and which pages a range has would show."""
-    others = [page for page in range(len(directory.ends)) if page not in pages]
-    total = 1 << (len(pages) - 1).bit_length() if pages else 0
-    more = min(len(others), total - len(pages))
-    return [*pages, *secrets.SystemRandom().sample(others, more)]
-
-
-def _within(block: EntryBlock, key_range: KeyRange) -> Ordinals:
-    first, last = (_entries_before(block, edge) for edge in key_range)
-    return block.ordinals[first:last]
-
-
-def _entries_before(block: EntryBlock, edge: Edge) -> int:
-    run = _before(block.keys, edge)
-    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
-
-
-def _before(keys: Keys, edge: Edge) -> int:
-    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))
 
 
 def _no_rows(segment: PagedSegment) -> NDArray[np.bool_]:

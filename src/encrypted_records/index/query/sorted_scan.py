@@ -10,7 +10,7 @@ Like :meth:`.plan.Plan.missing`, a scan names the pages that it lacks, and start
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,15 +55,17 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What to scan for: ``want`` rows of ``among``, by the field of ``order``.
+    """What to scan for: ``want`` rows, by the field of ``order``.
 
-    ``key_range`` holds the keys of all rows that match, where the condition bounds them. Rows with
-    one key are cut down to the first ones in the order of storing if ``alone``: no other field
-    follows.
+    ``among`` gives those of some rows that match, as far as their keys are in ``key_range``: that
+    holds the keys of all rows that match, where the condition bounds them. About ``count`` match.
+    Rows with one key are cut down to the first ones in the order of storing if ``alone``: no other
+    field follows.
     """
 
     order: SortKey
-    among: BitMap
+    among: Callable[[BitMap], BitMap]
+    count: int
     want: int
     start: Start | None
     key_range: KeyRange | None
@@ -158,7 +160,7 @@ class SortedScan:
 
     def _is_worth_it(self, present: int) -> bool:
         """Whether the scan is likely to be short."""
-        expected = self._request.want * present / max(1, len(self._request.among))
+        expected = self._request.want * present / max(1, self._request.count)
         return expected + self._limits.spare < self._most_of(present)
 
     def _most_of(self, present: int) -> float:
@@ -175,7 +177,7 @@ class SortedScan:
         missing = column.missing_absent()
         if missing:
             return NeedPages(missing)
-        rows = bitmap(column.absent_rows()) & request.among
+        rows = request.among(bitmap(column.absent_rows()))
         if start is not None and start.key is None:
             return _ScannedPart(at_start=self._cut(rows, after=start.position))
         return _ScannedPart(later=self._cut(rows, after=None))
@@ -244,7 +246,7 @@ class SortedScan:
 
     def _pick(self, blocks: Sequence[EntryBlock]) -> BitMap:
         """The rows of the answer in these entries."""
-        return bitmap(*(block.ordinals for block in blocks)) & self._request.among
+        return self._request.among(bitmap(*(block.ordinals for block in blocks)))
 
     def _pick_equal(self, blocks: Sequence[EntryBlock], *, after: int | None) -> BitMap:
         """The same for entries that the index cannot tell apart; as :meth:`_cut`."""

@@ -10,7 +10,7 @@ that order.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -94,6 +94,15 @@ def read_pages(
             for _, number in own:
                 if number in missing:
                     del segment.blocks[number]
+
+
+def fill_up(directory: Outline, pages: Collection[int]) -> list[int]:
+    """These pages of a column and others by chance, up to a power of two: windows are whole, so
+    that nothing is added to each, and which pages a range has would show."""
+    others = [page for page in range(len(directory.ends)) if page not in pages]
+    total = 1 << (len(pages) - 1).bit_length() if pages else 0
+    more = min(len(others), total - len(pages))
+    return [*pages, *secrets.SystemRandom().sample(others, more)]
 
 
 def _cut(

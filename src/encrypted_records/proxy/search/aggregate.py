@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.index.query.aggregate import Aggregated, aggregate
-from encrypted_records.model.aggregations import Aggregation, parse_aggregation
+from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
+from encrypted_records.model.aggregations import Aggregation, Count, parse_aggregation
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.counts import count_matches
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.match import learn_texts, match_rows
 
@@ -49,6 +50,12 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         InvalidQuery: it would take too many records or groups.
         Moved: as :class:`QueryContext`.
     """
+    if not aggregation.group_by and all(one == Count() for one in aggregation.measures):
+        plan = await context.plan(aggregation.where)
+        count = None if plan.tests else await count_matches(context, plan)
+        if count is not None:
+            bucket = Bucket((), (count,) * len(aggregation.measures))
+            return AggregateResult(aggregation, Aggregated([bucket], 1))
     # Of a large schema, one column of one segment at a time is brought.
     few = context.snapshot.count * len(aggregation.fields) <= context.sizes.few_values
     at_once = aggregation.fields if few else ()

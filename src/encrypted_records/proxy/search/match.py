@@ -21,8 +21,6 @@ from encrypted_records.index.query.reading_tests import compare_column, count_en
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.predicates import (
     Absent,
-    And,
-    Or,
     Predicate,
     fields_of,
     matches,
@@ -30,7 +28,7 @@ from encrypted_records.model.predicates import (
 )
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.process.offload import Run, aside
-from encrypted_records.proxy.search.column_scan import count_tested, scan_columns, want_texts
+from encrypted_records.proxy.search.column_scan import scan_columns, want_texts
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 
@@ -60,10 +58,14 @@ class SegmentMatches:
         return self.segment.segment.uid
 
     def within(self, snapshot: Snapshot, stored: int) -> SegmentMatches:
-        """The part of it in the first ``groups`` groups of the schema."""
+        """The part of it in the first ``stored`` rows of the schema."""
         return SegmentMatches(
             self.segment, within(self.matches, self.segment.segment, snapshot, stored=stored)
         )
+
+    def without(self, rows: BitMap) -> SegmentMatches:
+        left = Matches(self.matches.certain - rows, self.matches.possible - rows)
+        return SegmentMatches(self.segment, left)
 
 
 async def resolve(
@@ -211,37 +213,6 @@ async def _decide_tests(
     return [one for one in answers if one.segment not in unsure] + decided
 
 
-async def count_matches(context: QueryContext, plan: Plan) -> int | None:
-    """How many records match, where directories give it: for one comparison or its negation, in
-    segments without dead rows. Else None.
-
-    Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
-    """
-    snapshot = context.snapshot
-    if isinstance(plan.predicate, And | Or) or any(
-        len(snapshot.dead_rows(segment)) > segment.purged for segment in snapshot.segments
-    ):
-        return None
-    many = bool(plan.tests) or plan.values * len(snapshot.segments) > LOOKUPS
-    with context.stats.stage("fetch_pages"):
-        missing = plan.missing_to_scan if plan.tests else plan.missing_to_count
-        segments = await context.segments(missing, many=many)
-
-    def counts_of() -> list[int | None]:
-        return [plan.count(segment) for segment in segments]
-
-    if plan.tests:
-        counts = await count_tested(context, plan, segments)
-    else:
-        counts = await aside(counts_of) if many else counts_of()
-    known = [one for one in counts if one is not None]
-    if len(known) < len(counts):
-        return None
-    context.stats.certain = sum(known)
-    return context.stats.certain
-
-
 def _resolve_all(
     context: QueryContext,
     plan: Plan,
@@ -303,24 +274,6 @@ async def check_records(
     texts = (record.data.get(name) for record in records for name in names)
     long = any(isinstance(text, str) and len(text) > LONG_TEXT for text in texts)
     return await aside(each) if long else each()
-
-
-async def count_rows(
-    context: QueryContext, where: Predicate, answers: Sequence[SegmentMatches]
-) -> int:
-    """How many rows of these answers match; those that the index leaves open are opened, batch by
-    batch."""
-    count = sum(len(one.matches.certain) for one in answers)
-    unsure: list[RowRef] = []
-    for answer in answers:
-        undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)
-        part = Candidates.of(answer.segment, undecided, context.snapshot)
-        unsure += [context.snapshot.ref(position) for position in part.positions.tolist()]
-    alone = len(unsure) > MOST_OPENED
-    for at in range(0, len(unsure), BATCH):
-        records = await open_rows(context, unsure[at : at + BATCH], alone=alone)
-        count += sum(await check_records(context, where, records))
-    return count
 
 
 async def learn_texts(context: QueryContext, texts: Texts) -> None:

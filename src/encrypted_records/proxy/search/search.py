@@ -27,17 +27,17 @@ from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.counts import count_matches, count_rows
 from encrypted_records.proxy.search.cursor import Cursor, decode_cursor, encode_cursor
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.match import (
     SegmentMatches,
     check_records,
-    count_matches,
-    count_rows,
     learn_texts,
     open_rows,
     resolve,
 )
+from encrypted_records.proxy.search.segment_filters import SegmentFilter, resolve_sorted
 from encrypted_records.proxy.search.top_k import scan_sorted
 
 #: Rows of the segments that are searched first, where the oldest rows that match are enough.
@@ -149,14 +149,14 @@ async def answer(
     start = None if query.cursor is None else decode_cursor(query.cursor, context.snapshot, joins)
     stored = start.stored if start else context.snapshot.stored
     request = _PageRequest(context, query, await context.plan(query.where), start, stored)
-    count, rows = await _answer_from_directories(request)
-    if count is None:
-        if query.order:
-            count, rows = await _answer_sorted(request)
-        elif query.count:
-            count, rows = await _answer_counted(request)
-        else:
-            rows = await _answer_oldest(request, first_rows)
+    count = await _count_from_directories(request)
+    rows: _Rows = []
+    if query.order:
+        count, rows = await _answer_sorted(request, count)
+    elif query.count and count is None:
+        count, rows = await _answer_counted(request)
+    elif query.limit or not query.count:
+        rows = await _answer_oldest(request, first_rows)
     cursor = None
     if len(rows) > query.limit:
         rows = rows[: query.limit]
@@ -170,21 +170,31 @@ async def answer(
 # --- one function for each way to answer --------------------------------------------------------
 
 
-async def _answer_from_directories(request: _PageRequest) -> tuple[int | None, _Rows]:
-    """Only a count, where directories give it; else None."""
-    query = request.query
-    if not query.count or query.limit or request.start is not None:
-        return None, []
-    return await count_matches(request.context, request.plan), []
+async def _count_from_directories(request: _PageRequest) -> int | None:
+    """The count that is asked for, where directories give it sooner than all rows that match do;
+    else None."""
+    query, context = request.query, request.context
+    if not query.count or request.stored < context.snapshot.stored:
+        return None
+    if query.limit:
+        # The rows of a small schema are there with the first request. Tests are not made twice.
+        every = sum(segment.count for segment in context.snapshot.segments)
+        if every <= context.sizes.few_rows or request.plan.tests:
+            return None
+    return await count_matches(context, request.plan)
 
 
-async def _answer_sorted(request: _PageRequest) -> tuple[int | None, _Rows]:
+async def _answer_sorted(request: _PageRequest, count: int | None) -> tuple[int | None, _Rows]:
     """In the order of fields; all segments are needed."""
-    answers = await request.resolve()
-    count = None
-    if request.query.count:
-        count = await count_rows(request.context, request.query.where, answers)
-    return count, await _take_sorted(request, answers)
+    query, context = request.query, request.context
+    if query.count and count is None:
+        answers = await request.resolve()
+        count = await count_rows(context, query.where, answers)
+        return count, await _take_sorted(request, answers)
+    if query.count and not query.limit:
+        return count, []
+    found = await resolve_sorted(context, request.plan, query.order[0].field, request.stored)
+    return count, await _take_sorted(request, found)
 
 
 async def _answer_counted(request: _PageRequest) -> tuple[int | None, _Rows]:
@@ -310,7 +320,9 @@ async def check_candidates(
 # --- in the order of fields ---------------------------------------------------------------------
 
 
-async def _take_sorted(request: _PageRequest, answers: Sequence[SegmentMatches]) -> _Rows:
+async def _take_sorted(
+    request: _PageRequest, answers: Sequence[SegmentMatches | SegmentFilter]
+) -> _Rows:
     context, query, start = request.context, request.query, request.start
     texts = context.texts()
     after = await _locate_start(request, start, texts) if start and request.wanted else None
@@ -334,7 +346,7 @@ async def sort(
     context: QueryContext,
     query: Query,
     plan: Plan,
-    answers: Sequence[SegmentMatches],
+    answers: Sequence[SegmentMatches | SegmentFilter],
     texts: Texts,
     *,
     want: int,

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from pyroaring import BitMap
 
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortPosition
-from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan, Start
+from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
+from encrypted_records.index.query.thresholds import Best, Threshold
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.queries import Query
-from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
+from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside, here
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import SegmentMatches, fill_columns
+from encrypted_records.proxy.search.match import SegmentMatches, fill_columns, resolve
+from encrypted_records.proxy.search.segment_filters import (
+    SegmentFilter,
+    in_batches,
+    open_filters,
+)
+
+#: So many are narrowed sooner than a thread has begun, a page or two at a time.
+FEW_ROWS = 1 << 12
 
 
 async def scan_sorted(
     context: QueryContext,
     query: Query,
     plan: Plan,
-    answers: Sequence[SegmentMatches],
+    answers: Sequence[SegmentMatches | SegmentFilter],
     *,
     want: int,
     after: SortPosition | None,
@@ -33,67 +44,169 @@ async def scan_sorted(
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
-    answers = [one for one in answers if one.matches.possible]
-    outermost, *others = query.order
-    start = Start(after.keys[0], after.position) if after else None
-    scans = {
-        one.uid: SortedScan(
-            one.segment,
-            ScanRequest(
-                order=outermost,
-                among=one.matches.possible,
-                want=want,
-                start=start,
-                key_range=plan.sort_range(outermost.field),
-                alone=not others,
-                places=context.snapshot.places(one.segment.segment),
-            ),
-        )
-        for one in answers
-    }
-
-    def missing(segment: OpenedSegment) -> set[int]:
-        return scans[segment.segment.uid].missing_pages()
-
-    with context.stats.stage("fetch_pages"):
-        await context.fill([one.segment for one in answers], missing)
-    if sum(one.segment.count for one in answers) > context.sizes.few_rows:
-        first = _First(context, query, want, after)
-        return [await first.of_segment(one, scans[one.uid]) for one in answers]
-    await fill_columns(context, [one.segment for one in answers], [one.field for one in others])
-    whole = [one.segment for one in answers if scans[one.uid].result() is None]
-    await fill_columns(context, whole, [outermost.field])
-    return [_candidates(context, one, outermost.field, scans[one.uid]) for one in answers]
+    threshold = Threshold(query.order, want)
+    first = _First(context, query, plan, want, after, threshold)
+    whole = [one for one in answers if isinstance(one, SegmentMatches) and one.matches.possible]
+    parts: list[Candidates] = []
+    filters = [one for one in answers if isinstance(one, SegmentFilter)]
+    async for some in first.in_batches(filters):
+        found, others = await first.of_filters(some)
+        parts += found
+        whole += others
+    return parts + await first.of_matches(whole)
 
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """The first rows of large segments: of each the few that can be among them, with the fields to
-    sort by, so that no segment's columns stay."""
+    """The first rows of segments: of each large one the few that can be among them, with the fields
+    to sort by, so that no segment's columns stay."""
 
     context: QueryContext
     query: Query
+    plan: Plan
     want: int
     after: SortPosition | None
+    threshold: Threshold
 
-    async def of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Candidates:
+    async def of_matches(self, answers: Sequence[SegmentMatches]) -> list[Candidates]:
+        scans = {
+            one.uid: self._scan(
+                one.segment, one.matches.possible.__and__, len(one.matches.possible)
+            )
+            for one in answers
+        }
+        await self._fill([one.segment for one in answers], scans)
+        if sum(one.segment.count for one in answers) > self.context.sizes.few_rows:
+            return [await self._of_segment(one, scans[one.uid]) for one in answers]
+        outermost, *others = self.query.order
+        context, segments = self.context, [one.segment for one in answers]
+        await fill_columns(context, segments, [one.field for one in others])
+        whole = [one.segment for one in answers if scans[one.uid].result() is None]
+        await fill_columns(context, whole, [outermost.field])
+        return [_candidates(context, one, outermost.field, scans[one.uid]) for one in answers]
+
+    async def of_filters(
+        self, filters: Sequence[SegmentFilter]
+    ) -> tuple[list[Candidates], list[SegmentMatches]]:
+        """The first rows, and of segments of which a scan does not find them soon, all rows that
+        match."""
+        opened = await open_filters(self.context, filters)
+        scans = {
+            uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
+            for uid, one in ((one.uid, one) for one in filters)
+        }
+        await self._fill([one.segment for one in filters], scans)
+        results = {uid: scan.result() for uid, scan in scans.items()}
+        left = [one for one in filters if results[one.uid] is None]
+        found = [(one.segment, result) for one in filters if (result := results[one.uid])]
+        self.context.stats.certain += sum(len(result.rows) for _, result in found)
+        parts: list[Candidates] = []
+        for segment, result in found:
+            rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))
+            if rows:
+                parts.append(await self._take(segment, rows, result))
+        return parts, await self._resolve(left)
+
+    async def in_batches(
+        self, filters: Sequence[SegmentFilter]
+    ) -> AsyncIterator[Sequence[SegmentFilter]]:
+        """Segments a few at a time: first the one with the best values alone, since it may have
+        all rows that are wanted. Those that are ruled out meanwhile are left out."""
+        names = [one.field for one in self.query.order[:2]]
+        with self.context.stats.stage("fetch_pages"):
+            segments = [one.segment for one in filters]
+            await self.context.fill(segments, lambda one: one.missing_directories(names))
+        ranked = self.threshold.in_order(filters, lambda one: self._best(one.segment))
+        most = self.context.sizes.held
+        for some in (ranked[:1], *in_batches(ranked[1:], most)):
+            left = [one for one in some if not self.threshold.excludes(self._best(one.segment))]
+            if left:
+                yield left
+
+    def _best(self, segment: PagedSegment) -> Best:
+        names = [one.field for one in self.query.order[:2]]
+        held = segment.directories
+        return self.threshold.best(
+            [held[name] if segment.has_column(name) else None for name in names]
+        )
+
+    async def _take(self, segment: PagedSegment, rows: BitMap, result: Result) -> Candidates:
+        """Those of some rows that can be among the first."""
+        names = [one.field for one in self.query.order]
+        if len(names) > 1:
+            part = await self._narrow(segment, Matches.exactly(rows), result)
+        else:
+            known = {names[0]: result.dictionary}
+            part = Candidates.of(segment, Matches.exactly(rows), self.context.snapshot, known)
+        if self.after is None:
+            self.threshold.add(part.matches.certain, [part.dictionary(name) for name in names])
+        return part
+
+    async def _resolve(self, filters: Sequence[SegmentFilter]) -> list[SegmentMatches]:
+        if not filters:
+            return []
+        later = {one.uid: one.later for one in filters}
+        among = [one.segment.segment for one in filters]
+        answers = await resolve(self.context, self.plan, among)
+        found = (one.without(later[one.uid]) for one in answers)
+        return [one for one in found if one.matches.possible]
+
+    def _scan(
+        self, segment: OpenedSegment, among: Callable[[BitMap], BitMap], count: int
+    ) -> SortedScan:
+        outermost, *others = self.query.order
+        after = self.after
+        request = ScanRequest(
+            order=outermost,
+            among=among,
+            count=count,
+            want=self.want,
+            start=Start(after.keys[0], after.position) if after else None,
+            key_range=self.plan.sort_range(outermost.field),
+            alone=not others,
+            places=self.context.snapshot.places(segment.segment),
+        )
+        return SortedScan(segment, request, self.context.sizes.scan)
+
+    async def _fill(
+        self, segments: Sequence[OpenedSegment], scans: Mapping[bytes, SortedScan]
+    ) -> None:
+        with self.context.stats.stage("fetch_pages"):
+            await self.context.fill(
+                segments, lambda segment: scans[segment.segment.uid].missing_pages()
+            )
+
+    async def _of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Candidates:
         segment, result = answer.segment, scan.result()
         outermost, *others = self.query.order
         if not isinstance(segment, PagedSegment) or (result is not None and not others):
             return _candidates(self.context, answer, outermost.field, scan)
+        return await self._narrow(segment, answer.matches, result)
+
+    async def _narrow(
+        self, segment: PagedSegment, matches: Matches, result: Result | None
+    ) -> Candidates:
         request = NarrowRequest(
             order=self.query.order,
-            among=answer.matches.possible if result is None else result.rows,
+            among=matches.possible if result is None else matches.possible & result.rows,
             want=self.want,
             after=self.after,
             places=self.context.snapshot.places(segment.segment),
-            dictionaries={} if result is None else {outermost.field: result.dictionary},
+            dictionaries={self.query.order[0].field: result.dictionary} if result else {},
         )
-        run: Run = aside if len(request.among) > MANY_ROWS else asyncio.to_thread
-        found = await self.context.answer(narrow(segment, request, self.context.sizes.reading), run)
+        found = await self.context.answer(
+            narrow(segment, request, self.context.sizes.reading), _run_for(len(request.among))
+        )
         segment.columns.clear()
-        left = Matches(answer.matches.certain & found.rows, found.rows)
+        left = Matches(matches.certain & found.rows, found.rows)
         return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
+
+
+def _run_for(rows: int) -> Run:
+    """Where so many rows are narrowed."""
+    if rows <= FEW_ROWS:
+        return here
+    return aside if rows > MANY_ROWS else asyncio.to_thread
 
 
 def _candidates(

@@ -13,8 +13,9 @@ from encrypted_records.model.predicates import Not, NumberRange, Predicate, Text
 from encrypted_records.model.text_conditions import FOLDING
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.counts import count_matches
 from encrypted_records.proxy.search.joins import parse_body
-from encrypted_records.proxy.search.match import count_matches, match_rows
+from encrypted_records.proxy.search.match import match_rows
 
 #: Comparisons that are looked at.
 MOST = 32

@@ -1,0 +1,166 @@
+"""Which of some rows match a condition, looked up in columns by row.
+
+To make the set of all rows that match takes as long as a segment is large. A caller that has some
+thousands of rows already, because a column has them next in its order or because they are dead,
+needs to know of these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import EntryBlock, Keys
+from encrypted_records.index.columns.dictionary import ColumnDictionary, RowCodes
+from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.texts import Mask
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, of_masks, take_masks
+from encrypted_records.index.query.matches import Matches, combine
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    Reading,
+    ReadingLimits,
+    Window,
+    fill_up,
+    read_pages,
+)
+from encrypted_records.model.predicates import And, Everything, Leaf, Not, Or, Predicate
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ColumnFilter:
+    """The rows whose code is ``chosen``, and ``others``. ``count`` says how many that are, dead
+    ones among them."""
+
+    codes: RowCodes
+    chosen: Mask
+    others: BitMap
+    count: int
+
+    def of(self, rows: BitMap) -> BitMap:
+        """Those of some rows."""
+        pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_pieces(rows))
+        return bitmap(*pieces) | (self.others & rows)
+
+    def all_rows(self) -> BitMap:
+        """All of them, dead ones too."""
+        return of_masks(take_masks(self.chosen, self.codes)) | self.others
+
+
+def filter_column(
+    segment: PagedSegment,
+    field: str,
+    every: Sequence[Sequence[KeyRange]],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[list[ColumnFilter]]:
+    """A filter for some key ranges, and for some others, by a column that is here by row. Where it
+    has no keys there, the pages are read in which ranges begin and end, once for all of these.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    by_row, directory = segment.columns[field], segment.directories[field]
+    if isinstance(by_row, ColumnDictionary):
+        return [_by_keys(by_row, ranges) for ranges in every]
+    inner = [np.zeros(directory.present_pages + 1, np.bool_) for _ in every]
+    others: list[list[Ordinals]] = [[] for _ in every]
+    wanted: dict[int, list[tuple[int, KeyRange]]] = {}
+    for at, ranges in enumerate(every):
+        for key_range in ranges:
+            pages: Sequence[int] = directory.pages(key_range)
+            if len(pages) > 1:
+                # Pages between the outermost two have rows of the range alone.
+                code = 1 - directory.leading
+                inner[at][pages[0] + 1 + code : pages[-1] + code] = True
+                pages = (pages[0], pages[-1])
+            for page in pages:
+                wanted.setdefault(page, []).append((at, key_range))
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            for at, key_range in wanted.get(page, ()):
+                others[at].append(entries_between(block, key_range))
+
+    yield from read_pages(segment, field, fill_up(directory, wanted), take, limits)
+    return [
+        ColumnFilter(by_row.pages, chosen, rows, _count_rows(directory, chosen) + len(rows))
+        for chosen, rows in zip(inner, (bitmap(*own) for own in others), strict=True)
+    ]
+
+
+def entries_between(block: EntryBlock, key_range: KeyRange) -> Ordinals:
+    """The rows of a page whose keys are in a range."""
+    first, last = (_entries_before(block, edge) for edge in key_range)
+    return block.ordinals[first:last]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFilter:
+    """The rows of a segment that match a condition that keys decide. Of each comparison there is a
+    filter of its column, or the set of its rows. ``dead`` rows are not among them."""
+
+    condition: Predicate
+    filters: Mapping[int, ColumnFilter]
+    sets: Mapping[int, BitMap]
+    dead: BitMap
+
+    def of(self, rows: BitMap) -> BitMap:
+        """Those of some rows that the segment indexes."""
+        live = rows - self.dead
+
+        def leaf(part: Leaf) -> Matches:
+            own = self.filters.get(id(part))
+            return Matches.exactly(self.sets[id(part)] & live if own is None else own.of(live))
+
+        return combine(self.condition, live, leaf).certain
+
+    def estimate(self, every: int) -> int:
+        """About how many these are of so many rows, as if comparisons that are joined by "and" had
+        the same rows."""
+        return _estimate(self.condition, every, self._count)
+
+    def _count(self, leaf: Leaf) -> int:
+        own = self.filters.get(id(leaf))
+        return len(self.sets[id(leaf)]) if own is None else own.count
+
+
+def _estimate(condition: Predicate, every: int, count: Callable[[Leaf], int]) -> int:
+    match condition:
+        case Everything():
+            return every
+        case And(parts):
+            return min(_estimate(part, every, count) for part in parts)
+        case Or(parts):
+            return min(every, sum(_estimate(part, every, count) for part in parts))
+        case Not(part):
+            return every - min(every, _estimate(part, every, count))
+    return count(condition)
+
+
+def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilter:
+    chosen = np.zeros(len(by_row.keys) + 1, np.bool_)
+    for key_range in ranges:
+        first, last = (_before(by_row.keys, edge) for edge in key_range)
+        chosen[first + 1 : last + 1] = True
+    return ColumnFilter(by_row.codes, chosen, BitMap(), int(by_row.counts[chosen].sum()))
+
+
+def _count_rows(directory: Outline, chosen: NDArray[np.bool_]) -> int:
+    """How many rows the chosen pages of present rows have; they are counted from 1."""
+    ends = directory.ends.astype(np.int64)
+    return int(np.diff(ends, prepend=0)[directory.leading :][chosen[1:]].sum())
+
+
+def _entries_before(block: EntryBlock, edge: Edge) -> int:
+    run = _before(block.keys, edge)
+    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
+
+
+def _before(keys: Keys, edge: Edge) -> int:
+    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))

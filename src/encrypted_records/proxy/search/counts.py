@@ -1,0 +1,153 @@
+"""How many records match: from directories where they tell it, and without the set of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyroaring import BitMap
+
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.model.predicates import (
+    Absent,
+    And,
+    ColumnTest,
+    Everything,
+    Or,
+    Predicate,
+    only_leaf,
+)
+from encrypted_records.model.records import RowRef, Segment
+from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.search.column_scan import count_tested
+from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.match import (
+    BATCH,
+    LOOKUPS,
+    SegmentMatches,
+    check_records,
+    open_rows,
+    resolve,
+)
+from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
+from encrypted_records.proxy.search.segment_filters import comes_by_row, open_column
+
+
+async def count_matches(context: QueryContext, plan: Plan) -> int | None:
+    """How many records match, where directories give it: for one comparison or its negation. Of
+    segments with dead rows, these are looked up. Else None.
+
+    Raises:
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+    """
+    snapshot = context.snapshot
+    if not _is_counted(plan):
+        return None
+    if isinstance(plan.predicate, Everything):
+        context.stats.certain = snapshot.count
+        return snapshot.count
+    dying = {one.uid for one in snapshot.segments if _dead_in(snapshot, one)}
+    many = bool(plan.tests) or plan.values * len(snapshot.segments) > LOOKUPS
+    if plan.tests:
+        if dying:
+            return None
+        with context.stats.stage("fetch_pages"):
+            segments = await context.segments(plan.missing_to_scan, many=many)
+        count = _sum_up(await count_tested(context, plan, segments))
+    else:
+
+        def missing(segment: OpenedSegment) -> set[int]:
+            is_dying = segment.segment.uid in dying
+            return plan.missing_to_find(segment) if is_dying else plan.missing_to_count(segment)
+
+        with context.stats.stage("fetch_pages"):
+            segments = await context.segments(missing, many=many)
+        whole = [one for one in segments if one.segment.uid not in dying]
+        left = [one for one in segments if one.segment.uid in dying]
+        count = await _count(plan, whole, many=many)
+        if count is not None and left:
+            count += await _count_living(context, plan, left)
+    context.stats.certain = count or 0
+    return count
+
+
+def _is_counted(plan: Plan) -> bool:
+    """Whether a plan is of the kind that needs no set of rows."""
+    if isinstance(plan.predicate, And | Or):
+        return False
+    leaf, _ = only_leaf(plan.predicate)
+    if leaf is None or isinstance(leaf, Absent | ColumnTest):
+        return id(leaf) not in plan.words
+    return plan.is_exact(leaf)
+
+
+def _dead_in(snapshot: Snapshot, segment: Segment) -> int:
+    """How many of the rows that a segment indexes are dead."""
+    return len(snapshot.dead_rows(segment)) - segment.purged
+
+
+async def _count(plan: Plan, segments: Sequence[OpenedSegment], *, many: bool) -> int | None:
+    def counts_of() -> list[int | None]:
+        return [plan.count(segment) for segment in segments]
+
+    return _sum_up(await aside(counts_of) if many else counts_of())
+
+
+def _sum_up(counts: Sequence[int | None]) -> int | None:
+    known = [one for one in counts if one is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+async def _count_living(
+    context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]
+) -> int:
+    """The rows that match and live of segments of which some rows are dead. Directories are here.
+
+    Where a large share of a column would be read for the set of all rows that match, the dead ones
+    alone are looked up in it.
+    """
+    leaf, negated = only_leaf(plan.predicate)
+    assert leaf is not None
+    alone = replace(plan, predicate=leaf)
+    count = 0
+    left: list[Segment] = []
+    for segment in segments:
+        if plan.excludes(segment):
+            continue
+        if not (isinstance(segment, PagedSegment) and comes_by_row(context, alone, segment, leaf)):
+            left.append(segment.segment)
+            continue
+        with context.stats.stage("fetch_pages"):
+            await context.fill([segment], plan.missing_to_count)
+        every = plan.count(segment)
+        assert every is not None
+        dead = context.snapshot.dead_rows(segment.segment)
+        matching = len((await open_column(context, alone, segment, leaf)).of(dead))
+        # What a merge left out is dead and in no column.
+        count += every - (
+            _dead_in(context.snapshot, segment.segment) - matching if negated else matching
+        )
+    answers = await resolve(context, plan, left) if left else []
+    return count + sum(len(one.matches.certain) for one in answers)
+
+
+async def count_rows(
+    context: QueryContext, where: Predicate, answers: Sequence[SegmentMatches]
+) -> int:
+    """How many rows of these answers match; those that the index leaves open are opened, batch by
+    batch."""
+    count = sum(len(one.matches.certain) for one in answers)
+    unsure: list[RowRef] = []
+    for answer in answers:
+        undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)
+        part = Candidates.of(answer.segment, undecided, context.snapshot)
+        unsure += [context.snapshot.ref(position) for position in part.positions.tolist()]
+    alone = len(unsure) > MOST_OPENED
+    for at in range(0, len(unsure), BATCH):
+        records = await open_rows(context, unsure[at : at + BATCH], alone=alone)
+        count += sum(await check_records(context, where, records))
+    return count

@@ -1,0 +1,143 @@
+"""Looked up for some rows at a time, a condition selects the rows that it selects of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from encrypted_records.index.ordinals import bitmap
+from encrypted_records.index.query.bounds import take_range
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.row_filters import (
+    ColumnFilter,
+    ConditionFilter,
+    filter_column,
+)
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import ReadingLimits, turn_round
+from encrypted_records.model.predicates import Absent, Leaf, Predicate, leaves_of
+from encrypted_records.model.queries import parse_query
+from tests.index.reading import IN_WINDOWS, NARROW, read
+from tests.index.strategies import Case, cases
+from tests.index.test_answers_equal_the_oracle import world_of
+from tests.index.test_ordering import NUMBERS, rows_of
+from tests.index.world import World
+
+
+def asked_of(
+    world: World, case: Case
+) -> Iterator[tuple[Predicate, Plan, OpenedSegment, BitMap, BitMap]]:
+    """What keys decide of the questions, with each segment, its dead rows, and those that match."""
+    snapshot = world.ledger.snapshot()
+    for where in case.asked:
+        asked = parse_query({"where": where}, world.definition).where
+        plan = Plan.of(asked, world.ledger.tails, world.definition)
+        if not all(isinstance(one, Absent) or plan.is_exact(one) for one in leaves_of(asked)):
+            continue
+        for segment in world.opened():
+            dead = snapshot.dead_rows(segment.segment)
+            yield asked, plan, segment, dead, plan.match(segment).certain - dead
+
+
+def killed(world: World, case: Case, data: st.DataObject) -> None:
+    """Some rows die, of which a merge may leave some out."""
+    rows = rows_of(case)
+    first = data.draw(st.sets(st.sampled_from(rows)))
+    world.kill(first)
+    if data.draw(st.booleans()):
+        world.merge()
+    world.kill(data.draw(st.sets(st.sampled_from(rows))) - first)
+
+
+def by_row(
+    world: World, plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits
+) -> ColumnFilter:
+    blocks = dict(segment.blocks)
+    segment.blocks.clear()
+    segment.columns[leaf.field] = read(
+        segment, turn_round(segment, leaf.field, limits), world.sealed
+    )
+    ranges = plan.ranges[id(leaf)].possible
+    (found,) = read(segment, filter_column(segment, leaf.field, [ranges], limits), world.sealed)
+    del segment.columns[leaf.field]
+    segment.blocks.update(blocks)
+    return found
+
+
+@given(cases(), st.data())
+def test_a_filter_selects_of_any_rows_those_that_match(case: Case, data: st.DataObject) -> None:
+    world = world_of(case)
+    killed(world, case, data)
+    for asked, plan, segment, dead, expected in asked_of(world, case):
+        covered = segment.segment.count + segment.segment.purged
+        rows = BitMap(data.draw(st.sets(st.integers(0, covered - 1))))
+        for limits in (NARROW, IN_WINDOWS):
+            filters: dict[int, ColumnFilter] = {}
+            sets: dict[int, BitMap] = {}
+            for leaf in leaves_of(asked):
+                own = replace(plan, predicate=leaf).match(segment).certain
+                can = isinstance(segment, PagedSegment) and segment.has_column(leaf.field)
+                if not can or isinstance(leaf, Absent) or data.draw(st.booleans()):
+                    sets[id(leaf)] = own
+                    continue
+                assert isinstance(segment, PagedSegment)
+                found = filters[id(leaf)] = by_row(world, plan, segment, leaf, limits)
+                assert found.all_rows() == found.of(BitMap(range(covered)))
+                assert found.count == len(found.all_rows())
+                assert found.of(rows) - dead == (own & rows) - dead
+            whole = ConditionFilter(asked, filters, sets, dead)
+            assert whole.of(rows) == expected & rows
+            assert 0 <= whole.estimate(covered) <= covered
+
+
+@given(cases(), st.data())
+def test_a_range_that_is_taken_out_and_the_rest_are_the_whole_condition(
+    case: Case, data: st.DataObject
+) -> None:
+    world = world_of(case)
+    killed(world, case, data)
+    for asked, plan, segment, dead, expected in asked_of(world, case):
+        for name in case.fields:
+            key_range, rest = take_range(asked, plan.ranges, name)
+            if key_range is None:
+                assert rest is asked
+                continue
+            column = segment.lookup(name)
+            within = BitMap()
+            if column.present:
+                within = bitmap(*column.pieces(*column.at_all(list(key_range))))
+            fulfilled = replace(plan, predicate=rest).match(segment).certain
+            assert (within & fulfilled) - dead == expected
+
+
+def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -> None:
+    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world.ingest([{"n": n} for n in range(300)])
+    (opened,) = world.ledger.snapshot().segments
+    segment = world.open_segment(opened)
+    assert isinstance(segment, PagedSegment)
+    where = {"field": "n", "op": "between", "value": [12, 288]}
+    asked = parse_query({"where": where}, world.definition).where
+    plan = Plan.of(asked, world.ledger.tails, world.definition)
+    (leaf,) = leaves_of(asked)
+    world.fetch(segment, lambda: segment.missing_directories(["n"]))
+    limits = replace(NARROW, window=1000)
+    segment.columns["n"] = read(segment, turn_round(segment, "n", limits), world.sealed)
+
+    reading = filter_column(segment, "n", [plan.ranges[id(leaf)].possible], limits)
+    missing = next(reading)
+
+    assert len(missing) == 2
+    for number in missing:
+        segment.put(number, world.sealed(segment, number))
+    with pytest.raises(StopIteration) as end:
+        next(reading)
+    (found,) = end.value.value
+    assert found.of(BitMap(range(300))) == BitMap(range(12, 289))
+    assert found.count == 277
