@@ -159,11 +159,12 @@ class QueryContext:
         """As :meth:`Fetcher.read`."""
         return await self.fetcher.read(self.upstream, segment, reading, run)
 
-    async def answer(self, asking: Asking[T], run: Run = aside) -> T:
+    async def answer(self, asking: Asking[T], run: Run = aside, *, light: bool = False) -> T:
         """Run what asks several segments, and bring what it lacks.
 
         Args:
             run: where it is done.
+            light: it holds a few pages at most, and waits for no turn at memory.
 
         Raises:
             Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
@@ -171,7 +172,7 @@ class QueryContext:
         worked_on: PagedSegment | None = None
         async with AsyncExitStack() as turn:
             while not isinstance(need := await run(_go_on, asking), _Answer):
-                if need.segment is not worked_on:
+                if need.segment is not worked_on and not light:
                     await turn.aclose()
                     worked_on = need.segment
                     await turn.enter_async_context(self.fetcher.turn(self.upstream, worked_on))

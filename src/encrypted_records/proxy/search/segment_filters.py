@@ -164,7 +164,7 @@ async def open_column(
             with context.stats.stage("fetch_pages"):
                 await context.fetcher.by_row(context.upstream, segment, field)
     reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
-    (found,) = await context.answer(ask_for(segment, reading, passing=False), here)
+    (found,) = await context.answer(ask_for(segment, reading, passing=False), here, light=True)
     del segment.columns[field]
     return found
 
