@@ -1,5 +1,5 @@
-"""``ers storage reconcile`` and ``ers schema repair``: of database and objects, one was put back to a
-moment before an erasure, and the other was not."""
+"""``ers storage reconcile`` and ``ers schema repair``: one of database and objects was put back to
+a moment before an erasure, and the other was not."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ class Place:
     def _copy_of_database(self) -> bytes | str:
         url = self.settings.get("ERS_DATABASE_URL")
         if url is None:
-            copy = self.folder.with_name("copy.sqlite3")
+            backup = self.folder.with_name("copy.sqlite3")
             path = self.folder / "api" / "api" / "db.sqlite3"
-            with closing(sqlite3.connect(path)) as own, closing(sqlite3.connect(copy)) as other:
+            with closing(sqlite3.connect(path)) as own, closing(sqlite3.connect(backup)) as other:
                 own.backup(other)
-            return copy.read_bytes()
+            return backup.read_bytes()
         assert self._new_database is not None
         copy = self._new_database()
         with psycopg.connect(url, autocommit=True) as connection:
@@ -104,7 +104,7 @@ class Place:
         with psycopg.connect(
             urlsplit(url)._replace(path="/postgres").geturl(), autocommit=True
         ) as (connection):
-            (made,) = [urlsplit(copy).path.lstrip("/")]
+            made = urlsplit(copy).path.lstrip("/")
             connection.execute(f'DROP DATABASE "{made}"')
             connection.execute(f'CREATE DATABASE "{made}" TEMPLATE "{name}"')
         return copy

@@ -106,6 +106,7 @@ def _given(settings: Settings) -> ApiSettings:
         public_url=settings.public_url or settings.api_url,
         log_format=settings.log_format,
         metrics_port=settings.api_metrics_port,
+        processes=settings.workers,
     )
 
 

@@ -286,14 +286,19 @@ class MergeScheduler:
 
         def choose(present: SchemaState) -> tuple[Segment, ...]:
             every = present.ledger.snapshot().segments
-            return tuple(one for one in every if one.uid == lost and lost not in self._taken)
+            return tuple(one for one in every if one.uid == lost)
 
-        segment = choose(state)
-        if not segment:
-            return None
-        lane = next(one for one in self._lanes.every if rows_of(segment) in one.rows)
-        async with lane.lock:
-            return await self._merge(caller, state, choose, fetch)
+        for _ in range(MOST_LOST):
+            segment = choose(state)
+            if not segment:
+                return None
+            lane = next(one for one in self._lanes.every if rows_of(segment) in one.rows)
+            async with lane.lock:
+                if lost not in self._taken:
+                    return await self._merge(caller, state, choose, fetch)
+            # A merge that has taken it fails when it asks for a page.
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise Conflict("the index is being merged", hint="try again")
 
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""

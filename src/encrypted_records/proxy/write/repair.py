@@ -118,8 +118,7 @@ class Repairer:
             fetched = await refetch(self._schemas, caller, rows, ChunkAt(at, end, 0, 1, end - at))
             return RowsReply(fetched.end - begin, fetched.sources, fetched.rows, fetched.digests)
 
-        if await self._merger.rebuild(caller, state, lost.uid, fetch) is None:
-            raise Conflict("the index is being merged", hint="try again")
+        await self._merger.rebuild(caller, state, lost.uid, fetch)
 
 
 def _compare(snapshot: Snapshot, said: Damage) -> _Found:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.db import connection
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, QuerySet
 
+from encrypted_records.errors import ObjectLost
+from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import erased, store
 from encrypted_records.server.records.bulk import objects
 from encrypted_records.server.records.models import (
     BulkObject,
+    ChangedRow,
     IndexSegment,
     PagePart,
     RecordGroup,
@@ -62,6 +65,29 @@ def among(keys: Sequence[Key]) -> set[Key]:
 
 def _lost() -> QuerySet[BulkObject]:
     return BulkObject.objects.filter(pk=OuterRef("object_id"), state=objects.LOST)
+
+
+def forget(group: RecordGroup, part: RowPart) -> None:
+    """Forget a part whose object is lost, and of whose rows none lives: nothing is to be written.
+
+    Raises:
+        ObjectLost: some live; only who can delete them can say that they are given up.
+    """
+    ordinals = set(range(part.first, part.first + part.count))
+    ordinals -= store.hole_ordinals(group.holes)
+    ordinals -= erased.digests_of(group.pk, part.first, part.first + part.count).keys()
+    with transaction.atomic():
+        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
+        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
+        if not locked.exists() or not mine.exists():
+            return
+        if ordinals - store.dead_of(group.pk):
+            raise ObjectLost("an object is lost, and records that live were in it")
+        objects.drop(mine)
+        # What would prove them is lost as well; no row of these runs is left to be proven.
+        erased.add((group.pk, at, HOLE) for at in sorted(ordinals))
+        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
+        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
 
 
 def _erased_alive(schema: Schema) -> dict[int, set[int]]:

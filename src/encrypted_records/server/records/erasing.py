@@ -27,7 +27,7 @@ from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import erased, store, turns
+from encrypted_records.server.records import damage, erased, store, turns
 from encrypted_records.server.records.bulk import cache_files, layout, objects, parts
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -228,7 +228,7 @@ def _dead_in(part: RowPart, limit: int) -> set[int]:
 def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
     """Written before the transaction, taken over in it, as everything that becomes an object."""
     if objects.is_lost(part.object_id):
-        _forget_lost(group, part)
+        damage.forget(group, part)
         return
     end = part.first + part.count
     held = parts.rows_at([(group.pk, at) for at in range(part.first, end)])
@@ -269,29 +269,6 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         erased.add((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))
-
-
-def _forget_lost(group: RecordGroup, part: RowPart) -> None:
-    """Forget a part whose object is lost, and of whose rows none lives: nothing is to be written.
-
-    Raises:
-        ObjectLost: some live; only who can delete them can say that they are given up.
-    """
-    ordinals = set(range(part.first, part.first + part.count))
-    ordinals -= store.hole_ordinals(group.holes)
-    ordinals -= erased.digests_of(group.pk, part.first, part.first + part.count).keys()
-    with transaction.atomic():
-        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
-        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
-        if not locked.exists() or not mine.exists():
-            return
-        if ordinals - store.dead_of(group.pk):
-            raise ObjectLost("an object is lost, and records that live were in it")
-        objects.drop(mine)
-        # What would prove them is lost as well; no row of these runs is left to be proven.
-        erased.add((group.pk, at, HOLE) for at in sorted(ordinals))
-        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
-        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
 
 
 def _finish(number: int) -> None:

@@ -178,7 +178,7 @@ class Head(NamedTuple):
     rows: bool
     uid: bytes
     first: int
-    count: int
+    length: int
 
 
 def head_of(data: bytes) -> Head | None:
