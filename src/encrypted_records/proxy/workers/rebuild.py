@@ -1,5 +1,5 @@
 """A worker's part of building an index again: rows opened, compared with what was signed, and
-indexed where they lie (docs/SPEC.md, section 7.7.3).
+indexed where they lie (docs/SPEC.md, section 6.4).
 
 Memory does not grow with the segment, as when one is packed: a few MiB of rows are here at a time,
 and sorted columns lie in a file without a name (:mod:`.page_spool`).
