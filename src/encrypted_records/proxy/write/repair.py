@@ -2,7 +2,7 @@
 which nothing is left are deleted, and an index that is gone is built again from its rows.
 
 What is lost, the API says, and it may lie: an index is then built again for nothing, and a record
-that it hides is deleted. It could hide that record anyhow; but a deletion is ours and for good. So
+that it hides is deleted. It could hide that record anyhow; but a deletion is ours, and stays. So
 nothing is deleted before somebody has named the number of records.
 """
 

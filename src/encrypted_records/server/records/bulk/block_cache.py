@@ -25,14 +25,16 @@ import tempfile
 import threading
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from encrypted_records.server.records.bulk.files import free_below
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, BulkStore, Range
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0
@@ -138,8 +140,14 @@ class BlockCache:
             if self._sign is None:
                 self._sign = _locked(self._folder / _SIGNS.replace("*", self.id))
 
-    def read(self, store: BulkStore, ranges: Sequence[Range]) -> list[bytes]:
-        """As :meth:`BulkStore.read`, which is asked for what is not here."""
+    def read(
+        self, store: BulkStore, ranges: Sequence[Range], spare: Sequence[Range] = ()
+    ) -> list[bytes]:
+        """As :meth:`BulkStore.read`, which is asked for what is not here.
+
+        Args:
+            spare: what is kept as well where the store is asked for what lies before and behind.
+        """
         wanted = sorted(set(ranges))
         if sum(one.end - one.start for one in wanted) > MOST_AT_ONCE:
             return store.read(ranges)
@@ -147,10 +155,30 @@ class BlockCache:
         left = [one for one in wanted if one not in found]
         self._counts.looked_up(len(found), len(left))
         if left:
-            read = dict(zip(left, store.read(left), strict=True))
+            every = left + self._between(left, spare)
+            read = dict(zip(every, store.read(every), strict=True))
             self._keep(read, turn)
-            found |= read
+            found |= {one: read[one] for one in left}
         return [found[one] for one in ranges]
+
+    def _between(self, left: Sequence[Range], spare: Sequence[Range]) -> list[Range]:
+        """Of what is spare, what is not here and lies between two of these that are read as one."""
+        if not self._is_trusted(TRUSTED_SECONDS):
+            return []  # nothing would be kept
+        chosen: list[Range] = []
+        room = MOST_AT_ONCE - sum(one.end - one.start for one in left)
+        with self._lock:
+            new = [one for one in sorted(set(spare)) if one not in self._kept]
+        for before, behind in pairwise(left):
+            if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
+                at = bisect_left(new, (before.name, before.end, 0))
+                while at < len(new) and new[at].name == before.name and room > 0:
+                    if new[at].end > behind.start:
+                        break
+                    chosen.append(new[at])
+                    room -= new[at].end - new[at].start
+                    at += 1
+        return chosen
 
     @contextmanager
     def passed_over(self) -> Iterator[None]:
@@ -256,8 +284,8 @@ class BlockCache:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Begin anew where the file cannot be written: what is closed and has no name is gone, also
-        what was to be overwritten, and a full disk has its room back."""
+        """Begin again with nothing where the file cannot be written: what is closed and has no name
+        is gone, also what was to be overwritten, and a full disk has its room back."""
         try:
             yield
         except OSError:

@@ -193,7 +193,7 @@ def contents_of(data: bytes, name: str) -> Contents:
     """All that lies in an object of rows, by its own lines alone: nothing of it is proven.
 
     Raises:
-        ObjectAltered: it is none, or not a whole one.
+        ObjectAltered: it is no object of rows, or not a whole one.
     """
     head = head_of(data)
     if head is None or not head.rows:
