@@ -119,6 +119,13 @@ def tell_metrics(port: int, folder: Path) -> None:
     metrics.serve(port, registry)
 
 
+def forget_counts(folder: Path, pid: int) -> None:
+    """What a process that has ended held, it holds no more; what it counted stays."""
+    from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - as above
+
+    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+
+
 def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
     """Make an account an owner of an organization, named by its slug, beside an API that may run.
 
