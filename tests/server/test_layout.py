@@ -1,4 +1,4 @@
-"""An object of rows tells by itself which rows it has, and the digests of those that were erased."""
+"""An object of rows tells by itself which rows it has, and what is left of erased ones."""
 
 from __future__ import annotations
 
