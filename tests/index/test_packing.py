@@ -102,6 +102,62 @@ def test_its_columns_are_those_that_a_merge_makes(case: Case, entries: int, limi
         np.testing.assert_array_equal(merged.keys, own.keys)
 
 
+def build_again(world: World, most: int) -> None:
+    """Replace the one segment by one of the rows that live, so many of them at a time."""
+    snapshot = world.ledger.snapshot()
+    (lost,) = snapshot.segments
+    merger = RunMerger(
+        world.key, world.definition, b"", ContentsInMemory(), world.limits, inputs=[lost.uid]
+    )
+    for sequence, group in enumerate(snapshot.in_order):
+        merger.begin(group)
+        dead = snapshot.dead.get(group.uid, ())
+        living = [at for at in range(group.count) if at not in dead]
+        for begin in range(0, len(living), most):
+            some = living[begin : begin + most]
+            every = [world.open((sequence, at)).data for at in some]
+            values = {name: [one.get(name) for one in every] for name in world.definition.fields}
+            columns = build_columns(world.ledger.tails, world.definition, group, values)
+            merger.add_rows(np.array(some, np.uint32), columns)
+    built = merger.seal()
+    world.apply(
+        world.ledger.draft(
+            world.definition,
+            segments=[built.segment],
+            replaced=[lost.uid],
+            pages=tuple(built.pages),
+            headers=[built.header],
+        )
+    )
+
+
+@given(cases(), st.data(), st.integers(1, 7), st.integers(1, 5), st.sampled_from(FORMS))
+def test_a_segment_built_again_from_rows_is_the_one_that_a_merge_makes(
+    case: Case, data: st.DataObject, most: int, entries: int, limits: Limits
+) -> None:
+    world = world_of(case)
+    world.limits = limits
+    every = [(group, at) for group, own in enumerate(case.groups) for at in range(len(own))]
+    if dead := data.draw(st.sets(st.sampled_from(every))):
+        world.kill(dead)
+    world.merge()
+    before = [world.ask(where) for where in case.asked]
+    (merged,) = world.opened()
+    with blocks_of(entries):
+        build_again(world, most)
+    (own,) = world.opened()
+    names = ("form", "count", "purged", "groups")
+    assert [getattr(own.segment, one) for one in names] == [
+        getattr(merged.segment, one) for one in names
+    ]
+    for spec in columns_of(world.definition):
+        np.testing.assert_array_equal(
+            merged.column(spec.name).ordinals, own.column(spec.name).ordinals
+        )
+        np.testing.assert_array_equal(merged.column(spec.name).keys, own.column(spec.name).keys)
+    assert [world.ask(where) for where in case.asked] == before
+
+
 @given(
     st.lists(st.lists(st.sampled_from(NOTES), min_size=1, max_size=6), min_size=1, max_size=4),
     st.integers(0, 12),

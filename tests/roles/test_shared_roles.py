@@ -46,6 +46,7 @@ OWN = (
 FINDS_NOTHING_TO_DO = {
     "proxy POST /api/records/delete/",
     "proxy POST /api/schemas/{id}/merge/",
+    "proxy POST /api/schemas/{id}/repair/",
     "proxy POST /api/schemas/{id}/sign/",
 }
 #: Who invites, or signs an entry, is looked at once there is something to look at.

@@ -3,15 +3,16 @@ without the store, never believed where it is damaged, and gone with what is era
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
-import sqlite3
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,13 +23,13 @@ from encrypted_records.model.records import RowRef, SealedRow
 from encrypted_records.server.records.bulk import block_cache
 from encrypted_records.server.records.bulk.block_cache import (
     MOST_AT_ONCE,
-    MOST_FAILURES,
     TRUSTED_SECONDS,
     BlockCache,
 )
 from encrypted_records.server.records.bulk.files import Files
 from encrypted_records.server.records.bulk.protocol import Range
 from tests.server.api import Api, running_api
+from tests.server.cache_parts import Counted, Known, Slow
 from tests.server.staged import Job
 from tests.server.test_bulk import found, pages_of, published, rows_of
 from tests.server.test_erasing import erase, kill, state, traces, until
@@ -38,7 +39,8 @@ from tests.support.swift import Swift, running_swift
 
 BUCKET = "records"
 MANY = 150
-FILE = "blocks.sqlite3"
+#: In the folder of an API, by which others see that its process runs.
+SIGNS = "blocks-*.lock"
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,26 @@ def job(two: Two) -> Job:
 
 
 def files_of(api: Api) -> list[Path]:
-    return sorted((api.data_dir / "api").glob(f"{FILE}*"))
+    """The files without a name that the process of an API has open in its folder, as the system
+    shows them."""
+    folder = str((api.data_dir / "api").resolve())
+    found = []
+    for one in Path(f"/proc/{api.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # others come and go
+            target = str(one.readlink())
+            if target.startswith(folder) and target.endswith("(deleted)"):
+                found.append(one)
+    return found
 
 
 def are_in(api: Api, needles: list[bytes]) -> bool:
-    return any(one in path.read_bytes() for path in files_of(api) for one in needles)
+    """Whether one of these bytes is among an API's copies."""
+    for path in files_of(api):
+        with suppress(FileNotFoundError):
+            data = path.read_bytes()
+            if any(one in data for one in needles):
+                return True
+    return False
 
 
 def rows_in(job: Job) -> list[SealedRow]:
@@ -100,11 +117,15 @@ def elsewhere(job: Job, api: Api, *ordinals: int) -> list[SealedRow]:
     return found(other.call("POST", f"{job.writer.schema['url']}rows/", wanted, **FRAMES))
 
 
+def names_of(api: Api) -> list[str]:
+    """What the database calls the copies of processes in an API's folder."""
+    signs = (api.data_dir / "api").glob(SIGNS)
+    return sorted(one.name.removeprefix("blocks-").removesuffix(".lock") for one in signs)
+
+
 def name_of(api: Api) -> str:
-    """What the database calls the copies of an API."""
-    with closing(sqlite3.connect(api.data_dir / "api" / FILE)) as database:
-        [(name,)] = database.execute("SELECT id FROM own").fetchall()
-    return str(name)
+    [name] = names_of(api)
+    return name
 
 
 def looks(api: Api) -> dict[str, int]:
@@ -114,31 +135,20 @@ def looks(api: Api) -> dict[str, int]:
         return dict(connection.execute("SELECT id, ended FROM cache_file").fetchall())
 
 
-class Known:
-    """What a database knows, without one."""
-
-    def __init__(self, objects: Collection[str] = ()) -> None:
-        self.objects = set(objects)
-        self.files: dict[str, int] = {}
-
-    def begin(self, cache: str) -> int:
-        self.files[cache] = self.files.get(cache, 0) + 1
-        return self.files[cache]
-
-    def end(self, cache: str, number: int) -> bool:
-        return self.files.get(cache, 0) >= number
-
-    def leave(self, cache: str) -> None:
-        self.files.pop(cache, None)
-
-    def known(self, names: Collection[str]) -> Collection[str]:
-        return self.objects.intersection(names)
-
-
-def looked_at(path: Path, *, database: Known | None = None, **more: int) -> BlockCache:
-    cache = BlockCache(path, 1 << 20, **more)
+def looked_at(folder: Path, *, database: Known | None = None, **more: Any) -> BlockCache:
+    cache = BlockCache(folder, 1 << 20, **more)
     assert cache.look(database or Known())
     return cache
+
+
+def file_of(cache: BlockCache) -> int:
+    assert cache._file is not None
+    return cache._file.fileno()
+
+
+def bytes_of(cache: BlockCache) -> bytes:
+    """All that lies in the file of a cache."""
+    return os.pread(file_of(cache), 1 << 22, 0)
 
 
 def test_what_was_read_is_read_again_while_the_store_is_away(two: Two, job: Job) -> None:
@@ -155,33 +165,34 @@ def test_what_was_read_is_read_again_while_the_store_is_away(two: Two, job: Job)
     finally:
         two.swift.start("proxy")
     assert found(rows_of(job, MANY - 1)) == [rows[-1]]
-    assert {path.stat().st_mode & 0o777 for path in files_of(two.here)} == {0o600}
+    # It has a file, and nothing of it has a name.
+    assert files_of(two.here)
+    assert all(one.stat().st_size == 0 for one in (two.here.data_dir / "api").glob("blocks*"))
 
 
 def test_a_copy_that_is_damaged_is_not_believed(two: Two, job: Job) -> None:
     rows = rows_in(job)
     assert found(rows_of(job, 0, MANY - 1)) == [rows[0], rows[-1]]
-    with closing(sqlite3.connect(two.here.data_dir / "api" / FILE)) as database:
-        # One whose own sum is wrong, and one with a sum that is right, of other bytes.
-        changed = database.execute("UPDATE block SET crc = crc + 1 WHERE number % 2").rowcount
-        zeros = bytes(5000)
-        other = database.execute(
-            "UPDATE block SET data = ?, crc = ? WHERE NOT number % 2", (zeros, zlib.crc32(zeros))
-        ).rowcount
-        database.commit()
-    assert changed and other
+    for path in files_of(two.here):
+        with suppress(FileNotFoundError), path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
     assert found(rows_of(job, 0, MANY - 1)) == [rows[0], rows[-1]]
     assert pages_of(job).status == 200
-    # Every copy there is, with a sum that is right.
-    assert pages_of(job).status == 200
-    with closing(sqlite3.connect(two.here.data_dir / "api" / FILE)) as database:
-        statement = "UPDATE block SET data = zeroblob(length(data)), crc = ?"
-        for (size,) in database.execute("SELECT DISTINCT length(data) FROM block").fetchall():
-            own = (zlib.crc32(bytes(size)), size)
-            database.execute(f"{statement} WHERE length(data) = ?", own)
-        database.commit()
-    assert pages_of(job).status == 200
-    assert found(rows_of(job, 0, MANY - 1)) == [rows[0], rows[-1]]
+
+
+def test_whoever_finds_a_copy_to_be_another_passes_it_over(tmp_path: Path) -> None:
+    """What reads by copies compares digests, and asks the store where they differ."""
+    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
+    store.put("a" * 32, b"data")
+    wanted = [Range("a" * 32, 0, 4)]
+    cache.read(store, wanted)
+    [(one, kept)] = cache._kept.items()
+    cache._kept[one] = kept._replace(crc=zlib.crc32(b"evil"))
+    os.pwrite(file_of(cache), b"evil", 0)
+    assert cache.read(store, wanted) == [b"evil"]
+    with cache.passed_over():
+        assert cache.read(store, wanted) == [b"data"]
+    assert cache.read(store, wanted) == [b"data"]
 
 
 def test_what_is_erased_goes_from_the_disks_of_all_machines(two: Two, job: Job) -> None:
@@ -222,7 +233,7 @@ def test_an_erasure_waits_for_an_api_that_is_paused(two: Two, job: Job) -> None:
     assert elsewhere(job, two.there, 6, 67) == [rows[6], rows[67]]
 
 
-def test_an_api_that_was_killed_drops_what_went_meanwhile_before_it_goes_by_its_copies(
+def test_of_an_api_that_was_killed_nothing_is_left_and_nobody_waits_for_it(
     two: Two, job: Job, tmp_path: Path
 ) -> None:
     rows, gone = rows_in(job), [7, 68]
@@ -235,66 +246,57 @@ def test_an_api_that_was_killed_drops_what_went_meanwhile_before_it_goes_by_its_
         assert elsewhere(job, third, *gone) == [rows[at] for at in gone]
         until(lambda: name_of(third) in looks(third))
         cache = name_of(third)
+        assert are_in(third, needles)
         third.process.kill()
         third.process.wait()
-    assert are_in(third, needles) and cache in looks(two.here)
+    # What is left of it on the disk has nothing of what it read.
+    left = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert left and not any(needle in one.read_bytes() for one in left for needle in needles)
+    assert cache in looks(two.here)
     kill(job.writer, group, *gone)
-    # Nobody hears of it for an hour.
-    two.here.execute(
-        f"UPDATE cache_file SET seen = seen - interval '61 minutes' WHERE id = '{cache}'"
-    )
-    erase(job.writer)
-    assert are_in(third, needles)
     with third_api() as third:
-        until(lambda: name_of(third) == cache and cache in looks(third))
-        until(lambda: not are_in(third, needles))
+        # Whoever runs in its folder says that it is dead.
+        until(lambda: cache not in looks(third))
+        erase(job.writer)
         assert elsewhere(job, third, 8, 69) == [rows[8], rows[69]]
-        until(lambda: bool(files_of(third)))
-    # One that ends has nobody wait for it.
-    assert not files_of(third) and cache not in looks(two.here)
+        until(lambda: name_of(third) in looks(third))
+        cache = name_of(third)
+    # One that ends has nobody wait for it, nor has one of which nothing was heard for long.
+    assert names_of(third) == [] and cache not in looks(two.here)
+    two.here.execute(
+        "INSERT INTO cache_file (id, begun, ended, seen)"
+        " VALUES ('gone', 1, 1, now() - interval '11 minutes')"
+    )
+    kill(job.writer, group, 9)
+    erase(job.writer)
 
 
-def test_an_api_that_is_to_keep_nothing_deletes_what_it_kept(tmp_path: Path) -> None:
-    cache, store = looked_at(tmp_path / FILE), Files(tmp_path / "objects")
-    store.put("a" * 32, b"data")
-    cache.read(store, [Range("a" * 32, 0, 4)])
-    block_cache.open_cache(tmp_path / FILE, 0)
-    assert block_cache.opened() is None and not list(tmp_path.glob(f"{FILE}*"))
-
-
-class Slow(Files):
-    """A store of files, of which something happens while it reads."""
-
-    def __init__(self, folder: Path, meanwhile: Callable[[], object]) -> None:
-        super().__init__(folder)
-        self._meanwhile = meanwhile
-
-    def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        data = super().read(ranges)
-        self._meanwhile()
-        return data
+def test_an_api_that_is_to_keep_nothing_deletes_what_it_kept_under_a_name(tmp_path: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        (tmp_path / f"blocks.sqlite3{end}").write_bytes(b"of an older version")
+    block_cache.open_cache(tmp_path, 0)
+    assert block_cache.opened() is None and not list(tmp_path.iterdir())
 
 
 def test_what_was_read_before_a_look_is_not_kept_after_it(tmp_path: Path) -> None:
-    database = Known()
-    one, other = (looked_at(tmp_path / FILE, database=database) for _ in range(2))
+    database = Known({"a" * 32})
+    cache = looked_at(tmp_path, database=database)
 
     def go() -> None:
         database.objects.clear()
-        assert other.look(database, soon=True)
+        assert cache.look(database, soon=True)
 
     store = Slow(tmp_path / "objects", go)
     store.put("a" * 32, b"data")
-    database.objects.add("a" * 32)
-    assert one.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
-    assert one.names() == other.names() == set()
+    assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
+    assert cache.names() == set() and b"data" not in bytes_of(cache)
 
 
 def test_a_process_that_has_not_looked_for_a_minute_asks_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, store = Known({"a" * 32}), Files(tmp_path / "objects")
-    cache = looked_at(tmp_path / FILE, database=database)
+    cache = looked_at(tmp_path, database=database)
     store.put("a" * 32, b"data")
     wanted = [Range("a" * 32, 0, 4)]
     assert cache.read(store, wanted) == [b"data"]
@@ -306,75 +308,85 @@ def test_a_process_that_has_not_looked_for_a_minute_asks_the_store(
         cache.read(store, wanted)
     database.objects.clear()
     assert cache.look(database) and cache.names() == set()
-    # As one that has just begun.
-    store.put("a" * 32, b"data")
-    assert cache.read(store, wanted) == [b"data"]
-    begins = BlockCache(tmp_path / FILE, 1 << 20)
-    store.delete(["a" * 32])
-    with pytest.raises(ObjectLost):
-        begins.read(store, wanted)
+    assert b"data" not in bytes_of(cache)
 
 
 def test_a_file_that_cannot_be_cleared_is_made_again(tmp_path: Path) -> None:
     database, store = Known({"a" * 32}), Files(tmp_path / "objects")
-    cache = looked_at(tmp_path / FILE, database=database)
+    cache = looked_at(tmp_path, database=database)
     store.put("a" * 32, b"data")
-    cache.read(store, [Range("a" * 32, 0, 4)])
-    [before] = database.files
-    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        for _ in range(MOST_FAILURES):
-            assert not cache.look(database, soon=True)
-    assert database.files == {}
-    assert cache.look(database) and cache.names() == set()
-    assert before not in database.files and len(database.files) == 1
+    wanted = [Range("a" * 32, 0, 4)]
+    cache.read(store, wanted)
+    # As where the disk takes nothing any more.
+    reading = os.open(f"/proc/self/fd/{file_of(cache)}", os.O_RDONLY)
+    os.dup2(reading, file_of(cache))
+    os.close(reading)
+    database.objects.clear()
+    assert cache.look(database, soon=True) and cache.names() == set()
+    assert bytes_of(cache) == b""
+    assert cache.read(store, wanted) == cache.read(store, wanted) == [b"data"]
+    assert cache.names() == {"a" * 32}
 
 
 def test_there_is_room_for_no_more_than_was_said(tmp_path: Path) -> None:
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path / FILE)
-    data = bytes(range(256)) * (1 << 14)
+    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
+    data = b"".join(number.to_bytes(4, "big") for number in range(1 << 20))
     store.put("a" * 32, data)
-    size = 64 << 10
-    for start in range(0, len(data), size):
-        one = Range("a" * 32, start, start + size)
-        assert cache.read(store, [one, one]) == [data[start : start + size]] * 2
-        assert (tmp_path / FILE).stat().st_size < 2 << 20
-    # The newest are there, and what is more than somebody waits for is not.
+    places, begin = [], 0
+    while begin < len(data):
+        size = 40_000 + begin % 30_011
+        places.append(Range("a" * 32, begin, min(begin + size, len(data))))
+        begin += size
+    for one in places:
+        assert cache.read(store, [one, one]) == [data[one.start : one.end]] * 2
+        assert os.fstat(file_of(cache)).st_size <= 1 << 20
+    # The newest are there, byte for byte, and what is more than somebody waits for is not.
     store.delete(["a" * 32])
-    newest = Range("a" * 32, len(data) - size, len(data))
-    assert cache.read(store, [newest]) == [data[-size:]]
+    newest = [one for one in places if one in cache._kept]
+    assert newest == places[-len(newest) :]
+    assert sum(one.end - one.start for one in newest) > 1 << 19
+    assert cache.read(store, newest) == [data[one.start : one.end] for one in newest]
     store.put("b" * 32, bytes(MOST_AT_ONCE + 1))
     whole = [Range("b" * 32, 0, MOST_AT_ONCE), Range("b" * 32, MOST_AT_ONCE, MOST_AT_ONCE + 1)]
     assert list(map(len, cache.read(store, whole))) == [MOST_AT_ONCE, 1]
     assert cache.names() == {"a" * 32}
+    # What had to make room, or is deleted, has left no byte behind.
+    cache.forget({"a" * 32})
+    assert not any(bytes_of(cache))
 
 
 def test_a_disk_that_is_nearly_full_is_left_to_others(tmp_path: Path) -> None:
     store, much = Files(tmp_path / "objects"), shutil.disk_usage(tmp_path).total
-    cache = looked_at(tmp_path / FILE, keep_free=much)
+    cache = looked_at(tmp_path, keep_free=much)
     store.put("a" * 32, b"data")
     assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
     assert cache.names() == set()
 
 
-@pytest.mark.parametrize("before", [b"", b"no database", bytes(8192)])
-def test_a_file_that_is_no_database_is_no_loss(tmp_path: Path, before: bytes) -> None:
-    (tmp_path / FILE).write_bytes(before)
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path / FILE)
-    store.put("a" * 32, b"data")
-    wanted = [Range("a" * 32, 1, 3)]
-    assert cache.read(store, wanted) == [b"at"]
+def test_what_a_store_reads_over_is_kept_as_well(tmp_path: Path) -> None:
+    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
+    pages = [bytes([at]) * 16_384 for at in range(100)]
+    store.put("a" * 32, b"".join(pages))
+    every = [Range("a" * 32, at * 16_384, (at + 1) * 16_384) for at in range(100)]
+    # Between the second and the third lies more than is read as one.
+    wanted = [every[3], every[20], every[99]]
+    assert cache.read(store, wanted, every) == [pages[3], pages[20], pages[99]]
     store.delete(["a" * 32])
-    assert cache.read(store, wanted) == [b"at"]
-    assert cache.names() == {"a" * 32}
+    assert cache.read(store, every[3:21]) == pages[3:21]
+    for at in (2, 21, 98):
+        with pytest.raises(ObjectLost):
+            cache.read(store, [every[at]])
 
 
-def test_nobody_waits_for_a_cache_that_somebody_else_holds(tmp_path: Path) -> None:
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path / FILE)
-    store.put("a" * 32, b"data")
-    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
-        assert cache.names() == set()
-    assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
-    assert cache.names() == {"a" * 32}
+def test_what_becomes_of_ranges_is_counted(tmp_path: Path) -> None:
+    store, counted = Files(tmp_path / "objects"), Counted()
+    cache = BlockCache(tmp_path, 1000, counted)
+    database = Known({"a" * 32})
+    assert cache.look(database)
+    store.put("a" * 32, bytes(4000))
+    for start in (0, 600, 0, 0):
+        cache.read(store, [Range("a" * 32, start, start + 600)])
+    assert (counted.hits, counted.misses, counted.size) == (1, 3, 600)
+    database.objects.clear()
+    assert cache.look(database, soon=True)
+    assert (counted.gone, counted.room, counted.size) == (1, 2, 0)

@@ -71,6 +71,7 @@ from encrypted_records.proxy.write.ingest import DirectIngest
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.older_keys import OlderKeys
+from encrypted_records.proxy.write.repair import Repairer
 from encrypted_records.proxy.write.unique import UniqueKeys
 from encrypted_records.proxy.write.update import Updater
 from encrypted_records.proxy.write.upsert import Upserter
@@ -127,6 +128,7 @@ class Services:
     aggregates: Aggregates
     changer: Updater
     eraser: Eraser
+    repairer: Repairer
     older_keys: OlderKeys
     retainer: Retainer
     daily: DailyRetention
@@ -311,6 +313,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         aggregates=Aggregates(reading.query_runner),
         changer=writing.changer,
         eraser=eraser,
+        repairer=Repairer(api, reading.schemas, writing.merger, writing.changer),
         older_keys=OlderKeys(api, reading.schemas, sharing, eraser),
         retainer=retainer,
         daily=daily,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from django.contrib.admindocs.views import simplify_regex
 from django.db import connection
 from django.db.models import Sum
 from django.http import HttpRequest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -36,6 +37,43 @@ def template(request: HttpRequest) -> str | None:
 @functools.cache
 def _readable(route: str) -> str:
     return _PART.sub(r"{\1}", simplify_regex(route))
+
+
+class BlockCacheCounts:
+    """What becomes of what is asked of a store far away, in all processes of an API."""
+
+    def __init__(self) -> None:
+        self._lookups = Counter(
+            "ers_block_cache_lookups",
+            "Ranges of objects that were looked for among the kept ones.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._dropped = Counter(
+            "ers_block_cache_dropped",
+            "Ranges that went: their object was deleted, or others needed the room.",
+            ("reason",),
+            registry=registry,
+        )
+        self._bytes = Gauge(
+            "ers_block_cache_bytes",
+            "Bytes of ranges that are kept.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+
+    def looked_up(self, hits: int, misses: int, /) -> None:
+        self._lookups.labels("hit").inc(hits)
+        self._lookups.labels("miss").inc(misses)
+
+    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
+        self._dropped.labels(reason).inc(ranges)
+
+    def holds(self, size: int, /) -> None:
+        self._bytes.set(size)
+
+
+block_cache = BlockCacheCounts()
 
 
 class Stored(Collector):

@@ -56,6 +56,31 @@ def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         return count == 0
 
 
+def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
+    """Bring database and bulk store together, one of which was put back; whether nothing is lost.
+
+    Raises:
+        Startup: as :func:`at_database`.
+        InvalidSetting: there is no bulk store.
+        StoreFull, StoreUnavailable: the bulk store has no room, is away or fails.
+    """
+    with at_database(settings):
+        from encrypted_records.server.records import reconciling  # noqa: PLC0415
+
+        one = reconciling.Reconciliation()
+        one.run()
+        say(
+            f"{one.taken} objects of rows were found under other names and taken back;"
+            f" {one.dropped} have ended, and go"
+        )
+        if one.pages or one.rows:
+            say(
+                f"lost: {one.pages} objects of the index, {one.rows} of rows; run ers proxy"
+                " accept-rollback, or ers schema repair for each schema"
+            )
+        return not (one.pages or one.rows)
+
+
 def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, str, str, str]]:
     """Look whether the database and the bulk store do what an API needs of them.
 

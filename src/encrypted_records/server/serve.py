@@ -40,7 +40,8 @@ _RETIRED_APPS = frozenset({"token_blacklist"})
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """How to run the API. ``None`` stands for what the data folder holds."""
+    """How to run the API. ``None`` stands for what the data folder holds; ``processes`` is how many
+    share its work."""
 
     data_dir: Path
     host: str
@@ -50,6 +51,7 @@ class ApiSettings:
     public_url: str
     log_format: str = "text"
     metrics_port: int | None = None
+    processes: int = 1
 
 
 def run(settings: ApiSettings) -> None:
@@ -117,6 +119,13 @@ def tell_metrics(port: int, folder: Path) -> None:
     metrics.serve(port, registry)
 
 
+def forget_counts(folder: Path, pid: int) -> None:
+    """What a process that has ended held, it holds no more; what it counted stays."""
+    from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - as above
+
+    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+
+
 def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
     """Make an account an owner of an organization, named by its slug, beside an API that may run.
 
@@ -165,7 +174,8 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before gc.freeze()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
-    block_cache.open_cache(settings.data_dir / "api" / "blocks.sqlite3", choice.chosen().cache)
+    most = choice.chosen().cache // settings.processes
+    block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     sweep = partial(sweeping.sweep_for_ever, lists=first)
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")

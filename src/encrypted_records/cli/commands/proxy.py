@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encrypted_records.cli.commands.schema_repair import repair_schema
 from encrypted_records.cli.commands.schema_standings import what_is_lost
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
@@ -85,6 +86,8 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
     looks the same. What cannot be verified is never accepted.
 
     People who were removed since stand again: remove them once more before anything is stored.
+    Where the API's operator has noted by ers storage reconcile that something is lost, the schemas
+    are repaired, as ers schema repair does.
 
     \b
     Example:
@@ -111,11 +114,12 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
             ),
         )
         say(f"Accepted: the roster of {organization['slug']} is at entry {roster.number}.")
-    count, left = 0, 0
+    count = left = repaired = 0
     filters = await session.names.in_organization()
     for schema in [one async for one in session.client.listing("schemas", **filters)]:
         standing = await session.client.log_standing(schema["url"])
         if standing.state == "whole":
+            repaired += await repair_schema(session, schema, yes=yes)
             continue
         if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
             warn(f"{schema['slug']}:")
@@ -130,11 +134,12 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
                 forked=forked,
             )
             say(f"Accepted: {schema['slug']} is at version {standing.version}.")
+            repaired += await repair_schema(session, schema, yes=yes)
             count += 1
         else:
             warn(f"{schema['slug']} is not accepted, its log is {standing.state}")
             left += 1
-    if roster.state == "whole" and not count and not left:
+    if roster.state == "whole" and not (count or left or repaired):
         say("There is nothing to accept: this proxy has seen no more than the API has.")
     return REFUSED if left else DONE
 

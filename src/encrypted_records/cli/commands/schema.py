@@ -11,6 +11,7 @@ import click
 from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
 from encrypted_records.cli.commands.schema_checks import sign, verify
 from encrypted_records.cli.commands.schema_estimates import read_length, show_estimate
+from encrypted_records.cli.commands.schema_repair import repair
 from encrypted_records.cli.commands.schema_reseal import reseal, see_through
 from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
 from encrypted_records.cli.input.files import read_definition, read_sample
@@ -393,3 +394,4 @@ async def estimate(
 schema.add_command(verify)
 schema.add_command(sign)
 schema.add_command(reseal)
+schema.add_command(repair)

@@ -106,6 +106,7 @@ def _given(settings: Settings) -> ApiSettings:
         public_url=settings.public_url or settings.api_url,
         log_format=settings.log_format,
         metrics_port=settings.api_metrics_port,
+        processes=settings.workers,
     )
 
 
@@ -136,6 +137,7 @@ class _Workers:
     def __init__(self, settings: Settings, listening: socket.socket, counts: Path | None) -> None:
         self._count = settings.workers
         self._socket = listening.fileno()
+        self._counts = counts
         self._environment = _environment(settings, counts)
         self._running: set[Process] = set()
 
@@ -177,6 +179,10 @@ class _Workers:
                 _tell(process, signal.SIGTERM)
             code = await process.wait()
             self._running.discard(process)
+            if self._counts is not None:
+                from encrypted_records.server import serve  # noqa: PLC0415 - as above
+
+                serve.forget_counts(self._counts, process.pid)
             if stop.is_set():
                 return
             lived = loop.time() - began

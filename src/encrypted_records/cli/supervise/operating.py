@@ -47,6 +47,15 @@ def move_stored(settings: Settings) -> bool:
     return operate.move(_of_api(settings), say)
 
 
+def reconcile_stored(settings: Settings) -> bool:
+    """Bring the database and the bulk store of an API together, one of which was put back; whether
+    nothing is lost."""
+    check_installed("api")
+    from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
+
+    return operate.reconcile(_of_api(settings), say)
+
+
 def _of_api(settings: Settings) -> ApiSettings:
     from encrypted_records.server.serve import ApiSettings  # noqa: PLC0415 - as above
 

@@ -22,6 +22,7 @@ from encrypted_records.client.proxy.erasures import Erasures
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
 from encrypted_records.client.proxy.records import Records
+from encrypted_records.client.proxy.repairs import RepairCalls
 from encrypted_records.client.proxy.resources import Resources
 from encrypted_records.client.proxy.retentions import Retentions
 from encrypted_records.client.proxy.rollbacks import RollbackCalls
@@ -104,6 +105,7 @@ class ProxyClient(
     ApiTokens,
     SharingCalls,
     RollbackCalls,
+    RepairCalls,
 ):
     """A proxy at ``proxy_url``, used by one account or by none.
 

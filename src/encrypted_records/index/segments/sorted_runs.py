@@ -19,6 +19,7 @@ from encrypted_records.index.columns import block_streams, word_limit
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
 from encrypted_records.index.columns.words import most_listed
+from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.builder import (
     STANDARD,
     Builder,
@@ -57,21 +58,25 @@ class RunMerger:
         contents: Contents,
         limits: Limits = STANDARD,
         most_words: int | None = None,
+        inputs: Sequence[bytes] = (),
     ) -> None:
         """
         Args:
-            origin: as of :class:`Shell`.
+            origin, inputs: as of :class:`Shell`.
             contents: where runs wait, and then the contents of pages; others may use it too.
             most_words: that a column of words lists, if other than :func:`.words.most_listed`.
         """
         self._key = key
         self._definition = definition
         self._origin = origin
+        self._inputs = inputs
         self._contents = contents
         self._limits = limits
         self._most_words = most_words
         self._groups: list[tuple[bytes, int]] = []
         self._count = 0
+        #: of each group, which of its rows are here
+        self._living: list[NDArray[np.bool_]] = []
         self._runs: dict[str, list[_Run]] = {one.name: [] for one in columns_of(definition)}
 
     def add(self, group: Group, columns: Iterable[tuple[str, Column]]) -> None:
@@ -80,19 +85,42 @@ class RunMerger:
         Args:
             columns: each of the definition's by its name, over ordinals from 0 on.
         """
-        self._groups.append((group.uid, self._count))
+        self.begin(group)
+        self._add_runs(columns, group.count)
+        self._living[-1][:] = True
+
+    def begin(self, group: Group) -> None:
+        """The next group, of which :meth:`add_rows` brings the rows that live."""
+        base = self._groups[-1][1] + len(self._living[-1]) if self._groups else 0
+        self._groups.append((group.uid, base))
+        self._living.append(np.zeros(group.count, np.bool_))
+        self._count += group.count
+
+    def add_rows(self, ordinals: Ordinals, columns: Iterable[tuple[str, Column]]) -> None:
+        """Rows of the group that was begun last.
+
+        Args:
+            ordinals: where they are in it, ascending.
+            columns: each of the definition's by its name, over places in ``ordinals``.
+        """
+        moved = ((name, Column(ordinals[column.ordinals], column.keys)) for name, column in columns)
+        self._add_runs(moved, len(ordinals))
+        self._living[-1][ordinals] = True
+
+    def _add_runs(self, columns: Iterable[tuple[str, Column]], rows: int) -> None:
+        base = self._groups[-1][1]
         for name, column in columns:
             first = len(self._contents)
             for block in _cut(column, self._kind(name)):
                 self._contents.add(_encode(block))
             blocks = range(first, len(self._contents))
-            self._runs[name].append(_Run(self._count, blocks, column.present - group.count))
-        self._count += group.count
+            self._runs[name].append(_Run(base, blocks, column.present - rows))
 
     def seal(self) -> SealedSegment:
         """The segment; its pages are sealed as they are taken."""
-        living = np.ones(self._count, np.bool_)
-        shell = Shell(self._groups, living, origin=self._origin)
+        living = np.concatenate(self._living)
+        purged = self._count - int(np.count_nonzero(living))
+        shell = Shell(self._groups, living, purged, inputs=self._inputs, origin=self._origin)
         builder = Builder(self._key, self._definition, shell, self._limits, self._contents)
         for name, runs in self._runs.items():
             kind = self._kind(name)

@@ -32,6 +32,7 @@ from encrypted_records.proxy.workers import messages, pipe
 from encrypted_records.proxy.workers.keys import keys_by_row
 from encrypted_records.proxy.workers.merge import merge
 from encrypted_records.proxy.workers.pack import pack
+from encrypted_records.proxy.workers.rebuild import rebuild
 from encrypted_records.proxy.workers.reseal import reseal
 from encrypted_records.proxy.workers.samples import estimate_of, preview_of, proposal_of
 from encrypted_records.proxy.workers.upload_rows import UploadReader, gather_chunk
@@ -74,6 +75,8 @@ def _run(task: messages.ToWorker) -> messages.Result | messages.Failed:
                 return reseal(task)
             case messages.MergeTask():
                 return merge(task)
+            case messages.RebuildTask():
+                return rebuild(task)
             case messages.InferTask() | messages.PreviewTask() | messages.EstimateTask():
                 return messages.JsonResult(_answer(task))
         raise TypeError("a reply came instead of a task")

@@ -12,20 +12,26 @@ from encrypted_records.errors import BY_CODE, ErsError, Flaw
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group, Page, PageRef, Segment, SegmentHeader
+from encrypted_records.proxy.workers.row_messages import (
+    LOST,
+    Message,
+    RebuildTask,
+    ResealTask,
+    RowsReply,
+    RowsRequest,
+    SourceRows,
+)
+
+#: Also from here, where all others are.
+__all__ = ["LOST", "RebuildTask", "ResealTask", "RowsReply", "RowsRequest", "SourceRows"]
 
 LENGTH_BYTES = 4
-#: In place of the id of a field that is to be gone.
-LOST = 0
-
-
-class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    pass
 
 
 # --- tasks: from the proxy --------------------------------------------------------------------
 
 
-class UploadSource(_Message, frozen=True):
+class UploadSource(Message, frozen=True):
     """An upload in the spool, and what its request says about it.
 
     ``keys``: of each file that holds a part of it, as (upload, keyring version, key). ``named``:
@@ -42,13 +48,13 @@ class UploadSource(_Message, frozen=True):
     charset: Charset | None = None
 
 
-class CheckTask(_Message, frozen=True):
+class CheckTask(Message, frozen=True):
     """Check all of an upload."""
 
     source: UploadSource
 
 
-class SchemaKeyBytes(_Message, frozen=True):
+class SchemaKeyBytes(Message, frozen=True):
     """A schema's definition as canonical text, and the keys that seal and index its records."""
 
     schema: bytes
@@ -60,7 +66,7 @@ class SchemaKeyBytes(_Message, frozen=True):
     tails_version: int
 
 
-class ChunkAt(_Message, frozen=True):
+class ChunkAt(Message, frozen=True):
     """A run of rows; see :class:`encrypted_records.ingest.check.Chunk`."""
 
     number: int
@@ -70,7 +76,7 @@ class ChunkAt(_Message, frozen=True):
     last: int
 
 
-class KeysTask(_Message, frozen=True):
+class KeysTask(Message, frozen=True):
     """Compute the index keys of a chunk's good rows: of each schema the fields of these ids."""
 
     source: UploadSource
@@ -79,7 +85,7 @@ class KeysTask(_Message, frozen=True):
     fields: list[list[int]]
 
 
-class Fate(_Message, frozen=True):
+class Fate(Message, frozen=True):
     """What becomes of some of a chunk's good rows in one schema: those of these numbers are left
     out, and others are the next versions of records, as (row, record id, version). ``before`` is a
     group with the least classes that these had."""
@@ -90,7 +96,7 @@ class Fate(_Message, frozen=True):
     before: Group | None
 
 
-class SealTask(_Message, frozen=True):
+class SealTask(Message, frozen=True):
     """Seal the good rows of one chunk, as parts of the staging ``staging``. ``indexed``: whether to
     make a segment of them, too."""
 
@@ -102,7 +108,7 @@ class SealTask(_Message, frozen=True):
     indexed: bool = True
 
 
-class SealedRows(_Message, frozen=True):
+class SealedRows(Message, frozen=True):
     """The group of a chunk's good rows in one schema; ``chunk`` is its number."""
 
     schema: bytes
@@ -110,7 +116,7 @@ class SealedRows(_Message, frozen=True):
     group: Group
 
 
-class PackTask(_Message, frozen=True):
+class PackTask(Message, frozen=True):
     """Make one segment per schema of chunks whose rows are sealed, as parts of ``staging``.
 
     ``chunks`` follow one another, and ``fates`` are those of each; ``groups`` are all that the
@@ -131,7 +137,7 @@ class PackTask(_Message, frozen=True):
     keep_free: int
 
 
-class MergeTask(_Message, frozen=True):
+class MergeTask(Message, frozen=True):
     """Make one segment of the live rows of ``inputs``.
 
     ``definition``: the present one, as canonical text; ``earlier``: all that the log holds, in its
@@ -159,44 +165,7 @@ class MergeTask(_Message, frozen=True):
     keep_free: int
 
 
-class SourceRows(_Message, frozen=True):
-    """Rows of a group from ordinal ``first`` to below ``end``; ``dead`` are those of them that are
-    no more, as a roaring bitmap."""
-
-    group: Group
-    first: int
-    end: int
-    dead: bytes
-
-
-class ResealTask(_Message, frozen=True):
-    """Open rows and seal them again as groups of their own, as parts of the staging ``staging``.
-
-    ``definition``: the one to seal for, as canonical text; ``earlier``: all that the log holds, in
-    its order. ``keys``: the schema's, by version: those of the sources, of ``version``, which
-    seals, and of ``tails``. ``rows`` and ``digests`` are answers of the API: the live rows of the
-    sources in their order, and what proves them. ``number`` names the part. ``indexed``: whether to
-    make a segment of them, too.
-    """
-
-    schema: bytes
-    organization: bytes
-    definition: bytes
-    earlier: list[bytes]
-    keys: list[tuple[int, bytes]]
-    version: int
-    sources: list[SourceRows]
-    rows: list[bytes]
-    digests: list[bytes]
-    #: of a new definition, the id of each field that the present one has, and the one that it has
-    #: there; of fields whose values may be lost, :data:`LOST` and that
-    origins: list[tuple[int, int]]
-    staging: bytes
-    number: int
-    indexed: bool = True
-
-
-class InferTask(_Message, frozen=True):
+class InferTask(Message, frozen=True):
     """Propose a definition for a sample, with ``enum`` where ``choices`` says so."""
 
     sample: bytes
@@ -204,7 +173,7 @@ class InferTask(_Message, frozen=True):
     choices: bool
 
 
-class PreviewTask(_Message, frozen=True):
+class PreviewTask(Message, frozen=True):
     """Show the first rows of a sample, and check them against a definition."""
 
     definition: bytes
@@ -213,7 +182,7 @@ class PreviewTask(_Message, frozen=True):
     shown: int
 
 
-class EstimateTask(_Message, frozen=True):
+class EstimateTask(Message, frozen=True):
     """Compute the cost of a number of records of a definition. ``string_bytes``: typical lengths of
     strings, by field; ``sample``: rows of this kind, if there are any."""
 
@@ -227,37 +196,37 @@ class EstimateTask(_Message, frozen=True):
 # --- during a task: requests and progress from the worker, replies from the proxy ---------------
 
 
-class DefinitionRequest(_Message, frozen=True):
+class DefinitionRequest(Message, frozen=True):
     """The worker needs this schema's definition."""
 
     schema: bytes
 
 
-class DefinitionReply(_Message, frozen=True):
+class DefinitionReply(Message, frozen=True):
     """The definition's canonical text; None if the user can reach no such schema."""
 
     text: bytes | None
 
 
-class RowCount(_Message, frozen=True):
+class RowCount(Message, frozen=True):
     """How many rows the worker has checked so far."""
 
     rows: int
 
 
-class PagesRequest(_Message, frozen=True):
+class PagesRequest(Message, frozen=True):
     """The worker needs these sealed pages."""
 
     pages: list[PageRef]
 
 
-class PagesReply(_Message, frozen=True):
+class PagesReply(Message, frozen=True):
     """The sealed pages of a :class:`PagesRequest`, in its order."""
 
     data: list[bytes]
 
 
-class MergedPages(_Message, frozen=True):
+class MergedPages(Message, frozen=True):
     """The next pages of the merged segment."""
 
     segment: Segment
@@ -265,7 +234,7 @@ class MergedPages(_Message, frozen=True):
     pages: list[Page]
 
 
-class PackedPages(_Message, frozen=True):
+class PackedPages(Message, frozen=True):
     """The next pages of the packed segment of a schema, as the body of their request."""
 
     schema: bytes
@@ -275,7 +244,7 @@ class PackedPages(_Message, frozen=True):
 # --- results: from the worker -------------------------------------------------------------------
 
 
-class CheckReport(_Message, frozen=True):
+class CheckReport(Message, frozen=True):
     """The worker has checked all of the upload. ``bad_rows`` is a number; ``errors`` are the first
     ones, and ``examples`` the cells of the first bad rows."""
 
@@ -286,7 +255,7 @@ class CheckReport(_Message, frozen=True):
     chunks: list[ChunkAt]
 
 
-class SealedPart(_Message, frozen=True):
+class SealedPart(Message, frozen=True):
     """One schema's part of a chunk: the body of its request, and what the commit contains of it."""
 
     schema: bytes
@@ -297,19 +266,19 @@ class SealedPart(_Message, frozen=True):
     holes: list[tuple[int, int]] = []
 
 
-class SealedChunk(_Message, frozen=True):
+class SealedChunk(Message, frozen=True):
     """A chunk, sealed, as one part per schema."""
 
     parts: list[SealedPart]
 
 
-class PackedChunks(_Message, frozen=True):
+class PackedChunks(Message, frozen=True):
     """The worker has sent all pages of the packed segments: of each schema one."""
 
     segments: list[tuple[bytes, Segment]]
 
 
-class FieldKeys(_Message, frozen=True):
+class FieldKeys(Message, frozen=True):
     """The index keys of one field of a chunk: ``present`` has a byte for each row, 0 where it lacks
     the field, and ``keys`` those of the others as a numpy array of type ``dtype``."""
 
@@ -319,7 +288,7 @@ class FieldKeys(_Message, frozen=True):
     keys: bytes
 
 
-class SchemaRows(_Message, frozen=True):
+class SchemaRows(Message, frozen=True):
     """Numbers of a chunk's good rows in one schema, as ``u32`` of this machine, and their keys."""
 
     schema: bytes
@@ -327,26 +296,26 @@ class SchemaRows(_Message, frozen=True):
     fields: list[FieldKeys]
 
 
-class ChunkKeys(_Message, frozen=True):
+class ChunkKeys(Message, frozen=True):
     """What a :class:`KeysTask` asked for, of the schemas that the chunk has rows of."""
 
     schemas: list[SchemaRows]
 
 
-class MergedSegment(_Message, frozen=True):
+class MergedSegment(Message, frozen=True):
     """The worker has sent all pages of the merged segment."""
 
     segment: Segment
     header: SegmentHeader
 
 
-class JsonResult(_Message, frozen=True):
+class JsonResult(Message, frozen=True):
     """A result as JSON, ready for the response."""
 
     json: bytes
 
 
-class Failed(_Message, frozen=True):
+class Failed(Message, frozen=True):
     """An error of ours. ``kind`` is the code of its class, ``code`` its own."""
 
     kind: str
@@ -372,14 +341,15 @@ Task = (
     | PackTask
     | ResealTask
     | MergeTask
+    | RebuildTask
     | InferTask
     | PreviewTask
     | EstimateTask
 )
-Reply = DefinitionReply | PagesReply
+Reply = DefinitionReply | PagesReply | RowsReply
 ToWorker = Task | Reply
 #: What a worker sends during a task, and at its end.
-Interim = DefinitionRequest | RowCount | PagesRequest | MergedPages | PackedPages
+Interim = DefinitionRequest | RowCount | PagesRequest | RowsRequest | MergedPages | PackedPages
 Result = CheckReport | ChunkKeys | SealedChunk | PackedChunks | MergedSegment | JsonResult
 FromWorker = Interim | Result | Failed
 

@@ -4,7 +4,7 @@ and sealed as a group that stands for theirs (docs/SPEC.md, section 7.7)."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from pyroaring import BitMap
@@ -53,32 +53,66 @@ def reseal(task: messages.ResealTask) -> messages.SealedChunk:
     every = {one.digest: one for one in map(parse_canonical, task.earlier)}
     present = list(every.values())[-1]
     definition = parse_canonical(task.definition)
-    change = _Change(present, definition, task.origins)
-    told = _digests_by_group(task.digests)
-    stored = (row for body in task.rows for row in wire.decode_all(body, StoredRow))
+    change = Change(present, definition, task.origins)
     identities: list[tuple[bytes, int]] = []
     values: _Columns = {name: [] for name in definition.fields}
     holes: list[RowRef] = []
     base = 0
-    for source in task.sources:
-        group = source.group
-        rows, gone = _take(source, stored)
-        holes += [RowRef(bytes(16), base + at - source.first) for at in gone]
+    for opened in open_sources(keys, every, task.sources, task.rows, task.digests):
+        source = opened.source
+        holes += [RowRef(bytes(16), base + at - source.first) for at in opened.gone]
         base += source.end - source.first
-        if not rows:
-            continue
-        check_rows(group, dict(rows), told.get(group.uid, []))
+        if opened.rows:
+            identities += [(row.record_id, row.version) for _, row in opened.rows]
+            change.take(opened.made, opened.values, len(opened.rows), values)
+    if change.refused:
+        raise not_convertible(change.refused)
+    return _seal(task, keys[task.version], definition, identities, values, holes)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """The live rows of a source, each with its ordinal, and the ordinals of the others; ``made`` is
+    the definition under which they were sealed, ``values`` are by field's id."""
+
+    source: messages.SourceRows
+    rows: list[tuple[int, SealedRow]]
+    gone: list[int]
+    made: SchemaDefinition
+    values: Mapping[int, list[Value]]
+
+
+def open_sources(
+    keys: Mapping[int, SchemaKey],
+    every: Mapping[bytes, SchemaDefinition],
+    sources: Sequence[messages.SourceRows],
+    rows: Sequence[bytes],
+    digests: Sequence[bytes],
+) -> Iterator[OpenedSource]:
+    """Compare rows with what was signed, and open them.
+
+    Args:
+        keys: of the schema, by version; ``every`` definition of its log, by digest.
+        sources, rows, digests: as of :class:`messages.ResealTask`.
+
+    Raises:
+        Altered, DoesNotOpen: as :func:`reseal`.
+    """
+    told = _digests_by_group(digests)
+    stored = (row for body in rows for row in wire.decode_all(body, StoredRow))
+    for source in sources:
+        group = source.group
+        living, gone = _take(source, stored)
         made = every.get(group.definition)
         if made is None:
             raise DoesNotOpen("a group is of a definition that the log does not hold")
-        opened = open_columns(keys[group.key_version], made, group, rows)
-        identities += [(row.record_id, row.version) for _, row in rows]
-        change.take(made, opened, len(rows), values)
-    if change.refused:
-        raise not_convertible(change.refused)
+        opened: Mapping[int, list[Value]] = {}
+        if living:
+            check_rows(group, dict(living), told.get(group.uid, []))
+            opened = open_columns(keys[group.key_version], made, group, living)
+        yield OpenedSource(source, living, gone, made, opened)
     if next(stored, None) is not None:
         raise DoesNotOpen("the API gave more rows than it was asked for")
-    return _seal(task, keys[task.version], definition, identities, values, holes)
 
 
 def not_convertible(records: int) -> Conflict:
@@ -117,7 +151,7 @@ def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests
     return told
 
 
-class _Change:
+class Change:
     """What becomes of values of the present definition under the new one."""
 
     def __init__(

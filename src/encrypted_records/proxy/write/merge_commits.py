@@ -23,7 +23,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.lanes import Lanes
-from encrypted_records.proxy.write.merge_executor import MergeExecutor, PreparedSegment
+from encrypted_records.proxy.write.merge_executor import FetchRows, MergeExecutor, PreparedSegment
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,20 @@ class MergeCommits:
         self._committer = committer
 
     async def make(
-        self, caller: Holder, state: SchemaState, inputs: Sequence[Segment], lanes: Lanes
+        self,
+        caller: Holder,
+        state: SchemaState,
+        inputs: Sequence[Segment],
+        lanes: Lanes,
+        fetch: FetchRows | None = None,
     ) -> MergeOutcome:
         """Merge segments, and store what comes of it.
 
         It is built without the schema's lock, since that may take long, and committed if all its
         inputs are live then. Rows that die meanwhile are dead rows of the new segment.
+
+        Args:
+            fetch: gives rows, where there is one input, whose pages are lost.
 
         Raises:
             Conflict: another proxy merged some of the same segments first.
@@ -68,7 +76,13 @@ class MergeCommits:
                 await self._look(caller, state, ledger, inputs)
                 looked = time.monotonic()
 
-        new = await self._executor.build(caller, state, seen, inputs, large=large, look=look)
+        if fetch is None:
+            new = await self._executor.build(caller, state, seen, inputs, large=large, look=look)
+        else:
+            (lost,) = inputs
+            new = await self._executor.rebuild(
+                caller, state, seen, lost, fetch, large=large, look=look
+            )
         try:
             await self._publish(caller, state, ledger, seen, inputs, new)
         except (BadInput, NotFound) as error:

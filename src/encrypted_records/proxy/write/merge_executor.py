@@ -21,6 +21,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.digests import check_pages
 from encrypted_records.model.records import (
     MAX_MINI_RECORDS,
+    Group,
     Page,
     Part,
     PartUpload,
@@ -43,6 +44,8 @@ MOST_HERE = 8 << 20
 
 #: Called whenever pages come or go during a merge; it raises what ends the merge.
 Look = Callable[[], Awaitable[None]]
+#: From a group and an ordinal to rows of the group from there on.
+FetchRows = Callable[[Group, int], Awaitable[messages.RowsReply]]
 
 
 async def _nothing() -> None:
@@ -120,6 +123,50 @@ class MergeExecutor:
             await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
             return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
 
+    async def rebuild(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        lost: Segment,
+        fetch: FetchRows,
+        *,
+        large: bool = False,
+        look: Look = _nothing,
+    ) -> PreparedSegment:
+        """A segment for the rows of ``lost`` that live, made of the rows themselves.
+
+        Args:
+            fetch: gives rows of one of its groups.
+
+        Raises:
+            ErsError: as :meth:`build`, and as ``fetch``.
+        """
+        groups = [snapshot.groups[uid].group for uid, _ in snapshot.groups_of(lost)]
+        ledger, history = state.ledger, snapshot.history
+        key, tails = ledger.key, ledger.tails
+        versions = {key.version, tails.version, *(one.key_version for one in groups)}
+        task = messages.RebuildTask(
+            schema=state.id,
+            organization=key.organization,
+            definition=snapshot.definition.canonical,
+            earlier=[] if history is None else [one.canonical for one in history.every.values()],
+            keys=[(version, ledger.keys.of(version).hand_over()) for version in versions],
+            version=key.version,
+            tails=tails.version,
+            lost=lost.uid,
+            groups=groups,
+            most=self._pages_at_once,
+            folder=str(self._folder),
+            keep_free=self._keep_free,
+        )
+
+        async def reply(said: messages.Interim) -> messages.RowsReply:
+            assert isinstance(said, messages.RowsRequest)
+            return await fetch(groups[said.group], said.first)
+
+        return await self._run(caller, state, [lost], snapshot, task, reply, large, look)
+
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
     ) -> PreparedSegment | None:
@@ -145,18 +192,36 @@ class MergeExecutor:
         look: Look,
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
+
+        async def reply(said: messages.Interim) -> messages.PagesReply:
+            assert isinstance(said, messages.PagesRequest)
+            return messages.PagesReply(await self._pager.fetch_sealed(upstream, inputs, said.pages))
+
+        task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
+        return await self._run(caller, state, inputs, snapshot, task, reply, large, look)
+
+    async def _run(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        inputs: Sequence[Segment],
+        snapshot: Snapshot,
+        task: messages.MergeTask | messages.RebuildTask,
+        reply: Callable[[messages.Interim], Awaitable[messages.Reply]],
+        large: bool,
+        look: Look,
+    ) -> PreparedSegment:
+        """Have a worker build a segment, and take its pages or stage them."""
         staging = _staging(caller.user, state, inputs)
         digest = snapshot.definition.digest
         pages: tuple[Page, ...] = ()
         staged = 0
 
-        async def listen(said: messages.Interim) -> messages.PagesReply | None:
+        async def listen(said: messages.Interim) -> messages.Reply | None:
             nonlocal pages, staged
             await look()
-            if isinstance(said, messages.PagesRequest):
-                sealed = await self._pager.fetch_sealed(upstream, inputs, said.pages)
-                return messages.PagesReply(sealed)
-            assert isinstance(said, messages.MergedPages)
+            if not isinstance(said, messages.MergedPages):
+                return await reply(said)
             if said.segment.pages <= self._pages_at_once:
                 pages = tuple(said.pages)
                 return None
@@ -167,7 +232,6 @@ class MergeExecutor:
             staged += 1
             return None
 
-        task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
         try:
             merged = await self._workers.run(task, listen, beside=large)
         except Conflict:

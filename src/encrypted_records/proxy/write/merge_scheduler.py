@@ -36,7 +36,7 @@ from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
 from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, log_errors
 from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
-from encrypted_records.proxy.write.merge_executor import MergeExecutor
+from encrypted_records.proxy.write.merge_executor import FetchRows, MergeExecutor
 from encrypted_records.proxy.write.room import is_full, too_many_segments
 
 log = logging.getLogger(__name__)
@@ -271,6 +271,35 @@ class MergeScheduler:
         async with lane.lock:
             return await self._merge(caller, state, choose)
 
+    async def rebuild(
+        self, caller: Holder, state: SchemaState, lost: bytes, fetch: FetchRows
+    ) -> MergeOutcome | None:
+        """Make a segment again whose pages are lost, from its rows; None where it lives no more.
+
+        Args:
+            lost: its uid.
+            fetch: gives rows of its groups.
+
+        Raises:
+            ErsError: it failed, and changed nothing.
+        """
+
+        def choose(present: SchemaState) -> tuple[Segment, ...]:
+            every = present.ledger.snapshot().segments
+            return tuple(one for one in every if one.uid == lost)
+
+        for _ in range(MOST_LOST):
+            segment = choose(state)
+            if not segment:
+                return None
+            lane = next(one for one in self._lanes.every if rows_of(segment) in one.rows)
+            async with lane.lock:
+                if lost not in self._taken:
+                    return await self._merge(caller, state, choose, fetch)
+            # A merge that has taken it fails when it asks for a page.
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise Conflict("the index is being merged", hint="try again")
+
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""
         every = (self._small, *self._lanes.every)
@@ -315,6 +344,7 @@ class MergeScheduler:
         caller: Holder,
         state: SchemaState,
         choose: Callable[[SchemaState], tuple[Segment, ...]],
+        fetch: FetchRows | None = None,
     ) -> MergeOutcome | None:
         """One merge, as one commit that conserves every live row.
 
@@ -334,7 +364,7 @@ class MergeScheduler:
         taken = {segment.uid for segment in inputs}
         self._taken |= taken
         try:
-            return await self._merges.make(caller, state, inputs, self._lanes)
+            return await self._merges.make(caller, state, inputs, self._lanes, fetch)
         finally:
             self._taken -= taken
 

@@ -254,6 +254,16 @@ class Updater:
             deleted += some
         return deleted
 
+    async def delete_rows(self, caller: Holder, state: SchemaState, rows: Sequence[RowRef]) -> None:
+        """Delete at most ``MAX_DELETED`` records by where their rows lie, which nobody can read.
+
+        Raises:
+            Conflict: one of them does not live any more.
+            ErsError: as :meth:`Committer.store`.
+        """
+        if await self._end(caller, [(state, list(rows))]) is None:
+            raise Conflict("a record was deleted by somebody else", hint="try again")
+
     async def delete_found(
         self, caller: Holder, schema: bytes, find: Find, *, because: str = ""
     ) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.db.models import F
 from django.utils import timezone
 
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Conflict, ObjectLost
 from encrypted_records.model.records import CommitBody
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import contents, erasing, store
+from encrypted_records.server.records import contents, damage, erasing, store
 from encrypted_records.server.records.bulk import objects
 from encrypted_records.server.records.identities import Identity
 from encrypted_records.server.records.models import IndexSegment, PagePart, RecordGroup
+from encrypted_records.server.records.store import Key
 
 
 def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:
@@ -61,8 +62,8 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     if len(groups) != len(killed):
         raise gone
     keys = [(groups[row.group], row.ordinal) for one in killed for row in one.rows()]
-    ended = contents.versions_at(keys)
-    if len(ended) != len(keys) or store.dead_among(keys):
+    ended, without = _identities(keys)
+    if len(ended) + without != len(keys) or store.dead_among(keys):
         raise gone
     store.add_dead((group, ordinal, version) for group, ordinal in keys)
     for one in killed:
@@ -70,6 +71,24 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
             live=F("live") - one.count, erase_at=erasing.soon()
         )
     return set(ended.values())
+
+
+def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
+    """Id and version of each of these rows, and how many more have no bytes any more, so that
+    nobody can know theirs.
+
+    Raises:
+        ObjectLost: of one that was not found to be lost.
+    """
+    try:
+        ended = contents.versions_at(keys)
+    except ObjectLost:
+        without = damage.among(keys)
+        if not without:
+            raise
+        return contents.versions_at([key for key in keys if key not in without]), len(without)
+    left = [key for key in keys if key not in ended]
+    return ended, len(damage.among(left)) if left else 0
 
 
 def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> None:

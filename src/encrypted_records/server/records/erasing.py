@@ -27,7 +27,7 @@ from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import erased, store, turns
+from encrypted_records.server.records import damage, erased, store, turns
 from encrypted_records.server.records.bulk import cache_files, layout, objects, parts
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -227,6 +227,9 @@ def _dead_in(part: RowPart, limit: int) -> set[int]:
 
 def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
     """Written before the transaction, taken over in it, as everything that becomes an object."""
+    if objects.is_lost(part.object_id):
+        damage.forget(group, part)
+        return
     end = part.first + part.count
     held = parts.rows_at([(group.pk, at) for at in range(part.first, end)])
     salt = bytes(group.salt)
@@ -241,7 +244,11 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
     ]
     own = b"".join([of_row.get(at, HOLE) for at in range(part.first, end)])
     # It is shorter than one that was not too long.
-    written = list(layout.row_objects(bytes(group.uid), part.first, rows, own)) if any(rows) else []
+    left = {at: of_row.get(at, HOLE) for at in gone}
+    left |= erased.digests_of(group.pk, part.first, end)
+    written = (
+        list(layout.row_objects(bytes(group.uid), part.first, rows, own, left)) if any(rows) else []
+    )
     at_once = bool(limits.asked) and without_grace()
     with objects.written([one.data for one in written]) as numbers, transaction.atomic():
         locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)

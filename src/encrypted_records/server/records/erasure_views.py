@@ -20,7 +20,7 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import erasing, holds, staging, sweeping
+from encrypted_records.server.records import damage, erasing, holds, staging, sweeping
 from encrypted_records.server.records.models import AskedErasure
 
 _HELD = inline_serializer(
@@ -47,6 +47,24 @@ _STATE = inline_serializer(
         "since": serializers.DateTimeField(allow_null=True, required=False),
         "database": serializers.ChoiceField(choices=["sqlite", "postgresql"]),
         "holds": _HELD,
+    },
+)
+
+
+_DAMAGE = inline_serializer(
+    "Damage",
+    {
+        "segments": serializers.ListField(child=serializers.CharField()),
+        "rows": inline_serializer(
+            "LostRows",
+            {
+                "group": serializers.CharField(),
+                "runs": serializers.ListField(
+                    child=serializers.ListField(child=serializers.IntegerField(min_value=0))
+                ),
+            },
+            many=True,
+        ),
     },
 )
 
@@ -116,6 +134,15 @@ class Erasure(APIView):
         staging.drop_copies(schema)
         sweeping.look_soon()
         return Response(_state(schema), status=202)
+
+
+class Damage(APIView):
+    token_uses = {"GET": Use.READ}
+
+    @extend_schema(responses={200: _DAMAGE})
+    def get(self, request: Request, schema_id: str) -> Response:
+        """What was found to be lost: segments whose pages are, and live rows without bytes."""
+        return Response(damage.of(permissions.data_of(_user(request), schema_id)))
 
 
 class Holds(APIView):

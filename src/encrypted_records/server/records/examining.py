@@ -165,6 +165,13 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
             f"{len(lost)} of {SAMPLE} objects are lost or cut short: {lost[0]}",
             "look at all of them: ers verify --stored; and bring them back from a backup",
         )
+    if noted := BulkObject.objects.filter(state=objects.LOST).count():
+        yield Look(
+            "bulk store",
+            "warning",
+            f"{noted} objects were found to be lost by ers storage reconcile",
+            "have a writer of each schema run ers schema repair",
+        )
     if kept:
         yield Look(
             "bulk store",
@@ -175,7 +182,7 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
     room = "" if free is None else f"; {_gibibytes(free)} are free"
     if free is not None and free <= little_space:
         yield Look("bulk store", "warning", f"little room is left{room}", "make room there")
-    elif not lost and not kept:
+    elif not lost and not kept and not noted:
         yield Look("bulk store", "ok", f"an object can be stored, read and deleted{room}")
 
 

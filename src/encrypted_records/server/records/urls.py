@@ -12,6 +12,7 @@ urlpatterns = [
     path("schemas/<str:schema_id>/pages/", views.Pages.as_view()),
     path("schemas/<str:schema_id>/staging/", views.Staging.as_view()),
     path("schemas/<str:schema_id>/erasure/", erasure_views.Erasure.as_view()),
+    path("schemas/<str:schema_id>/damage/", erasure_views.Damage.as_view()),
     path("schemas/<str:schema_id>/holds/", erasure_views.Holds.as_view()),
     path("schemas/<str:schema_id>/checkpoints/", checkpoint_views.Checkpoints.as_view()),
     path("jobs/<uuid:job>/token/", views.Token.as_view()),

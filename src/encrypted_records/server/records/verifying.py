@@ -312,6 +312,8 @@ def _runs_in_database(
             every = range(first, min(end, group.count))
             own = [rows.get(at) or gone.get(at) or (HOLE if at in holes else None) for at in every]
             whole = [one for one in own if one is not None]
+            if any(gone.get(at) == HOLE for at in every):
+                continue  # they were lost, were given up, and nothing is left to compare
             # Holes of a staged group are not known before its commit.
             if len(whole) < len(own) and group.staging_id is not None:
                 whole = [one or HOLE for one in own]

@@ -2,67 +2,55 @@
 
 An object never changes, and its name is never used again: what was read once is right for as long
 as the object is there. What is kept is a copy and decides nothing. Whatever is wrong with it, the
-store is asked as if it were not there, and what is read is checked in the same way. One file serves
-all processes of an API; those that look after a store (``ers verify``, ``ers storage move``) do
-without it.
+store is asked as if it were not there, and what is read is checked in the same way. Those that look
+after a store (``ers verify``, ``ers storage move``) do without it.
 
-What is erased goes from here too: at once where the API of this machine deletes the object, at the
-next look where another does. The database has of each file which look began last and which has
-ended (:mod:`.cache_files`), and an erasure waits for one that began after the objects were gone. So
-what was asked of the store before a look began is not kept after that, and a process that has not
-looked for a minute, as one that was stopped or has just begun, does without its copies.
+Each process of an API has a file of its own, without a name: only this process can read it, and the
+system takes its room back when the process ends, however it ends. So nothing that is erased stays
+behind with an API that was killed. Where in it something lies, the process has in memory.
+
+What is erased goes from here too: at once where this process deletes the object, at the next look
+where another does. The database has of each file which look began last and which has ended
+(:mod:`.cache_files`), and an erasure waits for one that began after the objects were gone. So what
+was asked of the store before a look began is not kept after that, and a process that has not looked
+for a minute, as one that was stopped or has just begun, does without its copies.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sqlite3
+import secrets
+import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from encrypted_records.server.records.bulk.files import free_below
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, BulkStore, Range
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0
 #: So long after its last look began, a process goes by its copies. Less than
 #: :data:`.cache_files.LAPSE`, by much.
 TRUSTED_SECONDS = 60.0
-#: After so many looks one after the other that failed, the file is made again.
-MOST_FAILURES = 12
-#: Other processes may just make the file.
-_OPENINGS, _OPENING_SECONDS = 20, 0.1
 #: Longer ranges are not kept, nor are those of a request for more in all: who reads that much,
 #: for a merge or an export, does not read it again soon, and would push out what others do.
 MOST_OF_ONE = 256 << 10
 MOST_AT_ONCE = 4 << 20
+#: Ranges that are kept at most, so that what memory has of them is bounded: some 20 MiB.
+MOST_RANGES = 1 << 16
 #: The disk may be the database's, too: with less room than this, nothing more is kept.
 KEEP_FREE_BYTES = 1 << 30
-#: Of the room there is, so much is made when it is full.
-_FREED = 10
-_TABLE = """
-CREATE TABLE IF NOT EXISTS block (
-    number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL, first INTEGER NOT NULL, stop INTEGER NOT NULL,
-    crc INTEGER NOT NULL, data BLOB NOT NULL,
-    UNIQUE (name, first, stop)
-)
-"""
-#: Of the file: what the database calls it, and the number of the look that began last in it.
-_OWN = "CREATE TABLE IF NOT EXISTS own (id TEXT NOT NULL, turn INTEGER NOT NULL)"
-_NAME_IT = (
-    "INSERT INTO own SELECT lower(hex(randomblob(16))), 0 WHERE NOT EXISTS (SELECT 1 FROM own)"
-)
-#: In place of that number: this API has ended, and only a look has it begin again.
-_ENDED = -1
-_KEEP = "INSERT OR REPLACE INTO block (name, first, stop, crc, data) VALUES (?, ?, ?, ?, ?)"
-_FIND = "SELECT crc, data FROM block WHERE name = ? AND first = ? AND stop = ?"
+#: In the folder, one for each process that runs, empty and locked.
+_SIGNS = "blocks-*.lock"
 _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 
 
@@ -78,32 +66,119 @@ class Registry(Protocol):
     def known(self, names: Collection[str], /) -> Collection[str]: ...
 
 
-class BlockCache:
-    """At most ``most_bytes`` in a file; what came first goes first. Any thread may use it."""
+class Counts(Protocol):
+    """Who counts what becomes of ranges, and how many bytes are kept."""
 
-    def __init__(self, path: Path, most_bytes: int, *, keep_free: int = KEEP_FREE_BYTES) -> None:
-        self._path = path
-        self._keep_free = keep_free
+    def looked_up(self, hits: int, misses: int, /) -> None: ...
+
+    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None: ...
+
+    def holds(self, size: int, /) -> None: ...
+
+
+class _Uncounted:
+    def looked_up(self, hits: int, misses: int, /) -> None:
+        pass
+
+    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
+        pass
+
+    def holds(self, size: int, /) -> None:
+        pass
+
+
+class _Kept(NamedTuple):
+    """Where a range lies in the file, and the CRC of its bytes."""
+
+    start: int
+    length: int
+    crc: int
+
+
+class BlockCache:
+    """At most ``most_bytes`` in a file; what came first goes first. Any thread may use it.
+
+    The file is filled from its beginning to ``most_bytes`` and then from its beginning again, over
+    what has lain there for longest.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        most_bytes: int,
+        counts: Counts | None = None,
+        *,
+        keep_free: int = KEEP_FREE_BYTES,
+    ) -> None:
+        self.id = secrets.token_hex(16)
+        self._folder = folder
         self._most = most_bytes
+        self._counts = counts or _Uncounted()
+        self._keep_free = keep_free
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._looked: float | None = None
-        self._failures = 0
         self._ended = False
-        self._database = _open_or_make(path)
+        self._turn = 0
+        self._sign: int | None = None
+        self._file: BinaryIO | None = None
+        self._open()
 
-    def read(self, store: BulkStore, ranges: Sequence[Range]) -> list[bytes]:
-        """As :meth:`BulkStore.read`, which is asked for what is not here."""
+    def _open(self) -> None:
+        """Begin with an empty file; without one, nothing is kept."""
+        #: in the order in which they lie in the file, from the oldest on
+        self._kept: dict[Range, _Kept] = {}
+        self._at = self._size = 0
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+        self._file = None
+        with suppress(OSError):
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115 - open for as long as this
+                dir=self._folder, buffering=0
+            )
+            if self._sign is None:
+                self._sign = _locked(self._folder / _SIGNS.replace("*", self.id))
+
+    def read(
+        self, store: BulkStore, ranges: Sequence[Range], spare: Sequence[Range] = ()
+    ) -> list[bytes]:
+        """As :meth:`BulkStore.read`, which is asked for what is not here.
+
+        Args:
+            spare: what is kept as well where the store is asked for what lies before and behind.
+        """
         wanted = sorted(set(ranges))
         if sum(one.end - one.start for one in wanted) > MOST_AT_ONCE:
             return store.read(ranges)
         turn, found = self._find(() if _passed_over.get() else wanted)
         left = [one for one in wanted if one not in found]
+        self._counts.looked_up(len(found), len(left))
         if left:
-            read = dict(zip(left, store.read(left), strict=True))
+            every = left + self._between(left, spare)
+            read = dict(zip(every, store.read(every), strict=True))
             self._keep(read, turn)
-            found |= read
+            found |= {one: read[one] for one in left}
         return [found[one] for one in ranges]
+
+    def _between(self, left: Sequence[Range], spare: Sequence[Range]) -> list[Range]:
+        """Of what is spare, what is not here and lies between two of these that are read as one."""
+        if not self._is_trusted(TRUSTED_SECONDS):
+            return []  # nothing would be kept
+        chosen: list[Range] = []
+        room = MOST_AT_ONCE - sum(one.end - one.start for one in left)
+        with self._lock:
+            new = [one for one in sorted(set(spare)) if one not in self._kept]
+        for before, behind in pairwise(left):
+            if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
+                at = bisect_left(new, (before.name, before.end, 0))
+                while at < len(new) and new[at].name == before.name and room > 0:
+                    if new[at].end > behind.start:
+                        break
+                    chosen.append(new[at])
+                    room -= new[at].end - new[at].start
+                    at += 1
+        return chosen
 
     @contextmanager
     def passed_over(self) -> Iterator[None]:
@@ -115,21 +190,12 @@ class BlockCache:
             _passed_over.reset(token)
 
     def forget(self, names: Collection[str]) -> None:
-        """Delete what is kept of these objects, so that it is in no file any more."""
-        gone = [(name,) for name in names]
-        self._write(lambda database: _run(database, "DELETE FROM block WHERE name = ?", gone))
-        self._empty_log()
-
-    def _empty_log(self) -> bool:
-        """Have the bytes of what was deleted leave SQLite's log, too; whether nobody reads it."""
-        with self._lock, suppress(sqlite3.Error):
-            if self._database is not None:
-                row = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                return not row[0]
-        return False
+        """Overwrite what is kept of these objects."""
+        with self._lock, self._whole():
+            self._drop([one for one in self._kept if one.name in names], "gone")
 
     def look(self, registry: Registry, *, soon: bool = False) -> bool:
-        """Delete what is kept of objects that others have deleted, and say so to the database.
+        """Drop what is kept of objects that others have deleted, and say so to the database.
 
         Args:
             soon: whether somebody waits for it; else nothing is done soon after another look.
@@ -141,131 +207,144 @@ class BlockCache:
             began = _now()
             if self._ended or (self._is_trusted(LOOK_SECONDS) and not soon):
                 return False
-            if self._drop_gone(registry):
-                self._looked, self._failures = began, 0
-                return True
-            self._failures += 1
-            if self._failures == MOST_FAILURES:
-                # Erasures wait for it, and would for ever where its disk or file is damaged.
-                self._delete(registry)
-                self._database, self._failures = _open_or_make(self._path), 0
-            return False
+            with self._lock:
+                if self._file is None or self._sign is None:
+                    self._open()
+                    if self._sign is None:
+                        return False
+            self._leave_for_the_dead(registry)
+            number = registry.begin(self.id)
+            with self._lock:
+                self._turn += 1
+            kept = self.names()
+            self.forget(kept.difference(registry.known(kept)))
+            if not registry.end(self.id, number):
+                return False
+            self._looked = began
+            return True
+
+    def _leave_for_the_dead(self, registry: Registry) -> None:
+        """Have nobody wait for processes of this folder that were killed, and kept nothing."""
+        for path in self._folder.glob(_SIGNS):
+            cache = path.name.removeprefix("blocks-").removesuffix(".lock")
+            if cache == self.id:
+                continue
+            with suppress(OSError):
+                sign = _locked(path)
+                registry.leave(cache)
+                path.unlink(missing_ok=True)
+                os.close(sign)
 
     def end(self, registry: Registry) -> None:
-        """Delete the file, as this API ends, so that no erasure waits for it."""
-        with self._looking:
-            self._ended = True
-            self._delete(registry)
-
-    def _drop_gone(self, registry: Registry) -> bool:
-        cache = self._id()
-        if cache is None:
-            return False
-        number = registry.begin(cache)
-        if not self._write(lambda database: _turn(database, number)):
-            return False
-        kept = self._names()
-        if kept is None:
-            return False
-        gone = [(name,) for name in kept.difference(registry.known(kept))]
-        dropped = self._write(
-            lambda database: _run(database, "DELETE FROM block WHERE name = ?", gone)
-        )
-        return dropped and self._empty_log() and registry.end(cache, number)
-
-    def _delete(self, registry: Registry) -> None:
-        cache, self._looked = self._id(), None
-        # Other processes of this API go on with what has no name any more, once they look again.
-        self._write(lambda database: _turn(database, _ENDED))
-        with self._lock:
-            if self._database is not None:
-                self._database.close()
-            self._database = None
-        _delete(self._path)
-        if cache is not None:
-            registry.leave(cache)
+        """Let go of the file, as this API ends, so that no erasure waits for it."""
+        with self._looking, self._lock:
+            self._ended, self._looked = True, None
+            if self._sign is not None:
+                registry.leave(self.id)
+                with suppress(OSError):
+                    (self._folder / _SIGNS.replace("*", self.id)).unlink(missing_ok=True)
+                    os.close(self._sign)
+            self._kept.clear()
+            if self._file is not None:
+                self._file.close()
+            self._file = self._sign = None
 
     def _is_trusted(self, seconds: float) -> bool:
         return self._looked is not None and _now() - self._looked < seconds
 
-    def _id(self) -> str | None:
-        with self._lock, suppress(sqlite3.Error):
-            if self._database is not None:
-                (cache,) = self._database.execute("SELECT id FROM own").fetchone()
-                return str(cache)
-        return None
-
     def names(self) -> set[str]:
         """Of the objects of which something is kept."""
-        return self._names() or set()
-
-    def _names(self) -> set[str] | None:
-        with self._lock, suppress(sqlite3.Error):
-            if self._database is not None:
-                return {
-                    name for (name,) in self._database.execute("SELECT DISTINCT name FROM block")
-                }
-        return None
+        with self._lock:
+            return {one.name for one in self._kept}
 
     def _find(self, wanted: Sequence[Range]) -> tuple[int, dict[Range, bytes]]:
         """The number of the last look, and what there is of these ranges."""
-        turn, found = _ENDED, dict[Range, bytes]()
-        if not self._is_trusted(TRUSTED_SECONDS):
-            return turn, found
-        with self._lock, suppress(sqlite3.Error):
-            database = self._database
-            if database is None:
-                return turn, found
-            turn = _turn_of(database)
-            for one in wanted:
-                row = database.execute(_FIND, one).fetchone()
-                if row is not None and zlib.crc32(row[1]) == row[0]:
-                    found[one] = row[1]
-        return turn, found
+        found: dict[Range, bytes] = {}
+        with self._lock, suppress(OSError):
+            if self._file is not None and self._is_trusted(TRUSTED_SECONDS):
+                for one in wanted:
+                    kept = self._kept.get(one)
+                    if kept is not None:
+                        data = os.pread(self._file.fileno(), kept.length, kept.start)
+                        if zlib.crc32(data) == kept.crc:
+                            found[one] = data
+        return self._turn, found
 
     def _keep(self, read: Mapping[Range, bytes], turn: int) -> None:
         """Unless a look has begun since: what was read may be of an object that it missed."""
-        if turn == _ENDED or free_below(self._path.parent) < self._keep_free:
+        if free_below(self._folder) < self._keep_free:
             return
-        rows = [
-            (*one, zlib.crc32(data), data) for one, data in read.items() if len(data) <= MOST_OF_ONE
-        ]
-
-        def keep(database: sqlite3.Connection) -> None:
-            if _turn_of(database) != turn or not self._is_trusted(TRUSTED_SECONDS):
+        with self._lock, self._whole():
+            if turn != self._turn or not self._is_trusted(TRUSTED_SECONDS):
                 return
-            _run(database, _KEEP, rows)
-            self._make_room(database)
+            for one, data in read.items():
+                if len(data) <= min(MOST_OF_ONE, self._most):
+                    self._put(one, data)
+            self._counts.holds(self._size)
 
-        self._write(keep)
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Begin again with nothing where the file cannot be written: what is closed and has no name
+        is gone, also what was to be overwritten, and a full disk has its room back."""
+        try:
+            yield
+        except OSError:
+            self._open()
 
-    def _make_room(self, database: sqlite3.Connection) -> None:
-        (size,) = database.execute("PRAGMA page_size").fetchone()
-        (every,) = database.execute("PRAGMA page_count").fetchone()
-        (free,) = database.execute("PRAGMA freelist_count").fetchone()
-        if (every - free) * size <= self._most:
+    def _put(self, one: Range, data: bytes) -> None:
+        if self._file is None:
             return
-        first, last = database.execute("SELECT MIN(number), MAX(number) FROM block").fetchone()
-        some = first + (last - first) // _FREED
-        database.execute("DELETE FROM block WHERE number <= ?", [some])
+        if one in self._kept:
+            self._drop([one], "room")
+        if self._at + len(data) > self._most:
+            self._make_room(self._at, self._most)
+            self._at = 0
+        start, end = self._at, self._at + len(data)
+        self._make_room(start, end)
+        self._write(start, data)
+        self._kept[one] = _Kept(start, len(data), zlib.crc32(data))
+        self._at, self._size = end, self._size + len(data)
 
-    def _write(self, work: Callable[[sqlite3.Connection], None]) -> bool:
-        """Do it in a transaction; where that fails, as on a full disk, nothing changes. Whether it
-        is done."""
-        with self._lock, suppress(sqlite3.Error):
-            database = self._database
-            if database is None:
-                return False
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                work(database)
-                database.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    database.execute("ROLLBACK")
-                raise
-            return True
-        return False
+    def _make_room(self, start: int, end: int) -> None:
+        """Drop what lies between two places, which are the oldest, and what is too many."""
+        over: list[Range] = []
+        for one, kept in self._kept.items():
+            here = kept.start < end and start < kept.start + kept.length
+            if not here and len(self._kept) - len(over) < MOST_RANGES:
+                break
+            over.append(one)
+        self._drop(over, "room")
+
+    def _drop(self, ranges: Sequence[Range], reason: Literal["gone", "room"]) -> None:
+        """Overwrite these, also where something else comes there: it may be shorter."""
+        for one in ranges:
+            kept = self._kept.pop(one)
+            self._size -= kept.length
+            self._write(kept.start, bytes(kept.length))
+        self._counts.dropped(reason, len(ranges))
+        self._counts.holds(self._size)
+
+    def _write(self, start: int, data: bytes) -> None:
+        assert self._file is not None, "what is kept has a file"
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._file.fileno(), left, start)
+            start, left = start + written, left[written:]
+
+
+def _locked(path: Path) -> int:
+    """A file that nobody else has locked, locked until this process ends.
+
+    Raises:
+        OSError: somebody has.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _now() -> float:
@@ -273,64 +352,19 @@ def _now() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _delete(path: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-
-
-def _open_or_make(path: Path) -> sqlite3.Connection | None:
-    for _ in range(_OPENINGS):
-        try:
-            return _open(path)
-        except sqlite3.OperationalError:
-            time.sleep(_OPENING_SECONDS)
-        except sqlite3.DatabaseError:
-            # What is damaged is no loss.
-            _delete(path)
-    return None
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
-    try:
-        for pragma in ("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON"):
-            database.execute(f"PRAGMA {pragma}")
-        for statement in (_TABLE, _OWN, _NAME_IT):
-            database.execute(statement)
-        database.execute("SELECT MAX(number) FROM block").fetchone()
-    except sqlite3.Error:
-        database.close()
-        raise
-    return database
-
-
-def _run(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-    database.executemany(statement, rows)
-
-
-def _turn(database: sqlite3.Connection, number: int) -> None:
-    database.execute("UPDATE own SET turn = ?", [number])
-
-
-def _turn_of(database: sqlite3.Connection) -> int:
-    (turn,) = database.execute("SELECT turn FROM own").fetchone()
-    return int(turn)
-
-
 _opened: list[BlockCache] = []
 
 
-def open_cache(path: Path, most_bytes: int) -> None:
-    """Have this process keep what it reads there; without room for anything, nothing is kept, and
-    what was kept before is deleted."""
-    _opened[:] = [BlockCache(path, most_bytes)] if most_bytes else []
-    if not most_bytes:
-        _delete(path)
+def open_cache(folder: Path, most_bytes: int, counts: Counts | None = None) -> None:
+    """Have this process keep what it reads in a file of this folder; without room for anything,
+    nothing is kept."""
+    for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
+        path.unlink(missing_ok=True)
+    _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
 
 
 def end_cache(registry: Registry) -> None:
-    """Delete that of this process, which ends."""
+    """Let go of that of this process, which ends."""
     for cache in _opened:
         cache.end(registry)
 

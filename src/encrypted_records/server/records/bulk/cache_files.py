@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 from encrypted_records.server.records.bulk.objects import known_among
 from encrypted_records.server.records.models import CacheFile
 
-#: Nobody waits any more for a file of which nothing was heard for so long: its API has ended
-#: without its end, and drops what is gone before it goes by anything in it.
-LAPSE = timedelta(hours=1)
+#: Nobody waits any more for a file of which nothing was heard for so long: its process was killed,
+#: so that the file is gone, or is paused, and drops what is gone before it goes by anything in it.
+LAPSE = timedelta(minutes=10)
 
 
 def begin(cache: str) -> int:

@@ -8,15 +8,19 @@ record id, version, length, and the beginning of the row's digest; the packed ro
 database keeps of a block is an *entry*: where it lies, the digest of its lines, and the least and
 the greatest id of its new records. An object of pages has these one after the other, all of one
 length, and the database has their digests.
+
+Where rows were erased, an object of rows ends with their digests, without which its other rows
+could not be proven to a database that never heard of the erasure (:mod:`..reconciling`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple
 
 from encrypted_records.errors import ObjectAltered
@@ -34,6 +38,8 @@ _ROWS, _PAGES = b"ersrows1", b"erspage1"
 _HEAD = struct.Struct(">8s16sII")
 _LINE = struct.Struct(">16sII8s")
 _ENTRY = struct.Struct(">QI32s16s16s")
+#: Of an erased row, its ordinal and its digest.
+_GONE = struct.Struct(">I32s")
 HEAD_BYTES, LINE_BYTES, ENTRY_BYTES = _HEAD.size, _LINE.size, _ENTRY.size
 _DIGEST_BYTES = 8
 _NO_ID = bytes(16)
@@ -61,6 +67,17 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Contents:
+    """What lies in an object of rows: its head, its rows and the digests of those that were
+    erased, by ordinal."""
+
+    group: bytes
+    first: int
+    rows: list[Row | None]
+    gone: dict[int, bytes]
+
+
+@dataclass(frozen=True)
 class RowObject:
     """Consecutive rows of a group as one object, and what the database keeps of it.
 
@@ -76,13 +93,18 @@ class RowObject:
 
 
 def row_objects(
-    group: bytes, first: int, rows: Sequence[Row | None], row_digests: bytes
+    group: bytes,
+    first: int,
+    rows: Sequence[Row | None],
+    row_digests: bytes,
+    gone: Mapping[int, bytes] = MappingProxyType({}),
 ) -> Iterator[RowObject]:
     """Cut rows into objects.
 
     Args:
         first: the ordinal of the first row, which begins a run.
         row_digests: of these rows, one after the other.
+        gone: the digests of those that were erased, by ordinal.
     """
     blocks: list[tuple[bytes, Entry]] = []
     size = HEAD_BYTES
@@ -91,12 +113,12 @@ def row_objects(
         own = row_digests[at * digests.DIGEST : (at + RUN) * digests.DIGEST]
         block, entry = _block(rows[at : at + RUN], own)
         if blocks and size + len(block) > MOST_BYTES:
-            yield _row_object(group, begun, first + at - begun, blocks)
+            yield _row_object(group, begun, first + at - begun, blocks, gone)
             blocks, size, begun = [], HEAD_BYTES, first + at
         blocks.append((block, entry._replace(start=size, length=len(block))))
         size += len(block)
     if blocks:
-        yield _row_object(group, begun, first + len(rows) - begun, blocks)
+        yield _row_object(group, begun, first + len(rows) - begun, blocks, gone)
 
 
 def row_head(group: bytes, first: int, count: int) -> bytes:
@@ -110,8 +132,13 @@ def page_head(segment: bytes, first: int, count: int) -> bytes:
 
 
 def _row_object(
-    group: bytes, first: int, count: int, blocks: Sequence[tuple[bytes, Entry]]
+    group: bytes,
+    first: int,
+    count: int,
+    blocks: Sequence[tuple[bytes, Entry]],
+    gone: Mapping[int, bytes],
 ) -> RowObject:
+    own = [_GONE.pack(at, gone[at]) for at in sorted(gone) if first <= at < first + count]
     head = row_head(group, first, count)
     least = min(entry.least for _, entry in blocks)
     greatest = max(entry.greatest for _, entry in blocks)
@@ -119,7 +146,7 @@ def _row_object(
     return RowObject(
         first,
         count,
-        head + b"".join([block for block, _ in blocks]),
+        head + b"".join([block for block, _ in blocks] + own),
         b"".join([_ENTRY.pack(*entry) for _, entry in blocks]),
         least if spanned else None,
         greatest if spanned else None,
@@ -142,6 +169,49 @@ def _block(rows: Sequence[Row | None], row_digests: bytes) -> tuple[bytes, Entry
     span = (min(new), max(new)) if new else _NOWHERE
     block = lines + b"".join([row[2] for row in rows if row is not None])
     return block, Entry(0, 0, hashlib.sha256(lines).digest(), *span)
+
+
+class Head(NamedTuple):
+    """What an object belongs to: whether it is of ``rows`` or of pages, of which group or segment,
+    the first one's number, and how many there are."""
+
+    rows: bool
+    uid: bytes
+    first: int
+    length: int
+
+
+def head_of(data: bytes) -> Head | None:
+    """By the first bytes of something; None where it is no object of ours."""
+    if len(data) < HEAD_BYTES:
+        return None
+    mark, uid, first, count = _HEAD.unpack_from(data)
+    return Head(mark == _ROWS, uid, first, count) if mark in (_ROWS, _PAGES) else None
+
+
+def contents_of(data: bytes, name: str) -> Contents:
+    """All that lies in an object of rows, by its own lines alone: nothing of it is proven.
+
+    Raises:
+        ObjectAltered: it is no object of rows, or not a whole one.
+    """
+    head = head_of(data)
+    if head is None or not head.rows:
+        raise altered(name)
+    _, group, first, count = head
+    rows: list[Row | None] = []
+    at = HEAD_BYTES
+    while len(rows) < count:
+        lines = data[at : at + LINE_BYTES * min(RUN, count - len(rows))]
+        if len(lines) < LINE_BYTES * min(RUN, count - len(rows)):
+            raise altered(name)
+        at += len(lines)
+        for record_id, version, length, _ in _LINE.iter_unpack(lines):
+            rows.append((record_id, version, data[at : at + length]) if version else None)
+            at += length
+    if at > len(data) or (len(data) - at) % _GONE.size:
+        raise altered(name)
+    return Contents(group, first, rows, dict(_GONE.iter_unpack(data[at:])))
 
 
 def entry_of(data: bytes) -> Entry:

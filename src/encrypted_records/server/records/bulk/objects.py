@@ -4,6 +4,7 @@
 ``stored``   it is whole, and what lies in it is staged or about to be
 ``named``    a commit has named what lies in it
 ``doomed``   nothing that is new needs it; readers of an earlier version still may
+``lost``     it was named, and is not in the store, as was found after a restore
 
 One that is doomed goes when its grace is over and nothing in the database points to it any more.
 So a crash at any moment leaves only what the sweep deletes. What lies in the store decides nothing.
@@ -26,7 +27,7 @@ from encrypted_records.server.records.bulk import block_cache, choice
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 from encrypted_records.server.records.store import cut
 
-WRITING, STORED, NAMED, DOOMED = "writing", "stored", "named", "doomed"
+WRITING, STORED, NAMED, DOOMED, LOST = "writing", "stored", "named", "doomed", "lost"
 #: What is still being written after so long, is not being written any more.
 WRITING_FOR = timedelta(hours=1)
 #: In place of the moment since when an object is doomed that has no grace time.
@@ -143,6 +144,28 @@ def _pointless() -> QuerySet[BulkObject]:
         ~Exists(PagePart.objects.filter(object_id=OuterRef("pk"))),
         state=DOOMED,
     )
+
+
+def note_lost(names: Collection[str]) -> None:
+    """Of all that a commit has named, these are not in the store, and all others are."""
+    now = timezone.now()
+    known = set(BulkObject.objects.filter(state=LOST).values_list("name", flat=True))
+    for some in cut(sorted(known.difference(names))):
+        BulkObject.objects.filter(name__in=some, state=LOST).update(state=NAMED, since=now)
+    for some in cut(sorted(set(names) - known)):
+        BulkObject.objects.filter(name__in=some, state=NAMED).update(state=LOST, since=now)
+
+
+def is_lost(number: int) -> bool:
+    """Whether an object was found to be lost."""
+    return BulkObject.objects.filter(pk=number, state=LOST).exists()
+
+
+def adopt_doomed(name: str, size: int, *, at_once: bool) -> None:
+    """Have something go that lies in the store and was not known, since what was in it lies
+    elsewhere by now."""
+    since = AT_ONCE if at_once else timezone.now()
+    BulkObject.objects.create(name=name, state=DOOMED, since=since, size=size)
 
 
 def replace(number: int, new: int, *, at_once: bool) -> None:

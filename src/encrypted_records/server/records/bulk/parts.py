@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import wraps
+from itertools import pairwise
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from django.db import connection
@@ -18,7 +19,7 @@ from encrypted_records.server.db.compiled_queries import as_driver_has_it, execu
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk import block_cache, choice, layout
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, Range
 from encrypted_records.server.records.models import RowPart
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
@@ -155,14 +156,14 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
     return found
 
 
-def _read(ranges: Sequence[Range]) -> list[bytes]:
+def _read(ranges: Sequence[Range], spare: Sequence[Range] = ()) -> list[bytes]:
     held = choice.chosen().store
     if not ranges:
         return []
     if held is None:
         raise ObjectLost(f"no bulk store is set, and there is an object: {ranges[0].name}")
     cache = block_cache.opened()
-    return held.read(ranges) if cache is None else cache.read(held, ranges)
+    return held.read(ranges) if cache is None else cache.read(held, ranges, spare)
 
 
 @_twice
@@ -258,12 +259,23 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
         for _, number, first, length, name, _ in rows
         for start in [layout.HEAD_BYTES + (number - first) * length]
     ]
+    read = _read(ranges, list(_pages_between(ranges)))
     found: dict[Key, bytes] = {}
-    for (segment, number, *_, name, digest), data in zip(rows, _read(ranges), strict=True):
+    for (segment, number, *_, name, digest), data in zip(rows, read, strict=True):
         if digests.page_digest(data) != bytes(digest):
             raise layout.altered(name)
         found[segment, number] = data
     return found
+
+
+def _pages_between(pages: Sequence[Range]) -> Iterator[Range]:
+    """The pages of an object, all of one length, that lie between two of these which a store far
+    away reads as one."""
+    for before, behind in pairwise(sorted(set(pages))):
+        if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
+            length = before.end - before.start
+            for start in range(before.end, behind.start, length):
+                yield Range(before.name, start, start + length)
 
 
 def page_digests_of(segments: Iterable[int]) -> list[tuple[int, int, bytes]]:

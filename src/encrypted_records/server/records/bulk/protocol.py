@@ -14,6 +14,10 @@ from encrypted_records.errors import ObjectLost
 #: Ranges that lie no further apart than this are read as one.
 NEIGHBOURS = 4 << 10
 
+#: And what is asked of a store that is far away, where its client reads over what lies between: a
+#: request costs more than these bytes. What is read over can be kept (:mod:`.block_cache`).
+JOINED_BYTES = 1 << 20
+
 
 class Range(NamedTuple):
     """Bytes of an object, from ``start`` to below ``end``."""

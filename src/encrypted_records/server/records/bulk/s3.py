@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from encrypted_records.errors import InvalidSetting, StoreUnavailable
 from encrypted_records.server.records.bulk.protocol import (
+    JOINED_BYTES,
     Range,
     cut_joined,
     join_neighbours,
@@ -95,7 +96,9 @@ class S3:
         store = self._hasty if small else self._store
         with _named():
             try:
-                got = obstore.get_ranges(store, name, starts=starts, ends=ends)
+                got = obstore.get_ranges(
+                    store, name, starts=starts, ends=ends, coalesce=JOINED_BYTES
+                )
             except FileNotFoundError:
                 raise lost(name) from None
         return [bytes(data) for data in got]

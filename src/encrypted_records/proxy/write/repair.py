@@ -1,0 +1,139 @@
+"""Make a schema whole again of which the API has lost something, as after a restore: records of
+which nothing is left are deleted, and an index that is gone is built again from its rows.
+
+What is lost, the API says, and it may lie: an index is then built again for nothing, and a record
+that it hides is deleted. It could hide that record anyhow; but a deletion is ours, and stays. So
+nothing is deleted before somebody has named the number of records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from pyroaring import BitMap
+
+from encrypted_records.client.api import Api
+from encrypted_records.client.damage import Damage, DamageApi
+from encrypted_records.errors import Conflict
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.records import Group, RowRef, Segment
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.workers.messages import ChunkAt, RowsReply
+from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.row_source import RowSource, refetch
+from encrypted_records.proxy.write.update import MAX_DELETED, Updater
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What of a schema is to be repaired: ``records`` of which nothing is left, and ``segments`` of
+    the index, which have ``rows``."""
+
+    records: int
+    segments: int
+    rows: int
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.records or self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    rows: dict[bytes, BitMap]
+    segments: Sequence[Segment]
+
+    @property
+    def loss(self) -> Loss:
+        records = sum(map(len, self.rows.values()))
+        return Loss(records, len(self.segments), sum(one.count for one in self.segments))
+
+
+class Repairer:
+    def __init__(
+        self, api: Api, schemas: Schemas, merger: MergeScheduler, changer: Updater
+    ) -> None:
+        self._api = api
+        self._damage = DamageApi(api.transport)
+        self._schemas = schemas
+        self._merger = merger
+        self._changer = changer
+
+    async def look(self, caller: Holder, schema: bytes) -> Loss:
+        """What is to be repaired, as the API says.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh`.
+        """
+        _, found = await self._find(caller, schema)
+        return found.loss
+
+    async def repair_next(self, caller: Holder, schema: bytes, confirmed: int) -> Loss:
+        """Delete some of the lost records, or build one segment again; what was to be repaired
+        before.
+
+        Args:
+            confirmed: how many records may be deleted.
+
+        Raises:
+            Conflict: ``confirm_count``; more are lost. Or another proxy does the same.
+            ErsError: as :meth:`Updater.delete_rows` and :meth:`MergeScheduler.rebuild`.
+        """
+        state, found = await self._find(caller, schema)
+        loss = found.loss
+        if loss.records > confirmed:
+            raise Conflict(
+                f"of {loss.records} records nothing is left at the API",
+                code="confirm_count",
+                hint=f"to delete them, repeat the request with ?confirm={loss.records}",
+            )
+        if found.rows:
+            every = (RowRef(uid, at) for uid, own in found.rows.items() for at in own)
+            await self._changer.delete_rows(caller, state, list(islice(every, MAX_DELETED)))
+        elif found.segments:
+            await self._rebuild(caller, state, found.segments[0])
+        return loss
+
+    async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Found]:
+        state = await self._schemas.refresh(caller, schema)
+        said = await self._damage.of(schema, caller.auth)
+        return state, await asyncio.to_thread(_compare, state.ledger.snapshot(), said)
+
+    async def _rebuild(self, caller: Holder, state: SchemaState, lost: Segment) -> None:
+        rows = RowSource(self._api, caller, state)
+
+        async def fetch(group: Group, first: int) -> RowsReply:
+            snapshot = state.ledger.snapshot()
+            if group.uid not in snapshot.groups:
+                raise Conflict(
+                    "another change of the same groups came first", code="group_not_live"
+                )
+            begin = snapshot.number(RowRef(group.uid, 0))
+            at, end = begin + first, begin + group.count
+            fetched = await refetch(self._schemas, caller, rows, ChunkAt(at, end, 0, 1, end - at))
+            return RowsReply(fetched.end - begin, fetched.sources, fetched.rows, fetched.digests)
+
+        await self._merger.rebuild(caller, state, lost.uid, fetch)
+
+
+def _compare(snapshot: Snapshot, said: Damage) -> _Found:
+    """What is lost of that which lives by the log."""
+    rows: dict[bytes, BitMap] = {}
+    for one in said.rows:
+        uid = bytes.fromhex(one.group)
+        state = snapshot.groups.get(uid)
+        if state is None:
+            continue
+        own = BitMap()
+        for first, count in one.runs:
+            own.add_range(first, min(first + count, state.group.count))
+        own -= snapshot.dead.get(uid, BitMap())
+        if own:
+            rows[uid] = own
+    named = {bytes.fromhex(uid) for uid in said.segments}
+    return _Found(rows, [one for one in snapshot.segments if one.uid in named])

@@ -1,0 +1,124 @@
+"""What of a schema was found to be lost, for proxies that can make it whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, QuerySet
+
+from encrypted_records.errors import ObjectLost
+from encrypted_records.model.digests import HOLE
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.records import erased, store
+from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.models import (
+    BulkObject,
+    ChangedRow,
+    IndexSegment,
+    PagePart,
+    RecordGroup,
+    RowPart,
+)
+from encrypted_records.server.records.store import Key
+
+
+def of(schema: Schema) -> dict[str, Any]:
+    """The uids of live segments of which pages are lost (``segments``), and the live rows that
+    have no bytes any more: of each group its uid and runs of ordinals, (first, count)."""
+    pages = PagePart.objects.filter(Exists(_lost()), segment_id=OuterRef("pk"))
+    segments = IndexSegment.objects.filter(
+        Exists(pages), schema=schema, staging=None, superseded_at=None
+    )
+    rows = _erased_alive(schema)
+    parts = RowPart.objects.filter(Exists(_lost()))
+    groups = RecordGroup.objects.filter(
+        Exists(parts.filter(group_id=OuterRef("pk"))), schema=schema, staging=None, ended_at=None
+    )
+    for group in groups:
+        rows.setdefault(group.pk, set()).update(_lost_of(group, parts))
+    uids = dict(RecordGroup.objects.filter(pk__in=list(rows)).values_list("pk", "uid"))
+    return {
+        "segments": sorted(bytes(one.uid).hex() for one in segments),
+        "rows": [
+            {"group": bytes(uids[number]).hex(), "runs": _runs(own)}
+            for number, own in sorted(rows.items())
+            if own
+        ],
+    }
+
+
+def among(keys: Sequence[Key]) -> set[Key]:
+    """Those of these rows, (group, ordinal), that have no bytes: they were erased, or were found
+    to be lost."""
+    found = erased.among(keys)
+    groups = {group for group, _ in keys}
+    for some in store.cut(sorted(groups)):
+        parts = RowPart.objects.filter(Exists(_lost()), group_id__in=some)
+        for part in parts:
+            holes = RecordGroup.objects.values_list("holes", flat=True).get(pk=part.group_id)
+            left = set(range(part.first, part.first + part.count)) - store.hole_ordinals(holes)
+            found |= {key for key in keys if key[0] == part.group_id and key[1] in left}
+    return found
+
+
+def _lost() -> QuerySet[BulkObject]:
+    return BulkObject.objects.filter(pk=OuterRef("object_id"), state=objects.LOST)
+
+
+def forget(group: RecordGroup, part: RowPart) -> None:
+    """Forget a part whose object is lost, and of whose rows none lives: nothing is to be written.
+
+    Raises:
+        ObjectLost: some live; only who can delete them can say that they are given up.
+    """
+    ordinals = set(range(part.first, part.first + part.count))
+    ordinals -= store.hole_ordinals(group.holes)
+    ordinals -= erased.digests_of(group.pk, part.first, part.first + part.count).keys()
+    with transaction.atomic():
+        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
+        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
+        if not locked.exists() or not mine.exists():
+            return
+        if ordinals - store.dead_of(group.pk):
+            raise ObjectLost("an object is lost, and records that live were in it")
+        objects.drop(mine)
+        # What would prove them is lost as well; no row of these runs is left to be proven.
+        erased.add((group.pk, at, HOLE) for at in sorted(ordinals))
+        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
+        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
+
+
+def _erased_alive(schema: Schema) -> dict[int, set[int]]:
+    """By group, rows that were erased, and live by the log that was put back."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT e.group_id, e.ordinal FROM record_group g JOIN erased_row e"
+            " ON e.group_id = g.id WHERE g.schema_id = %s AND g.ended_at IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM dead_row d"
+            " WHERE d.group_id = e.group_id AND d.ordinal = e.ordinal)",
+            [schema.uid],
+        )
+        found: dict[int, set[int]] = {}
+        for group, ordinal in cursor.fetchall():
+            found.setdefault(group, set()).add(ordinal)
+        return found
+
+
+def _lost_of(group: RecordGroup, parts: Any) -> set[int]:
+    ordinals: set[int] = set()
+    for first, count in parts.filter(group_id=group.pk).values_list("first", "count"):
+        ordinals.update(range(first, first + count))
+        ordinals -= erased.digests_of(group.pk, first, first + count).keys()
+    return ordinals - store.hole_ordinals(group.holes) - store.dead_of(group.pk)
+
+
+def _runs(ordinals: Iterable[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for at in sorted(ordinals):
+        if runs and at == sum(runs[-1]):
+            runs[-1][1] += 1
+        else:
+            runs.append([at, 1])
+    return runs

@@ -1,0 +1,219 @@
+"""Bring a database and a bulk store together again, where one of the two was put back.
+
+A database of before an erasure names objects that were written again without the erased rows, and
+that are gone. The new ones lie in the store, where nothing names them; but each says in its head of
+which group it is and which rows it has. So of every object that is lost, what is not known is
+looked through. What is found has to have the very digests that the database has of these rows, but
+for rows that were erased since, whose digests lie at its end. It is written again, under a name
+that the database draws, without what is erased by either of the two.
+
+What is not found is lost. It is marked, so that a proxy can be told (:mod:`.damage`): it builds an
+index again from rows, and deletes records of which there is nothing left, when somebody says so.
+
+What the store has again of groups and segments that the database has ended, or has elsewhere, goes:
+somebody may have been told that it is erased. What belongs to nothing that the database knows stays
+where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import F
+
+from encrypted_records.errors import InvalidSetting, ObjectAltered, ObjectLost
+from encrypted_records.model import digests
+from encrypted_records.model.digests import HOLE
+from encrypted_records.server.records import erased, erasing, store, verifying
+from encrypted_records.server.records.bulk import choice, layout, objects
+from encrypted_records.server.records.bulk.layout import HEAD_BYTES, Contents, Head
+from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.records.models import (
+    BulkObject,
+    ChangedRow,
+    IndexSegment,
+    PagePart,
+    RecordGroup,
+    RowPart,
+)
+
+
+@dataclass(frozen=True)
+class _Stranger:
+    """What lies in the store and is not known."""
+
+    name: str
+    size: int
+
+
+class Reconciliation:
+    """One run. ``taken`` objects were found under other names, ``dropped`` ones are not needed
+    any more; ``rows`` and ``pages`` are objects of them that are lost."""
+
+    def __init__(self) -> None:
+        self.taken = self.dropped = self.rows = self.pages = 0
+
+    def run(self) -> None:
+        """
+        Raises:
+            InvalidSetting: there is no bulk store.
+            StoreFull, StoreUnavailable: it has no room, is away or fails; repeat it.
+        """
+        held = choice.chosen().store
+        if held is None:
+            raise InvalidSetting(
+                "no bulk store is set, so there is nothing to bring together",
+                hint="name it with --bulk-url",
+            )
+        there = dict(held.listing())
+        lost = [one for one in _named() if one.name not in there and not _is_there(held, one)]
+        numbers = {one.pk: one.name for one in lost}
+        parts = [part for part in _row_parts(numbers) if not self._find(held, there, part)]
+        left = {part.object_id for part in parts}
+        pages = {
+            one.object_id
+            for some in _cut(numbers)
+            for one in PagePart.objects.filter(object_id__in=some)
+        }
+        self.rows, self.pages = len(left), len(pages)
+        objects.note_lost({numbers[one] for one in left | pages})
+        self._drop_ended(held, there)
+
+    def _drop_ended(self, held: BulkStore, there: dict[str, int]) -> None:
+        for head, every in self._strangers(held, there).items():
+            if not _is_over(head):
+                continue
+            known = objects.known_among([one.name for one in every])
+            for one in every:
+                if one.name not in known:  # what was taken is
+                    objects.adopt_doomed(one.name, one.size, at_once=True)
+                    self.dropped += 1
+
+    def _find(self, held: BulkStore, there: dict[str, int], part: RowPart) -> bool:
+        """Whether the rows of a lost object are found, and the database has them again."""
+        group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
+        if group is None:
+            return True  # they have ended, and go
+        place = Head(True, bytes(group.uid), part.first, part.count)
+        for one in self._strangers(held, there).get(place, []):
+            try:
+                (data,) = held.read([Range(one.name, 0, one.size)])
+                contents = layout.contents_of(data, one.name)
+            except (ObjectLost, ObjectAltered):
+                continue
+            if _take(group, part, one, contents):
+                self.taken += 1
+                return True
+        return False
+
+    _by_place: dict[Head, list[_Stranger]] | None = None
+
+    def _strangers(self, held: BulkStore, there: dict[str, int]) -> dict[Head, list[_Stranger]]:
+        if self._by_place is None:
+            self._by_place = {}
+            known = objects.known_among(there)
+            for name in sorted(there.keys() - known):
+                head = _head(held, name, there[name])
+                if head is not None:
+                    self._by_place.setdefault(head, []).append(_Stranger(name, there[name]))
+        return self._by_place
+
+
+def _named() -> Iterator[BulkObject]:
+    states = (objects.NAMED, objects.LOST)
+    return BulkObject.objects.filter(state__in=states).order_by("pk").iterator()
+
+
+def _is_there(held: BulkStore, one: BulkObject) -> bool:
+    """What was stored while the store was listed."""
+    try:
+        held.read([Range(one.name, one.size - 1, one.size)])
+    except ObjectLost:
+        return False
+    return True
+
+
+def _cut(numbers: dict[int, str]) -> Iterator[list[int]]:
+    return (list(some) for some in store.cut(sorted(numbers)))
+
+
+def _row_parts(numbers: dict[int, str]) -> list[RowPart]:
+    return [
+        part
+        for some in _cut(numbers)
+        for part in RowPart.objects.filter(object_id__in=some).order_by("group_id", "first")
+    ]
+
+
+def _is_over(head: Head) -> bool:
+    """Whether nothing needs an object of this head that the database does not know."""
+    if not head.rows:
+        own = IndexSegment.objects.filter(uid=head.uid).exclude(superseded_at=None)
+        return own.exists()
+    group = RecordGroup.objects.filter(uid=head.uid, staging=None).first()
+    if group is None:
+        return False
+    parts = RowPart.objects.filter(group_id=group.pk, first=head.first)
+    lost = BulkObject.objects.filter(pk__in=parts.values("object_id"), state=objects.LOST)
+    return not lost.exists()
+
+
+def _head(held: BulkStore, name: str, size: int) -> Head | None:
+    if size < HEAD_BYTES:
+        return None
+    try:
+        (data,) = held.read([Range(name, 0, HEAD_BYTES)])
+    except ObjectLost:
+        return None
+    return layout.head_of(data)
+
+
+def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: Contents) -> bool:
+    """Have these rows be those of a part, if they are; whether they are.
+
+    Written before the transaction, taken over in it, as everything that becomes an object.
+    """
+    salt, uid = bytes(group.salt), bytes(group.uid)
+    end = part.first + part.count
+    known = erased.digests_of(group.pk, part.first, end)
+    own = {
+        at: digests.row_digest(salt, *row)
+        for at, row in enumerate(found.rows, part.first)
+        if row is not None
+    }
+    every = found.gone | own
+    whole = b"".join([every.get(at, HOLE) for at in range(part.first, end)])
+    if not salt or not verifying.is_as_kept(group, part.first, whole):
+        return False
+    rows = [None if at in known else row for at, row in enumerate(found.rows, part.first)]
+    kept = b"".join([own.get(at, HOLE) for at in range(part.first, end)])
+    gone = found.gone | known
+    written = list(layout.row_objects(uid, part.first, rows, kept, gone)) if any(rows) else []
+    with objects.written([one.data for one in written]) as numbers, transaction.atomic():
+        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
+        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
+        if not locked.exists() or not mine.exists():
+            objects.give_up(numbers)  # it was written again, or has ended
+            return True
+        for one, number in zip(written, numbers, strict=True):
+            objects.replace(part.object_id, number, at_once=True)
+            mine.update(
+                object_id=number,
+                blocks=one.entries,
+                first_id=one.first_id,
+                last_id=one.last_id,
+            )
+        if not written:
+            objects.drop(mine, at_once=True)
+        new = sorted(found.gone.keys() - known.keys())
+        erased.add((group.pk, at, found.gone[at]) for at in new)
+        for some in store.cut(new):
+            ChangedRow.objects.filter(group_id=group.pk, ordinal__in=some).delete()
+        RecordGroup.objects.filter(pk=group.pk).update(
+            erased=F("erased") + len(new), erase_at=erasing.soon()
+        )
+        # It has what this database knows to be erased, or nothing that is not here by now.
+        objects.adopt_doomed(stranger.name, stranger.size, at_once=bool(known.keys() & own.keys()))
+    return True
