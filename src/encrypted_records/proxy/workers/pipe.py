@@ -28,7 +28,9 @@ def write(message: messages.FromWorker) -> None:
     sys.stdout.buffer.flush()
 
 
-def ask(request: messages.DefinitionRequest | messages.PagesRequest) -> messages.ToWorker:
+def ask(
+    request: messages.DefinitionRequest | messages.PagesRequest | messages.GroupsRequest,
+) -> messages.ToWorker:
     """The proxy's reply.
 
     Raises:
