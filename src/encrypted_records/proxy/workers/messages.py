@@ -381,17 +381,8 @@ class Failed(_Message, frozen=True):
         return kind(self.message, code=self.code, hint=self.hint, flaws=self.errors)
 
 
-Task = (
-    CheckTask
-    | KeysTask
-    | SealTask
-    | PackTask
-    | ResealTask
-    | MergeTask
-    | InferTask
-    | PreviewTask
-    | EstimateTask
-)
+SampleTask = InferTask | PreviewTask | EstimateTask
+Task = CheckTask | KeysTask | SealTask | PackTask | ResealTask | MergeTask | SampleTask
 Reply = DefinitionReply | PagesReply | GroupsReply
 ToWorker = Task | Reply
 #: What a worker sends during a task, and at its end.
