@@ -18,7 +18,7 @@ from encrypted_records.index.columns import words
 from encrypted_records.index.segments import sorted_runs
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.contents import Contents, ContentsInMemory
-from encrypted_records.index.segments.sorted_runs import RunMerger
+from encrypted_records.index.segments.sorted_runs import RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
 from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import Group, GroupSalt
@@ -58,7 +58,8 @@ def pack(
         identities = [(one.record_id, one.version) for one in plain]
         sealed.append(rows.seal_group(world.key, definition, identities, values))
         own = sealed[-1][0]
-        merger.add(own, build_columns(world.ledger.tails, definition, own, values))
+        columns = build_columns(world.ledger.tails, definition, own, values)
+        merger.add(own, cut_columns(definition, columns))
     built = merger.seal()
     world.apply(
         world.ledger.draft(
@@ -194,7 +195,8 @@ def test_dummies_are_drawn_by_what_is_packed_and_not_anew() -> None:
         group, _, _ = rows.seal_group(world.key, world.definition, identities, values)
         limits = Limits(mini=0, plain=0, entries=2)
         merger = RunMerger(world.key, world.definition, origin, ContentsInMemory(), limits)
-        merger.add(group, build_columns(world.key, world.definition, group, values))
+        columns = build_columns(world.key, world.definition, group, values)
+        merger.add(group, cut_columns(world.definition, columns))
         return merger.seal().segment.pages
 
     drawn = [{pages(bytes([at])) for _ in range(3)} for at in range(16)]

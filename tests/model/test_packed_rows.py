@@ -24,6 +24,7 @@ from encrypted_records.model.packed_rows import (
     PackedRow,
     PackedRowBatch,
     are_packed_fields,
+    pack_bodies,
     sealed_rows,
 )
 from encrypted_records.model.records import Part, PartUpload, RowBatch, SealedRow
@@ -61,6 +62,8 @@ def fields(draw: st.DrawFn, stated: LeastClass) -> bytes:
 def groups(draw: st.DrawFn) -> tuple[list[LeastClass], list[list[bytes]]]:
     classes = draw(st.lists(st.sampled_from(CLASSES), min_size=1, max_size=20))
     rows = draw(st.lists(st.tuples(*map(fields, classes)).map(list), max_size=4))
+    # Rows of one length are looked at together.
+    rows += [list(row) for row in rows[:1] * draw(st.integers(0, 2))]
     if rows and draw(st.integers(0, 9)) == 0:
         rows[-1] = rows[-1][: draw(st.integers(0, len(classes)))]
     return classes, rows
@@ -114,6 +117,20 @@ def test_rows_that_were_packed_otherwise_are_refused(
         map(are_sealed_fields, zip(*rest, strict=True), classes)
     )
     assert are_packed_fields(every, classes) == (fits and (sound or not rest))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(LENGTHS), st.sampled_from(LENGTHS)), min_size=1, max_size=17
+    ),
+    st.integers(1, 3),
+)
+def test_columns_of_ciphertexts_are_packed_as_the_fields_of_each_row_are(
+    lengths: list[tuple[int, int]], rows: int
+) -> None:
+    columns = [[of_length(one[at % 2]) for at in range(rows)] for one in lengths]
+    bodies = [[one[1:] for one in column] for column in columns]
+    assert pack_bodies(bodies) == [digests.pack_fields(row) for row in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.fixtures import front, overrides, proxy, store
 from tests.support.service import Service
+
+__all__ = ["front", "overrides", "proxy", "store"]
 
 
 @pytest.fixture(scope="session")

@@ -4,56 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
-from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.front import Asked, Front, Reply
 from tests.support.older import make_older
 from tests.support.packed import (
     DEFINITION,
     FEW,
+    PACKING,
     POLICY,
     about,
-    at,
     held,
     is_staged,
     long_rows,
     nothing_is_staged,
     numbers,
-    packing_proxy,
     segments,
     send,
     until,
 )
 from tests.support.proxies import Proxy
-from tests.support.service import Service
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
+def overrides() -> Overrides:
+    return PACKING
 
 
 @pytest.fixture
-def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
-    with packing_proxy(front.url, tmp_path / "own") as running:
-        yield running
+def definition() -> dict[str, Any]:
+    return DEFINITION
 
 
-@pytest.fixture
-def store(service: Service, proxy: Proxy) -> Store:
-    return at(new_store(service, DEFINITION), proxy)
+@pytest.fixture(autouse=True)
+def _short_waits(proxy: Proxy) -> None:
+    proxy.services.jobs.runner.waits = (0.05,)
 
 
 def test_a_rotation_while_it_is_packed_has_all_sealed_anew(
@@ -175,6 +171,8 @@ def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
 def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing_is_visible(
     store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
+    # So that it is read once more.
+    proxy.services.jobs.runner._packing.policy = replace(POLICY, held=0)
     with held(proxy, monkeypatch) as gate:
         path = send(store, long_rows())
         assert gate.reached.wait(60)

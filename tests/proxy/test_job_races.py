@@ -8,7 +8,6 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from encrypted_records.model import ids, wire
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.overrides import Overrides
 from tests.support import jobs
-from tests.support.front import Asked, Front, Reply, nothing, running_front
+from tests.support.fixtures import at
+from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.older import make_older
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service, call
@@ -36,25 +36,8 @@ FAILURE = Reply(500, {"Content-Type": "text/html"}, b"")
 
 
 @pytest.fixture
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
-    with running_proxy(front.url, tmp_path / "own") as running:
-        yield running
-
-
-@pytest.fixture
-def store(service: Service, proxy: Proxy) -> Store:
-    return at(new_store(service, DEFINITION), proxy)
-
-
-def at(store: Store, proxy: Proxy) -> Store:
-    """The same, by way of another proxy."""
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
+def definition() -> dict[str, Any]:
+    return DEFINITION
 
 
 def stored(store: Store) -> list[dict[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,18 @@ import pytest
 
 from encrypted_records.model import json_text
 from encrypted_records.proxy.jobs.packing import PackingPolicy
+from encrypted_records.proxy.overrides import Overrides
 from tests import oracle
 from tests.support import jobs
-from tests.support.front import Front, running_front
+from tests.support.fixtures import at
 from tests.support.packed import (
     DEFINITION,
     FEW,
     FIELDS,
     LONG,
+    PACKING,
+    POLICY,
     about,
-    at,
     held,
     long_rows,
     numbers,
@@ -39,20 +41,13 @@ MANY = 70_000
 
 
 @pytest.fixture
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
+def overrides() -> Overrides:
+    return PACKING
 
 
 @pytest.fixture
-def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
-    with packing_proxy(front.url, tmp_path / "own") as running:
-        yield running
-
-
-@pytest.fixture
-def store(service: Service, proxy: Proxy) -> Store:
-    return at(new_store(service, DEFINITION), proxy)
+def definition() -> dict[str, Any]:
+    return DEFINITION
 
 
 WHERES: list[Any] = [
@@ -110,15 +105,19 @@ def test_a_packed_job_is_found_as_one_that_is_not_and_as_the_oracle_says(
         assert packed.search(None, count=True, limit=0)["count"] == MANY - 1
 
 
+@pytest.mark.parametrize("most", [POLICY.held, 0])
 def test_each_pack_of_chunks_has_one_segment_and_their_order_is_that_of_the_file(
-    store: Store, proxy: Proxy
+    store: Store, proxy: Proxy, most: int
 ) -> None:
+    """Whether the sorted columns come from who has sealed them, or rows are read once more."""
+    proxy.services.jobs.runner._packing.policy = replace(POLICY, held=most)
     path = send(store, long_rows())
     jobs.completed(store, path)
     found = segments(proxy, store)
     assert sorted(len(one.groups) for one in found) == [2, 2]
     assert sum(one.count for one in found) == FEW
     assert [one["data"]["n"] for one in store.everything()] == list(range(FEW))
+    assert store.search({"field": "n", "op": "lt", "value": 1400}, count=True)["count"] == 1400
     shown = about(store, path)
     assert (shown["packs"], shown["packed"], shown["waits"]) == (2, 2, None)
 

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ LONG = "x" * 12_000
 #: Four chunks, two in each pack.
 FEW = 2_600
 POLICY = PackingPolicy(least=1000, rows=FEW // 2 + 1)
+PACKING = Overrides(packing=POLICY)
 
 
 def row(n: int) -> dict[str, Any]:
@@ -58,15 +58,10 @@ def long_rows(count: int = FEW) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def packing_proxy(base_url: str, folder: Path, policy: PackingPolicy = POLICY) -> Iterator[Proxy]:
+def packing_proxy(base_url: str, folder: Path, policy: PackingPolicy) -> Iterator[Proxy]:
     with running_proxy(base_url, folder, overrides=Overrides(packing=policy)) as running:
         running.services.jobs.runner.waits = (0.05,)
         yield running
-
-
-def at(store: Store, proxy: Proxy) -> Store:
-    """The same, by way of another proxy."""
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
 
 
 def send(store: Store, rows: list[dict[str, Any]], **options: Any) -> str:

@@ -18,11 +18,10 @@ from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Valu
 from encrypted_records.model.digests import (
     DIGEST,
     group_digest,
-    pack_fields,
     packed_digests,
     run_digests,
 )
-from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
+from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch, pack_bodies
 from encrypted_records.model.records import Group, GroupSalt, PlainRecord, SealedRow
 
 _RUN = struct.Struct(">II")
@@ -53,7 +52,7 @@ def seal_group(
         holes: ordinals without a row, as ascending (first, count) runs.
     """
     where = sealing.context_of(key)
-    contexts = [sealing.record_context(where, *identity) for identity in identities]
+    contexts = sealing.record_contexts(where, identities)
     specs = list(definition.fields.values())
     had = dict(zip(before.fields, before.classes, strict=True)) if before else {}
     classes = [least_class(spec, had[spec.id].length if spec.id in had else 0) for spec in specs]
@@ -69,13 +68,13 @@ def seal_group(
     packed: list[bytes] = []
     for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
         sealed = [
-            sealing.seal_column(own, contexts[some], spec.id_bytes, column[some], nonces[some])
+            sealing.seal_bodies(own, contexts[some], spec.id_bytes, column[some], nonces[some])
             for own, spec, column in zip(keys, specs, plain, strict=True)
         ]
-        packed += map(pack_fields, zip(*sealed, strict=True))
+        packed += pack_bodies(sealed)
     rows: list[tuple[bytes, int, bytes] | None] = [None] * count
-    for ordinal, identity, fields in zip(ordinals, identities, packed, strict=True):
-        rows[ordinal] = (*identity, fields)
+    for ordinal, (record, version), fields in zip(ordinals, identities, packed, strict=True):
+        rows[ordinal] = (record, version, fields)
     salt = os.urandom(DIGEST)
     group = Group(
         uid,
@@ -86,10 +85,10 @@ def seal_group(
         definition.digest,
         group_digest(run_digests(packed_digests(salt, rows))),
     )
-    batch = PackedRowBatch(
-        uid, 0, [None if row is None else PackedRow(*row[:2], msgspec.Raw(row[2])) for row in rows]
-    )
-    return group, batch, GroupSalt(uid, salt)
+    every = [
+        None if row is None else PackedRow(row[0], row[1], msgspec.Raw(row[2])) for row in rows
+    ]
+    return group, PackedRowBatch(uid, 0, every), GroupSalt(uid, salt)
 
 
 def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:
@@ -121,6 +120,9 @@ def _length_prefixed(parts: Sequence[bytes]) -> bytes:
     """As ``model.definition.length_prefixed``, for many parts of few lengths."""
     lengths = list(map(len, parts))
     heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
+    if len(heads) == 1:
+        (head,) = heads.values()
+        return head + head.join(parts)
     pieces = [b""] * (2 * len(parts))
     pieces[::2] = [heads[length] for length in lengths]
     pieces[1::2] = parts

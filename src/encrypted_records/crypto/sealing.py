@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import add
 
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
@@ -31,6 +33,12 @@ def context_of(key: SchemaKey) -> bytes:
 def record_context(schema_context: bytes, record_id: bytes, version: int) -> bytes:
     """A record's part of the associated data; the field's id follows it."""
     return schema_context + record_id + _RECORD_VERSION.pack(version)
+
+
+def record_contexts(schema_context: bytes, identities: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """:func:`record_context` of each record, by its id and version."""
+    pack = _RECORD_VERSION.pack
+    return [schema_context + record + pack(version) for record, version in identities]
 
 
 def seal_field(key: SealKey, ordinal: int, record: bytes, field: bytes, plain: bytes) -> bytes:
@@ -61,8 +69,18 @@ def seal_column(
     Args:
         nonces: of their ordinals, by :func:`nonces_of`.
     """
-    sealed = key.encrypt_all(nonces, plain, [record + field for record in records])
-    return [_VERSION + one for one in sealed]
+    return [_VERSION + body for body in seal_bodies(key, records, field, plain, nonces)]
+
+
+def seal_bodies(
+    key: SealKey,
+    records: Sequence[bytes],
+    field: bytes,
+    plain: Sequence[bytes],
+    nonces: Sequence[bytes],
+) -> list[bytes]:
+    """As :func:`seal_column`, without the version of the format that begins each of them."""
+    return key.encrypt_all(nonces, plain, map(add, records, repeat(field)))
 
 
 def open_field(key: SealKey, ordinal: int, record: bytes, field: bytes, sealed: bytes) -> bytes:

@@ -68,7 +68,12 @@ def to_offset(spec: FieldSpec, value: Value) -> int:
 
 def uuid_keys(column: Sequence[Value]) -> NDArray[np.bytes_]:
     """:func:`uuid_key` of every value, none of which is absent."""
-    return np.array([uuid_key(value) for value in column], f"S{fmt.UUID_KEY_BYTES}")
+    return np.frombuffer(_uuid_bytes(column), f"S{fmt.UUID_KEY_BYTES}")
+
+
+def _uuid_bytes(column: Sequence[Value]) -> bytes:
+    """:func:`uuid_key` of every value, one after the other."""
+    return bytes.fromhex("".join(column).replace("-", ""))  # type: ignore[arg-type] # of a uuid field
 
 
 def to_offsets(spec: FieldSpec, column: Sequence[Value]) -> NDArray[np.uint64]:
@@ -152,7 +157,9 @@ def _width(size: int, stated: LeastClass) -> int:
 def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
     """:func:`encode` of every value, several times faster than one by one."""
     if spec.kind != "string":
-        if spec.kind == "uuid" or spec.format == "date-time":
+        if spec.kind == "uuid":
+            return _encode_uuids(spec, column, stated)
+        if spec.format == "date-time":
             return [encode(spec, value, stated) for value in column]
         return _encode_numbers(spec, column)
     numbers = few_values(column)
@@ -169,6 +176,18 @@ def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) 
     return [absent if value is None else next(present) for value in column]
 
 
+def present_rows(column: Sequence[Value]) -> NDArray[np.bool_] | slice:
+    """Which rows have a value, as numpy takes it for an index."""
+    if None not in column:
+        return slice(None)
+    return np.array([value is not None for value in column], np.bool_)
+
+
+def present_values(column: Sequence[Value]) -> Sequence[Value]:
+    """The values of the rows that have one."""
+    return column if None not in column else [value for value in column if value is not None]
+
+
 def few_values(column: Sequence[V]) -> dict[V, int] | None:
     """Where a long column has few values: each with its number, in the order in which they come;
     otherwise None. What is done with a value is done once then, and not for each row."""
@@ -181,10 +200,21 @@ def few_values(column: Sequence[V]) -> dict[V, int] | None:
     return {value: number for number, value in enumerate(distinct)}
 
 
+def _encode_uuids(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
+    width = fmt.UUID_KEY_BYTES
+    data = _uuid_bytes([value for value in column if value is not None])
+    head = bytes((_type_byte(spec),))
+    plain = [head + data[at : at + width] for at in range(0, len(data), width)]
+    if len(plain) == len(column):
+        return plain
+    absent, present = encode(spec, None, stated), iter(plain)
+    return [absent if value is None else next(present) for value in column]
+
+
 def _encode_numbers(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
     plain = np.zeros((len(column), NUMBER_PLAIN_BYTES), np.uint8)
-    present = np.array([value is not None for value in column], np.bool_)
-    offsets = to_offsets(spec, [value for value in column if value is not None])
+    present = present_rows(column)
+    offsets = to_offsets(spec, present_values(column))
     plain[present, 0] = _type_byte(spec)
     plain[present, 1:] = offsets.astype(">u8").view(np.uint8).reshape(-1, NUMBER_PLAIN_BYTES - 1)
     data = plain.tobytes()

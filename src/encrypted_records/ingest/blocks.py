@@ -7,7 +7,7 @@ the records that it seals without reading those before them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,7 +71,7 @@ class Table:
 
     start: RecordStart
     schema: Any
-    columns: dict[str, Sequence[str | None]]
+    columns: Mapping[str, Sequence[str | None]]
     count: int
 
     @property
@@ -89,6 +89,8 @@ class Table:
 
     def part(self, first: int, last: int) -> Table:
         """As :meth:`RecordBlock.part`."""
+        if first <= self.start.row and self.start.row + self.count <= last + 1:
+            return self
         begin = max(0, first - self.start.row)
         end = max(begin, min(self.count, last + 1 - self.start.row))
         columns = {name: cells[begin:end] for name, cells in self.columns.items()}

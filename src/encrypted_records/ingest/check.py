@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from encrypted_records.errors import BadInput, Flaw, NotFound
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.tables import Columns, Values, accept_columns
 from encrypted_records.ingest.validate import validate
@@ -175,6 +176,17 @@ def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedT
     return None if columns is None else AcceptedTable(schema, definition, columns, block.count)
 
 
+def fit_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
+    """As :func:`accept_table`, without the columns: where it is seen from the bytes of a table that
+    its records can be stored. None says nothing of them."""
+    if not isinstance(block, Table) or not isinstance(block.columns, Grid):
+        return None
+    named = schemas.of(block.schema)
+    if isinstance(named, Flaw) or not block.columns.fits(named[1]):
+        return None
+    return AcceptedTable(*named, {}, block.count)
+
+
 def gather(
     schemas: SchemaLookup, blocks: Iterable[RecordBlock | Table], *, text: bool
 ) -> dict[bytes, Columns]:
@@ -243,7 +255,7 @@ class Checker:
 
     def take(self, blocks: Iterable[RecordBlock | Table]) -> None:
         for block in blocks:
-            table = accept_table(self._schemas, block)
+            table = fit_table(self._schemas, block) or accept_table(self._schemas, block)
             if table is not None:
                 self._rows(block.start, self._weigh(table), table.count)
                 continue

@@ -26,6 +26,7 @@ from encrypted_records.ingest.blocks import (
     bad_row,
     record_too_large,
 )
+from encrypted_records.ingest.grid import Grid
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
@@ -241,23 +242,18 @@ class CsvParser:
         """Rows by column, where no cell is quoted and nothing is wrong with their form."""
         if b'"' in rows:
             return None
-        try:
-            text = rows.decode()
-        except UnicodeDecodeError:
-            return None
-        if "\r" in text:
-            text = text.replace("\r\n", "\n")
-            if "\r" in text:
+        if b"\r" in rows:
+            rows = rows.replace(b"\r\n", b"\n")
+            if b"\r" in rows:
                 return None
-        cells = [line.split(",") for line in text.split("\n") if line]
-        if set(map(len, cells)) != {len(self._fields)}:
-            return None
-        columns: dict[str, Sequence[str | None]] = {}
-        for name, column in zip(self._fields, zip(*cells, strict=True), strict=True):
-            if name is None:
-                continue
-            columns[name] = [cell or None for cell in column] if "" in column else column
-        return Table(self._start, self._schema, columns, len(cells))
+        if not rows.endswith(b"\n"):
+            rows += b"\n"
+        grid = Grid.of(rows, self._fields)
+        if grid is None:
+            # Blank lines are no rows.
+            rows = b"".join([line + b"\n" for line in rows.split(b"\n") if line])
+            grid = Grid.of(rows, self._fields)
+        return None if grid is None else Table(self._start, self._schema, grid, grid.count)
 
     def _record(self, row: int, line: bytes) -> RawRecord | BadRow:
         try:

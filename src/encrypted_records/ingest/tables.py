@@ -11,6 +11,7 @@ from itertools import compress
 from typing import Any
 
 from encrypted_records.ingest.blocks import Table
+from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import as_boolean, as_number
 from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
@@ -57,8 +58,10 @@ class Columns:
 
 def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Values] | None:
     """The table's values as they are stored; None if a row may be refused."""
-    columns: dict[str, Values] = {}
-    for name, cells in table.columns.items():
+    grid, columns = table.columns, dict[str, Values]()
+    if isinstance(grid, Grid) and grid.fits(definition):
+        return {name: _read(definition.fields[name], cells) for name, cells in grid.items()}
+    for name, cells in grid.items():
         spec = definition.fields.get(name)
         if spec is None:
             return None
@@ -70,6 +73,15 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
         if name not in columns or None in columns[name]:
             return None
     return columns
+
+
+def _read(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
+    """The values of a column of which it is known that each fits the field."""
+    if spec.type == "integer":
+        return [cell if cell is None else int(cell) for cell in cells]
+    if spec.format == "uuid":
+        return [cell if cell is None else cell.lower() for cell in cells]
+    return cells
 
 
 def _accept(spec: FieldSpec, cells: Sequence[str | None]) -> Values:

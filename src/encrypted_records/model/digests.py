@@ -65,12 +65,12 @@ def row_digests(salt: bytes, rows: Iterable[SealedRow | None]) -> bytes:
 
 def packed_digests(salt: bytes, rows: Iterable[tuple[bytes, int, bytes] | None]) -> bytes:
     """:func:`row_digests` of rows (record id, version, packed fields)."""
-    sha256 = _sha256
-    return b"".join(
+    sha256, join = _sha256, b"".join
+    return join(
         [
             HOLE
             if row is None
-            else sha256(salt + row[0] + row[1].to_bytes(4, "big") + row[2]).digest()
+            else sha256(join((salt, row[0], row[1].to_bytes(4, "big"), row[2]))).digest()
             for row in rows
         ]
     )

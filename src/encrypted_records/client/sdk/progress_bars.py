@@ -11,11 +11,12 @@ Moved = Callable[[int, int | None], None]
 
 
 @contextmanager
-def bar(label: str, *, of_bytes: bool = False) -> Iterator[Moved]:
+def bar(label: str, *, of_bytes: bool = False, last: str = "") -> Iterator[Moved]:
     """A bar while the block runs; yields what moves it. No terminal, no bar.
 
     Args:
         of_bytes: what is counted, rather than records.
+        last: the label once all is done that is counted, where the block goes on after that.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
@@ -41,7 +42,8 @@ def bar(label: str, *, of_bytes: bool = False) -> Iterator[Moved]:
         def move(done: int, total: int | None) -> None:
             speed = shown.tasks[0].speed
             rate = f"{speed:,.0f}/s" if speed else ""
-            shown.update(task, completed=done, total=total, rate=rate)
+            now = last if last and total and done >= total else label
+            shown.update(task, completed=done, total=total, rate=rate, description=now)
 
         yield move
 
@@ -52,5 +54,5 @@ def job_bar(*, shown: bool = True) -> Iterator[Moved]:
     if not shown:
         yield lambda _done, _total: None
         return
-    with bar("storing records") as move:
+    with bar("storing records", last="packing and publishing") as move:
         yield move

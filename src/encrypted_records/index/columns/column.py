@@ -70,7 +70,8 @@ class EntryBlock:
         # Numbers of another width would have all starts copied.
         begin = int(self.starts.searchsorted(np.uint32(first), "right")) - 1
         end = int(self.starts.searchsorted(np.uint32(last), "left"))
-        starts = np.maximum(self.starts[begin:end], np.uint32(first)) - np.uint32(first)
+        starts = self.starts[begin:end] - np.uint32(first)
+        starts[0] = 0  # of a run that begins before
         return EntryBlock(self.ordinals[first:last], self.keys[begin:end], starts)
 
     def select(self, kept: NDArray[np.bool_]) -> EntryBlock | None:
@@ -214,10 +215,12 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
         key: the field's, under the log's first key version (docs/SPEC.md, section 2).
         column: each row's accepted value, None where absent.
     """
-    is_present = np.array([value is not None for value in column], np.bool_)
-    present = [value for value in column if value is not None]
+    present = values.present_values(column)
     every = np.arange(len(column), dtype=np.uint32)
-    missing, ordinals = every[~is_present], every[is_present]
+    missing, ordinals = every[:0], every
+    if len(present) < len(column):
+        is_present = np.array([value is not None for value in column], np.bool_)
+        missing, ordinals = every[~is_present], every[is_present]
     numbers = values.few_values(present) if spec.kind == "string" else None
     if numbers is None:
         return _sort(missing, ordinals, keys_of(spec, key, present))

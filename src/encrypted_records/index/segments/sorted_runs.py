@@ -32,6 +32,9 @@ from encrypted_records.model.definition import KeyKind, SchemaDefinition
 from encrypted_records.model.records import Group
 from encrypted_records.model.word_columns import column_spec, columns_of
 
+#: A run: how many rows have a value, and its blocks as bytes.
+Blocks = tuple[int, list[bytes]]
+
 #: Entries of one block, of which a merge holds one of each run.
 BLOCK_ENTRIES = 1 << 12
 #: Of a block: entries, distinct keys, and the bytes of each key.
@@ -79,14 +82,14 @@ class RunMerger:
         self._living: list[NDArray[np.bool_]] = []
         self._runs: dict[str, list[_Run]] = {one.name: [] for one in columns_of(definition)}
 
-    def add(self, group: Group, columns: Iterable[tuple[str, Column]]) -> None:
+    def add(self, group: Group, runs: Iterable[Blocks]) -> None:
         """The next group, all of whose rows live.
 
         Args:
-            columns: each of the definition's by its name, over ordinals from 0 on.
+            runs: what :func:`cut_columns` gave for its columns.
         """
         self.begin(group)
-        self._add_runs(columns, group.count)
+        self._add_runs(runs, group.count)
         self._living[-1][:] = True
 
     def begin(self, group: Group) -> None:
@@ -104,17 +107,17 @@ class RunMerger:
             columns: each of the definition's by its name, over places in ``ordinals``.
         """
         moved = ((name, Column(ordinals[column.ordinals], column.keys)) for name, column in columns)
-        self._add_runs(moved, len(ordinals))
+        self._add_runs(cut_columns(self._definition, moved), len(ordinals))
         self._living[-1][ordinals] = True
 
-    def _add_runs(self, columns: Iterable[tuple[str, Column]], rows: int) -> None:
+    def _add_runs(self, runs: Iterable[Blocks], rows: int) -> None:
         base = self._groups[-1][1]
-        for name, column in columns:
+        for own, (present, contents) in zip(self._runs.values(), runs, strict=True):
             first = len(self._contents)
-            for block in _cut(column, self._kind(name)):
-                self._contents.add(_encode(block))
+            for content in contents:
+                self._contents.add(content)
             blocks = range(first, len(self._contents))
-            self._runs[name].append(_Run(base, blocks, column.present - rows))
+            own.append(_Run(base, blocks, present - rows))
 
     def seal(self) -> SealedSegment:
         """The segment; its pages are sealed as they are taken."""
@@ -154,6 +157,19 @@ class RunMerger:
             yield _decode(self._contents.read(number), kind, run.base)
 
 
+def cut_columns(
+    definition: SchemaDefinition, columns: Iterable[tuple[str, Column]]
+) -> Iterator[Blocks]:
+    """The runs of one group, for :meth:`RunMerger.add`, also in another process of this machine.
+
+    Args:
+        columns: each of the definition's by its name, over ordinals from 0 on.
+    """
+    for name, column in columns:
+        kind = column_spec(definition, name).kind
+        yield column.present, [_encode(block) for block in _cut(column, kind)]
+
+
 def _cut(column: Column, kind: KeyKind) -> Iterator[EntryBlock]:
     for first in range(0, column.absent, BLOCK_ENTRIES):
         rows = column.absent_rows()[first : first + BLOCK_ENTRIES]
@@ -163,7 +179,7 @@ def _cut(column: Column, kind: KeyKind) -> Iterator[EntryBlock]:
 
 
 def _encode(block: EntryBlock) -> bytes:
-    """In this machine's byte order, since no other process reads it; without the zero bytes in
+    """In this machine's byte order, since no other machine reads it; without the zero bytes in
     which all keys end."""
     keys, width = block.keys, block.keys.dtype.itemsize
     if keys.dtype.kind == "S" and len(keys):

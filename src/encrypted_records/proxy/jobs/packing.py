@@ -1,18 +1,18 @@
 """Packs the index of a large job: one segment for the rows of many chunks, before it is published.
 
 Segments of single chunks would be merged right after the publication, and most of what was written
-of them thrown away. So chunks of a large job are sealed without an index. As soon as all chunks of
-a *pack* are sealed, a worker reads their rows from the upload once more and builds one segment of
-them, whose pages are staged as well. What is packed is kept in the job's store, and holds as long
-as it covers the very groups that the chunks have: a chunk that is sealed again has another group,
-and its pack is built again. Nothing waits on the disk, so a crash leaves nothing.
+of them thrown away. So chunks of a large job are sealed without an index. A worker follows: it
+takes the sorted columns of each chunk of a *pack*, as soon as the chunk is sealed, and builds one
+segment of all of them, whose pages are staged as well. After an interruption it reads the rows from
+the upload once more. What is packed is kept in the job's store, and holds as long as it covers the
+very groups that the chunks have: a chunk that is sealed again has another group, and its pack is
+built again. Nothing waits on the disk, so a crash leaves nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,12 +33,14 @@ from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 @dataclass(frozen=True, slots=True)
 class PackingPolicy:
     """Jobs of ``least`` records or more are packed, about ``rows`` together. ``keep_free`` bytes of
-    the disk stay free; ``pages`` are sent at once."""
+    the disk stay free; ``pages`` are sent at once. Of one job, ``held`` bytes of sorted columns at
+    most wait for who packs them; of chunks beyond, the rows are read once more."""
 
     least: int = 1_000_000
     rows: int = 1 << 20
     keep_free: int = KEEP_FREE_BYTES
     pages: int = PAGES_AT_ONCE
+    held: int = 32 << 20
 
     def takes(self, job: Job) -> bool:
         """Whether the job's chunks are sealed without an index of their own."""
@@ -46,6 +48,15 @@ class PackingPolicy:
 
 
 PACKING = PackingPolicy()
+
+
+def _size_of(groups: Sequence[messages.SealedRows]) -> int:
+    """Bytes of their runs."""
+    return sum(len(block) for one in groups for _, blocks in one.runs for block in blocks)
+
+
+def _without_runs(groups: Sequence[messages.SealedRows]) -> list[messages.SealedRows]:
+    return [messages.SealedRows(one.schema, one.chunk, one.group) for one in groups]
 
 
 def plan_packs(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[messages.ChunkAt]]:
@@ -107,24 +118,65 @@ class JobPacking:
         self._schemas = schemas
         self._packs = packs
         self._place = {one.number: at for at, own in enumerate(packs) for one in own}
-        #: by pack, how many chunks are not sealed yet
-        self._open: Counter[int] = Counter()
+        #: by chunk, the groups of those that are sealed
+        self._groups: dict[int, list[messages.SealedRows]] = {}
+        self._sealed = {one.number: asyncio.Event() for own in packs for one in own}
+        #: packs that had chunks to seal when this attempt began
+        self._open: list[int] = []
+        #: bytes of the runs in ``_groups``
+        self._held = 0
         self._done: set[int] = set()
 
     async def open(self) -> None:
         """See what is left of an earlier attempt."""
         chunks = await asyncio.to_thread(self._store.open_chunks, self._job.id)
-        self._open = Counter(self._place[one.number] for one in chunks)
+        groups, _ = await asyncio.to_thread(self._store.packs.read, self._job.id)
+        self._open = sorted({self._place[one.number] for one in chunks})
+        self._note(groups, self._sealed.keys() - {one.number for one in chunks})
         packs = len(self._packs) if self._packing.policy.takes(self._job) else 0
         if packs or self._job.packs:
             await asyncio.to_thread(self._store.packs.plan, self._job.id, packs)
 
-    async def note_sealed(self, chunk: messages.ChunkAt) -> None:
-        """A chunk is staged; build its pack, if it was the last one of it."""
-        place = self._place[chunk.number]
-        self._open[place] -= 1
-        if not self._open[place]:
-            await self._pack(place, await self._stale())
+    def note_sealed(self, chunk: messages.ChunkAt, parts: Sequence[messages.SealedPart]) -> None:
+        """A chunk is staged."""
+        own = [
+            messages.SealedRows(part.schema, chunk.number, group, part.runs)
+            for part in parts
+            for group in part.groups
+        ]
+        size = _size_of(own)
+        if self._held + size <= self._packing.policy.held:
+            self._held += size
+        else:
+            own = _without_runs(own)
+        self._note(own, [chunk.number])
+
+    def _note(self, groups: Sequence[messages.SealedRows], chunks: Iterable[int]) -> None:
+        """These chunks are sealed, and have these groups."""
+        by_chunk: dict[int, list[messages.SealedRows]] = {}
+        for one in groups:
+            by_chunk.setdefault(one.chunk, []).append(one)
+        for number in chunks:
+            self._groups[number] = by_chunk.get(number, [])
+            self._sealed[number].set()
+
+    def _take(self, chunk: int) -> list[messages.SealedRows]:
+        """The groups of a chunk that is sealed; their runs are given out once."""
+        own = self._groups[chunk]
+        self._held -= _size_of(own)
+        self._groups[chunk] = _without_runs(own)
+        return own
+
+    async def follow(self) -> None:
+        """Build the packs while their chunks are sealed, each as soon as its first chunk is."""
+        places = iter(self._open if self._packing.policy.takes(self._job) else [])
+
+        async def pack_next() -> None:
+            for place in places:
+                await self._sealed[self._packs[place][0].number].wait()
+                await self._pack(place)
+
+        await run_together([pack_next] * self._packing.at_once)
 
     async def finish(self) -> None:
         """Pack all that is sealed without an index, and is not packed yet."""
@@ -133,50 +185,50 @@ class JobPacking:
 
         async def pack_next() -> None:
             for place in left:
-                await self._pack(place, stale)
+                if place in stale:
+                    await self._pack(place, stale[place])
+                else:
+                    await self._note_packed(place)
 
         await run_together([pack_next] * self._packing.at_once)
 
-    async def _stale(self) -> Mapping[int, list[messages.SealedRows]]:
-        """By pack, the groups that no segment covers as they are; segments of others are
+    async def _stale(self) -> Mapping[int, Set[bytes]]:
+        """By pack, the schemas whose groups no segment covers as they are; segments of others are
         forgotten."""
         job = self._job.id
         groups, stored = await asyncio.to_thread(self._store.packs.read, job)
-        wanted: dict[tuple[bytes, int], list[messages.SealedRows]] = {}
+        self._note(groups, self._sealed)
+        wanted: dict[tuple[bytes, int], list[bytes]] = {}
         for one in groups:
-            place = self._place[one.chunk]
-            wanted.setdefault((one.schema, place), []).append(one)
+            wanted.setdefault((one.schema, self._place[one.chunk]), []).append(one.group.uid)
         good = {
             (schema, place)
             for (schema, place), own in wanted.items()
             if (known := stored.get((schema, sequence_of(place)))) is not None
-            and [uid for uid, _ in known.groups] == [one.group.uid for one in own]
+            and [uid for uid, _ in known.groups] == own
         }
         others = stored.keys() - {(schema, sequence_of(place)) for schema, place in good}
         if others:
             await asyncio.to_thread(self._store.packs.drop, job, others)
-        stale: dict[int, list[messages.SealedRows]] = {}
-        for (schema, place), own in wanted.items():
-            if (schema, place) not in good:
-                stale.setdefault(place, []).extend(own)
+        stale: dict[int, set[bytes]] = {}
+        for schema, place in wanted.keys() - good:
+            stale.setdefault(place, set()).add(schema)
         return stale
 
-    async def _pack(self, place: int, stale: Mapping[int, list[messages.SealedRows]]) -> None:
-        groups = stale.get(place, [])
-        if groups:
-            async with self._packing.turns:
-                segments = await self._build(place, groups)
-            await asyncio.to_thread(
-                self._store.packs.add, self._job.id, sequence_of(place), segments
-            )
+    async def _pack(self, place: int, schemas: Set[bytes] | None = None) -> None:
+        """Build the segments of a pack: of these schemas, or of all."""
+        async with self._packing.turns:
+            segments = await self._build(place, schemas)
+        await asyncio.to_thread(self._store.packs.add, self._job.id, sequence_of(place), segments)
+        await self._note_packed(place)
+
+    async def _note_packed(self, place: int) -> None:
         self._done.add(place)
         if self._packing.policy.takes(self._job):
             await asyncio.to_thread(self._store.packs.mark, self._job.id, len(self._done))
             self._packing.uses.progress.announce(self._job.id)
 
-    async def _build(
-        self, place: int, groups: list[messages.SealedRows]
-    ) -> list[tuple[bytes, Segment]]:
+    async def _build(self, place: int, schemas: Set[bytes] | None) -> list[tuple[bytes, Segment]]:
         chunks = self._packs[place]
         fates = await asyncio.to_thread(self._store.fates.get, self._job.id)
         task = messages.PackTask(
@@ -185,7 +237,6 @@ class JobPacking:
             fates=[
                 decode_fates(fates[one.number]) if one.number in fates else [] for one in chunks
             ],
-            groups=groups,
             schemas=list(self._schemas),
             staging=self._job.id,
             sequence=sequence_of(place),
@@ -194,9 +245,16 @@ class JobPacking:
             keep_free=self._packing.policy.keep_free,
         )
 
-        async def listen(said: messages.Interim) -> None:
+        async def listen(said: messages.Interim) -> messages.GroupsReply | None:
+            if isinstance(said, messages.GroupsRequest):
+                await self._sealed[said.chunk].wait()
+                own = self._take(said.chunk)
+                return messages.GroupsReply(
+                    [one for one in own if schemas is None or one.schema in schemas]
+                )
             assert isinstance(said, messages.PackedPages)
             await self._api.stage(said.schema, said.body, self._caller.auth)
+            return None
 
         packed = await self._packing.workers.run(task, listen, beside=True)
         assert isinstance(packed, messages.PackedChunks)

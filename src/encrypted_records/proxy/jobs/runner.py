@@ -323,11 +323,12 @@ class JobRunner:
         fates = await asyncio.to_thread(self._uses.store.fates.get, job.id)
         chunks = iter(open_chunks)
         indexed = not self._packing.policy.takes(job)
+        follows = not indexed and packing is not None
 
         async def seal_chunks() -> None:
             for chunk in chunks:
                 own = decode_fates(fates[chunk.number]) if chunk.number in fates else []
-                task = messages.SealTask(source, chunk, keys, job.id, own, indexed)
+                task = messages.SealTask(source, chunk, keys, job.id, own, indexed, follows)
                 sealed = await self._workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
                 for part in sealed.parts:
@@ -335,10 +336,11 @@ class JobRunner:
                 await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
                 self._uses.progress.announce(job.id)
                 if packing is not None:
-                    await packing.note_sealed(chunk)
+                    packing.note_sealed(chunk, sealed.parts)
 
         # One more than there are workers, so that no worker waits for the API.
-        await run_together([seal_chunks] * (self._workers.count + 1))
+        steps = [seal_chunks] * (self._workers.count + 1)
+        await run_together([*steps, packing.follow] if packing else steps)
         return bool(open_chunks)
 
     async def _checked(self, job: Job, caller: Holder) -> list[Checked]:

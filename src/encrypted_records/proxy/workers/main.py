@@ -17,10 +17,11 @@ from encrypted_records import logs
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.rows import seal_group
 from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.charsets import GROWTH
 from encrypted_records.ingest.check import STANDARD, Checker, SchemaLookup
 from encrypted_records.ingest.parse_csv import Header, check_columns
-from encrypted_records.ingest.seal import seal_columns
+from encrypted_records.ingest.seal import build_columns, seal_columns
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
@@ -179,6 +180,7 @@ def _part(
     replaced = {row: (record, version + 1) for row, record, version in fate.replaced}
     scope = {"organization": keys.organization, "schema": keys.schema}
     key = SchemaKey(keys.key, version=keys.key_version, **scope)
+    tails = SchemaKey(keys.tails, version=keys.tails_version, **scope)
     definition = records.definition
     fresh = zip(records.rows, ids.new_record_ids(len(records.rows)), strict=True)
     identities = [replaced.get(row) or (new, 1) for row, new in fresh]
@@ -189,7 +191,7 @@ def _part(
     if task.indexed:
         sealed = seal_columns(
             key,
-            SchemaKey(keys.tails, version=keys.tails_version, **scope),
+            tails,
             definition,
             identities,
             records.values,
@@ -201,9 +203,14 @@ def _part(
         pages = sealed.built.pages
     else:
         group, batch, salt = seal_group(key, definition, identities, records.values, fate.before)
+    runs: list[Blocks] = []
+    if task.sorted:
+        runs = list(
+            cut_columns(definition, build_columns(tails, definition, group, records.values))
+        )
     part = Part(task.staging, number, definition.digest, [group], segments, 0)
     body = b"".join(wire.encode_part(PartUpload(part, (batch,), pages, (salt,), headers)))
-    return messages.SealedPart(keys.schema, body, [group], segments)
+    return messages.SealedPart(keys.schema, body, [group], segments, runs=runs)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Fate(Message, frozen=True):
 
 class SealTask(Message, frozen=True):
     """Seal the good rows of one chunk, as parts of the staging ``staging``. ``indexed``: whether to
-    make a segment of them, too."""
+    make a segment of them, too; ``sorted``: whether to give back their runs instead."""
 
     source: UploadSource
     chunk: ChunkAt
@@ -106,29 +106,31 @@ class SealTask(Message, frozen=True):
     staging: bytes
     fates: list[Fate] = []
     indexed: bool = True
+    sorted: bool = False
 
 
 class SealedRows(Message, frozen=True):
-    """The group of a chunk's good rows in one schema; ``chunk`` is its number."""
+    """The group of a chunk's good rows in one schema; ``chunk`` is its number. ``runs``: as of
+    :class:`SealedPart`, where they are at hand."""
 
     schema: bytes
     chunk: int
     group: Group
+    runs: list[tuple[int, list[bytes]]] = []
 
 
 class PackTask(Message, frozen=True):
     """Make one segment per schema of chunks whose rows are sealed, as parts of ``staging``.
 
-    ``chunks`` follow one another, and ``fates`` are those of each; ``groups`` are all that the
-    segments cover. The parts are numbered from ``sequence`` on, in each schema, and the first of
-    these numbers names the segment. ``most``, ``folder`` and ``keep_free``: as of
+    ``chunks`` follow one another, and ``fates`` are those of each; their groups the worker requests
+    one chunk after another. The parts are numbered from ``sequence`` on, in each schema, and the
+    first of these numbers names the segment. ``most``, ``folder`` and ``keep_free``: as of
     :class:`MergeTask`.
     """
 
     source: UploadSource
     chunks: list[ChunkAt]
     fates: list[list[Fate]]
-    groups: list[SealedRows]
     schemas: list[SchemaKeyBytes]
     staging: bytes
     sequence: int
@@ -234,6 +236,18 @@ class MergedPages(Message, frozen=True):
     pages: list[Page]
 
 
+class GroupsRequest(Message, frozen=True):
+    """The worker needs the groups of this chunk, once it is sealed."""
+
+    chunk: int
+
+
+class GroupsReply(Message, frozen=True):
+    """Those of a chunk's groups that the segments are to cover."""
+
+    groups: list[SealedRows]
+
+
 class PackedPages(Message, frozen=True):
     """The next pages of the packed segment of a schema, as the body of their request."""
 
@@ -264,6 +278,8 @@ class SealedPart(Message, frozen=True):
     segments: list[Segment]
     #: ordinals of its one group that have no row, where it stands for others
     holes: list[tuple[int, int]] = []
+    #: the sorted columns of its one group, as ``index.segments.sorted_runs`` has them
+    runs: list[tuple[int, list[bytes]]] = []
 
 
 class SealedChunk(Message, frozen=True):
@@ -334,22 +350,22 @@ class Failed(Message, frozen=True):
         return kind(self.message, code=self.code, hint=self.hint, flaws=self.errors)
 
 
+SampleTask = InferTask | PreviewTask | EstimateTask
 Task = (
-    CheckTask
-    | KeysTask
-    | SealTask
-    | PackTask
-    | ResealTask
-    | MergeTask
-    | RebuildTask
-    | InferTask
-    | PreviewTask
-    | EstimateTask
+    CheckTask | KeysTask | SealTask | PackTask | ResealTask | MergeTask | RebuildTask | SampleTask
 )
-Reply = DefinitionReply | PagesReply | RowsReply
+Reply = DefinitionReply | PagesReply | RowsReply | GroupsReply
 ToWorker = Task | Reply
-#: What a worker sends during a task, and at its end.
-Interim = DefinitionRequest | RowCount | PagesRequest | RowsRequest | MergedPages | PackedPages
+#: What a worker sends during a task.
+Interim = (
+    DefinitionRequest
+    | RowCount
+    | PagesRequest
+    | RowsRequest
+    | MergedPages
+    | GroupsRequest
+    | PackedPages
+)
 Result = CheckReport | ChunkKeys | SealedChunk | PackedChunks | MergedSegment | JsonResult
 FromWorker = Interim | Result | Failed
 

@@ -1,17 +1,19 @@
-"""A worker's part of packing: the rows of many chunks, which are sealed already, as one segment.
+"""A worker's part of packing: the rows of many chunks as one segment.
 
-It reads the rows from the upload once more, and takes their groups as they were sealed. Memory does
-not grow with the chunks: the sorted columns of each, and what becomes pages, lie in a file without
-a name (:mod:`.page_spool`).
+It takes each chunk as soon as it is sealed, while others are still: its group, and its sorted
+columns from who has sealed it; where these are not at hand, it reads the rows from the upload once
+more. Memory does not grow with the chunks: the sorted columns of each, and what becomes pages, lie
+in a file without a name (:mod:`.page_spool`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.segments.sorted_runs import RunMerger
+from encrypted_records.index.segments.sorted_runs import Blocks, RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model import wire
@@ -32,19 +34,25 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
     """
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")
-    wanted = {one.schema for one in task.groups}
     packers = {one.schema: _Packer(task, one, contents) for one in task.schemas}
-    groups = {(one.chunk, one.schema): one.group for one in task.groups}
     for chunk, fates in zip(task.chunks, task.fates, strict=True):
+        told = pipe.ask(messages.GroupsRequest(chunk.number))
+        assert isinstance(told, messages.GroupsReply)
+        groups = {one.schema: one.group for one in told.groups if not one.runs}
+        for one in told.groups:
+            if one.runs:
+                packers[one.schema].add(one.group, one.runs)
+        if not groups:
+            continue
         left_out = {fate.schema: frozenset(fate.left_out) for fate in fates}
         for schema, records in gather_chunk(task.source, chunk, task.schemas).items():
-            group = groups.pop((chunk.number, schema), None)
+            group = groups.pop(schema, None)
             if group is not None:
-                packers[schema].add(group, records.without(left_out.get(schema, frozenset())))
-    if groups:
-        raise damaged("it has fewer rows than were sealed of it")
+                packers[schema].read(group, records.without(left_out.get(schema, frozenset())))
+        if groups:
+            raise damaged("it has fewer rows than were sealed of it")
     return messages.PackedChunks(
-        [(schema, packers[schema].send()) for schema in packers if schema in wanted]
+        [(schema, packer.send()) for schema, packer in packers.items() if packer.count]
     )
 
 
@@ -62,16 +70,23 @@ class _Packer:
         key = SchemaKey(keys.key, version=keys.key_version, **scope)
         origin = task.staging + task.sequence.to_bytes(4, "big")
         self._merger = RunMerger(key, self._definition, origin, contents)
+        #: rows so far
+        self.count = 0
 
-    def add(self, group: Group, records: Columns) -> None:
-        """
+    def add(self, group: Group, runs: Iterable[Blocks]) -> None:
+        self._merger.add(group, runs)
+        self.count += group.count
+
+    def read(self, group: Group, records: Columns) -> None:
+        """As :meth:`add`, of the group's records.
+
         Raises:
             DoesNotOpen: ``spool_damaged``; they are not as many as the group has.
         """
         if records.count != group.count:
             raise damaged("it has other rows than were sealed of it")
         columns = build_columns(self._tails, self._definition, group, records.values)
-        self._merger.add(group, columns)
+        self.add(group, cut_columns(self._definition, columns))
 
     def send(self) -> Segment:
         """The segment, whose pages have gone to the proxy."""

@@ -29,7 +29,10 @@ def write(message: messages.FromWorker) -> None:
 
 
 def ask(
-    request: messages.DefinitionRequest | messages.PagesRequest | messages.RowsRequest,
+    request: messages.DefinitionRequest
+    | messages.PagesRequest
+    | messages.RowsRequest
+    | messages.GroupsRequest,
 ) -> messages.ToWorker:
     """The proxy's reply.
 

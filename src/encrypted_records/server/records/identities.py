@@ -24,17 +24,21 @@ _MOST_BETWEEN = 1000
 
 def is_any_stored(wanted: Set[bytes]) -> bool:
     """Whether a row of any schema, staged ones too, has one of these ids."""
-    return bool(wanted) and (
-        _is_any_in("record_row", wanted)
-        or _is_any_in("changed_row", wanted)
-        or parts.is_any_new(wanted)
+    if not wanted:
+        return False
+    span = min(wanted), max(wanted)
+    return (
+        _is_any_in("record_row", wanted, span)
+        or _is_any_in("changed_row", wanted, span)
+        or parts.is_any_new(wanted, span)
     )
 
 
-def _is_any_in(table: str, wanted: Collection[bytes]) -> bool:
-    span = f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s"  # noqa: S608
-    limits = [min(wanted), max(wanted), _MOST_BETWEEN + 1]
-    with executed(as_driver_has_it(span), limits) as cursor:
+def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes]) -> bool:
+    between_them = as_driver_has_it(
+        f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s"  # noqa: S608
+    )
+    with executed(between_them, [*span, _MOST_BETWEEN + 1]) as cursor:
         between = cursor.fetchall()
     if len(between) <= _MOST_BETWEEN:
         return any(bytes(one) in wanted for (one,) in between)

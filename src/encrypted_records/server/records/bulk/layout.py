@@ -23,6 +23,9 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encrypted_records.errors import ObjectAltered
 from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
@@ -42,7 +45,14 @@ _ENTRY = struct.Struct(">QI32s16s16s")
 _GONE = struct.Struct(">I32s")
 HEAD_BYTES, LINE_BYTES, ENTRY_BYTES = _HEAD.size, _LINE.size, _ENTRY.size
 _DIGEST_BYTES = 8
-_NO_ID = bytes(16)
+_ID = np.dtype("V16")
+_LINES = np.dtype(
+    [("id", _ID), ("version", ">u4"), ("length", ">u4"), ("digest", f"V{_DIGEST_BYTES}")]
+)
+#: Digests of rows, of which a line has the beginning.
+_DIGESTS = np.dtype(
+    [("begin", f"V{_DIGEST_BYTES}"), ("rest", f"V{digests.DIGEST - _DIGEST_BYTES}")]
+)
 #: The span of a block without new records: no id lies in it.
 _NOWHERE = (b"\xff" * 16, bytes(16))
 
@@ -109,8 +119,9 @@ def row_objects(
     blocks: list[tuple[bytes, Entry]] = []
     size = HEAD_BYTES
     begun = first
+    lines = _lines(rows, row_digests)
     for at in range(0, len(rows), RUN):
-        own = row_digests[at * digests.DIGEST : (at + RUN) * digests.DIGEST]
+        own = lines[at * LINE_BYTES : (at + RUN) * LINE_BYTES]
         block, entry = _block(rows[at : at + RUN], own)
         if blocks and size + len(block) > MOST_BYTES:
             yield _row_object(group, begun, first + at - begun, blocks, gone)
@@ -153,18 +164,21 @@ def _row_object(
     )
 
 
-def _block(rows: Sequence[Row | None], row_digests: bytes) -> tuple[bytes, Entry]:
-    pack, size = _LINE.pack, digests.DIGEST
-    lines = b"".join(
-        [
-            pack(_NO_ID, 0, 0, b"")
-            if row is None
-            else pack(
-                row[0], row[1], len(row[2]), row_digests[at * size : at * size + _DIGEST_BYTES]
-            )
-            for at, row in enumerate(rows)
-        ]
-    )
+def _lines(rows: Sequence[Row | None], row_digests: bytes) -> bytes:
+    """The line of each row, one after the other; that of a hole is zeros, as its digest is."""
+    live = [row for row in rows if row is not None]
+    at: slice | NDArray[np.intp] = slice(None)
+    if len(live) < len(rows):
+        at = np.flatnonzero([row is not None for row in rows])
+    lines = np.zeros(len(rows), _LINES)
+    lines["id"][at] = np.frombuffer(b"".join([row[0] for row in live]), _ID)
+    lines["version"][at] = [row[1] for row in live]
+    lines["length"][at] = [len(row[2]) for row in live]
+    lines["digest"] = np.frombuffer(row_digests, _DIGESTS)["begin"]
+    return lines.tobytes()
+
+
+def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[bytes, Entry]:
     new = [row[0] for row in rows if row is not None and row[1] == 1]
     span = (min(new), max(new)) if new else _NOWHERE
     block = lines + b"".join([row[2] for row in rows if row is not None])

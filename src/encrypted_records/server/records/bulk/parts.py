@@ -203,26 +203,28 @@ def has_rows(group: int) -> bool:
 
 
 @_twice
-def is_any_new(wanted: Set[bytes]) -> bool:
-    """Whether a record that came new in an object has one of these ids."""
-    return any(line.record_id in wanted for _, line in _spanning(wanted))
+def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
+    """Whether a record that came new in an object has one of these ids, the first and the last of
+    which are ``span``."""
+    return any(line.record_id in wanted for _, line in _spanning(wanted, span))
 
 
 @_twice
 def find_new(record_id: bytes) -> list[Key]:
     """Where the record came new in an object, if it did."""
-    return [key for key, line in _spanning([record_id]) if line.record_id == record_id]
+    span = record_id, record_id
+    return [key for key, line in _spanning([record_id], span) if line.record_id == record_id]
 
 
-def _spanning(record_ids: Collection[bytes]) -> Iterator[tuple[Key, Line]]:
+def _spanning(
+    record_ids: Collection[bytes], span: tuple[bytes, bytes]
+) -> Iterator[tuple[Key, Line]]:
     """The rows of version 1 of all blocks among whose ids one of these may be."""
-    if not record_ids:
-        return
     spanning = as_driver_has_it(
         "SELECT group_id, first, count, name, blocks FROM row_part"
         " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s"
     )
-    with executed(spanning, [min(record_ids), max(record_ids)]) as cursor:
+    with executed(spanning, list(span)) as cursor:
         parts = cursor.fetchall()
     # A part of a job has tens of thousands, and mostly none lies where others do.
     ordered = sorted(record_ids) if parts else []

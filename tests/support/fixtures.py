@@ -1,0 +1,50 @@
+"""Fixtures of tests that stand between a proxy of their own, in this process, and the API.
+
+``tests/proxy/conftest.py`` has them. A module says with a fixture ``overrides`` what its proxy has
+other than every proxy, and with one ``definition`` what its schema is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records.proxy.overrides import Overrides
+from tests.support.front import Front, running_front
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+
+@pytest.fixture
+def front(service: Service) -> Iterator[Front]:
+    """What the module's proxy takes for its API."""
+    with running_front(service.base_url) as running:
+        yield running
+
+
+@pytest.fixture
+def overrides() -> Overrides:
+    return Overrides()
+
+
+@pytest.fixture
+def proxy(front: Front, overrides: Overrides, tmp_path: Path) -> Iterator[Proxy]:
+    """One that only this test has, behind the front."""
+    with running_proxy(front.url, tmp_path / "own", overrides=overrides) as running:
+        yield running
+
+
+@pytest.fixture
+def store(service: Service, proxy: Proxy, definition: dict[str, Any]) -> Store:
+    """A new schema of a new account, by way of that proxy."""
+    return at(new_store(service, definition), proxy)
+
+
+def at(store: Store, proxy: Proxy) -> Store:
+    """The same, by way of another proxy."""
+    return replace(store, service=replace(store.service, proxy_url=proxy.url))
