@@ -60,8 +60,11 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     pass
 
 
-class RowRef(_Sealed, frozen=True):
-    """Where a row lies: its group's uid and its ordinal there."""
+class RowRef(_Sealed, frozen=True, gc=False):
+    """Where a row lies: its group's uid and its ordinal there.
+
+    It is part of no cycle. A dict of many of these is not searched for cycles either.
+    """
 
     group: Uid
     ordinal: U32
