@@ -102,7 +102,7 @@ def server_of(app: Starlette) -> Server:
         limits,
         stop_seconds=GRACEFUL_SECONDS,
         closed=app.state.closed.observe,
-        ws="websockets-sansio",
+        sockets=True,
         proxy_headers=True,
     )
 

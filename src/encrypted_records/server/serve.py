@@ -176,7 +176,6 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
         limits,
         stop_seconds=STOP_SECONDS,
         closed=metrics.ClosedConnections(api_metrics.registry).observe,
-        ws="none",
         lifespan="off",
     )
     settle()
