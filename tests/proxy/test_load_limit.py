@@ -84,6 +84,20 @@ def test_answers_that_come_many_together_are_not_taken_for_the_pace() -> None:
     assert under_way >= 180
 
 
+def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    first = admitted(crowd, b"one", 1000)
+    for _ in range(10):
+        answered(crowd, clock, b"one", 100, seconds=0.001)
+        assert admitted(crowd, b"one", 100) == 100
+    assert admitted(crowd, b"one", 1000) > first
+    while crowd.under_way:
+        answered(crowd, clock, b"one", 1, seconds=0.001)
+    clock.now += 1
+    assert admitted(crowd, b"one", 1000) == first
+
+
 def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
     clock = Clock()
     crowd = Crowd(few=10, most_seconds=1.0, clock=clock)

@@ -22,15 +22,17 @@ from encrypted_records.proxy.process.secret_names import SecretNames
 
 #: So many requests under way are never too many: few that take long are no crowd.
 FEW = 64
-#: In seconds; a request that would be answered later is refused.
-MOST_SECONDS = 1.5
+#: In seconds; a request that would be answered later, as a mean, is refused. The last ones of a
+#: crowd are answered later than its mean.
+MOST_SECONDS = 1.2
 #: Bounds of what ``Retry-After`` says, in seconds.
 _RETRY = (1, 10)
 #: Seconds between two answers, before a crowd has shown how fast they are given; and for how many
 #: seconds of a crowd that counts as shown.
 _PACE, _ASSUMED_SECONDS = 0.005, 0.25
-#: Of a crowd so many seconds count, the last ones most; and for how long after it.
-_LATELY, _SHOWN_SECONDS = 2.0, 5.0
+#: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
+#: pause only that it was slow counts.
+_LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
 #: Requests that last as long as their bodies do; their own limits hold for them.
 _LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/export/")
 
@@ -80,6 +82,11 @@ class Crowd:
         #: when there was last seen to be a crowd
         self._seen_at: float | None = None
 
+    @property
+    def under_way(self) -> int:
+        """How many requests are."""
+        return self._total
+
     def enter(self, sender: bytes) -> None:
         """Count a request in.
 
@@ -118,7 +125,10 @@ class Crowd:
     def _begin(self) -> None:
         """There is a crowd from now on."""
         now = self._clock()
-        if self._seen_at is None or now - self._seen_at > _SHOWN_SECONDS:
+        ago = math.inf if self._seen_at is None else now - self._seen_at
+        # A crowd that comes at once is taken at once: all of it, before any of it is answered. So
+        # it is not taken on the word of another crowd, which may have been smaller, or easier.
+        if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
             self._pace = _Pace()
         self._seen_at = now
 
