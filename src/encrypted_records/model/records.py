@@ -61,10 +61,7 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class RowRef(_Sealed, frozen=True, gc=False):
-    """Where a row lies: its group's uid and its ordinal there.
-
-    It is part of no cycle. A dict of many of these is not searched for cycles either.
-    """
+    """Where a row lies: its group's uid and its ordinal there."""
 
     group: Uid
     ordinal: U32

@@ -139,7 +139,7 @@ def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
 
 
 def altered() -> DoesNotOpen:
-    """A row that came beside others was; one error for whoever is told."""
+    """A row that came beside others was; one error for each who is told."""
     return DoesNotOpen(
         "the API altered a row that it was asked for beside others",
         code="row_altered",
