@@ -158,7 +158,7 @@ def _serve(port: int) -> None:
     room = Room(Path(tempfile.gettempdir()))
     gateway = Gateway(get_wsgi_application(), room, Places(8), lambda *_: None)
     with listen("127.0.0.1", port, "PORT") as listening:
-        Server(gateway, Limits(), stop_seconds=1, ws="none", lifespan="off").run([listening])
+        Server(gateway, Limits(), stop_seconds=1, lifespan="off").run([listening])
 
 
 if __name__ == "__main__":

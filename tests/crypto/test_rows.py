@@ -68,3 +68,22 @@ def test_a_group_of_the_same_uid_that_states_other_lengths_is_another() -> None:
     with pytest.raises(DoesNotOpen):
         rows.open_row(key, under, fewer, 0, row)
     assert rows.open_row(key, under, group, 0, row).data == {"name": "Ada", "age": 36}
+
+
+def test_a_row_is_authentic_exactly_where_each_byte_of_it_is_the_one_that_was_sealed() -> None:
+    key, under = new_key(), definition()
+    group, row = sealed(key, under, 36)
+    opener = rows.opener_of(key, under, group, under)
+    opener.authenticate(0, row)
+    others = [(1, row), (0, SealedRow(os.urandom(16), row.version, row.fields))]
+    others += [(0, SealedRow(row.record_id, row.version + 1, row.fields))]
+    others += [(0, SealedRow(row.record_id, row.version, row.fields[:1]))]
+    others += [(0, SealedRow(row.record_id, row.version, row.fields[::-1]))]
+    for at, one in enumerate(row.fields):
+        for place in range(len(one)):
+            spoilt = bytes([*one[:place], one[place] ^ 1, *one[place + 1 :]])
+            fields = [*row.fields[:at], spoilt, *row.fields[at + 1 :]]
+            others.append((0, SealedRow(row.record_id, row.version, fields)))
+    for ordinal, other in others:
+        with pytest.raises(DoesNotOpen):
+            opener.authenticate(ordinal, other)

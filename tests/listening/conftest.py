@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -101,9 +100,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def running(
-    app: ASGIApp, limits: Limits = SHORT, sockets: Literal["none", "websockets-sansio"] = "none"
-) -> Iterator[Running]:
+def running(app: ASGIApp, limits: Limits = SHORT, sockets: bool = False) -> Iterator[Running]:
     closed: Counter[str] = Counter()
 
     def count(reason: str) -> None:
@@ -114,7 +111,7 @@ def running(
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 << 10)
     port = listening.getsockname()[1]
     server = Server(
-        Lingering(app), limits, stop_seconds=1, closed=count, ws=sockets, lifespan="off"
+        Lingering(app), limits, stop_seconds=1, closed=count, sockets=sockets, lifespan="off"
     )
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
@@ -131,4 +128,4 @@ def running(
 def start() -> Iterator[Callable[..., Running]]:
     """Starts servers that end with the test."""
     with ExitStack() as stack:
-        yield lambda *given: stack.enter_context(running(*given))
+        yield lambda *given, **named: stack.enter_context(running(*given, **named))

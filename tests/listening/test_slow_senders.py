@@ -224,7 +224,7 @@ UPGRADE = b"%s / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocke
     ids=["post", "post-chunked", "get", "get-chunked", "no-key", "long-line", "many-lines"],
 )
 def test_an_upgrade_that_is_none_ends_itself_alone(start: Start, sent: bytes) -> None:
-    server = start(echo, replace(SHORT, head_bytes=64 << 10), "websockets-sansio")
+    server = start(echo, replace(SHORT, head_bytes=64 << 10), sockets=True)
     answer = server.ask(sent)
     assert 400 <= int(answer.split()[1]) < 500
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -233,7 +233,7 @@ def test_an_upgrade_that_is_none_ends_itself_alone(start: Start, sent: bytes) ->
 
 
 def test_an_upgrade_whose_body_does_not_come_is_refused_by_name(start: Start) -> None:
-    server = start(echo, SHORT, "websockets-sansio")
+    server = start(echo, SHORT, sockets=True)
     sent = UPGRADE % (b"POST", b"Content-Length: 100\r\n") + b"x"
     assert document(server.ask(sent)) == (400, "invalid")
 
@@ -248,7 +248,7 @@ def test_an_upgrade_behind_an_answer_that_goes_on_ends_its_connection(start: Sta
             pass
         ended.set()
 
-    server = start(long, SHORT, "websockets-sansio")
+    server = start(long, SHORT, sockets=True)
     with server.connect(GET % b"") as connection:
         assert connection.recv(1)
         key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

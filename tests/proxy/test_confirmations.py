@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.model import ids
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Service
+from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -80,6 +81,24 @@ def count(store: Store) -> int:
 
 
 def test_searches_that_wait_share_one_confirmation(store: Store, front: Front) -> None:
+    held = HeldBack()
+    with front.telling(held), ThreadPoolExecutor(SEARCHES + 1) as pool:
+        first = pool.submit(count, store)
+        assert held.came.wait(60)
+        others = [pool.submit(count, store) for _ in range(SEARCHES)]
+        time.sleep(HELD_SECONDS)
+        held.go.set()
+
+        assert first.result() == 1
+        assert [one.result() for one in others] == [1] * SEARCHES
+    assert held.asked < SEARCHES / 2
+
+
+def test_searches_of_a_schema_that_is_not_known_yet_share_its_reading(
+    store: Store, front: Front, proxy: Proxy
+) -> None:
+    me = call("GET", f"{proxy.url}/api/users/self/", auth=store.account.auth).json()["id"]
+    proxy.services.schemas.forget_user(ids.from_text(me))
     held = HeldBack()
     with front.telling(held), ThreadPoolExecutor(SEARCHES + 1) as pool:
         first = pool.submit(count, store)

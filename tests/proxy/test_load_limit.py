@@ -71,6 +71,44 @@ def test_as_many_are_taken_as_are_answered_in_time() -> None:
     assert 80 <= taken <= 120
 
 
+def test_answers_that_come_many_together_are_not_taken_for_the_pace() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    under_way = admitted(crowd, b"one", 1000)
+    for _ in range(20):
+        # Two hundred in a second, and half of a second's at once.
+        clock.now += 0.5
+        answered(crowd, clock, b"one", 100, seconds=0.0)
+        under_way += admitted(crowd, b"one", 1000) - 100
+        assert under_way <= 250
+    assert under_way >= 180
+
+
+def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    first = admitted(crowd, b"one", 1000)
+    for _ in range(10):
+        answered(crowd, clock, b"one", 100, seconds=0.001)
+        assert admitted(crowd, b"one", 100) == 100
+    assert admitted(crowd, b"one", 1000) > first
+    while crowd.under_way:
+        answered(crowd, clock, b"one", 1, seconds=0.001)
+    clock.now += 1
+    assert admitted(crowd, b"one", 1000) == first
+
+
+def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    for _ in range(5):
+        taken = admitted(crowd, b"one", 50)
+        answered(crowd, clock, b"one", taken, seconds=0.01)
+    assert admitted(crowd, b"one", 20) == 20
+    clock.now += 5
+    assert admitted(crowd, b"one", 50) == 0
+
+
 def test_who_asks_little_is_taken_beside_who_asks_much() -> None:
     clock = Clock()
     crowd = Crowd(few=10, most_seconds=1.0, clock=clock)

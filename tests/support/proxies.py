@@ -74,7 +74,7 @@ def running_proxy(
         overrides,
     )
     services: Services = app.state.services
-    server = Server(app, limits, stop_seconds=2, ws="websockets-sansio", proxy_headers=True)
+    server = Server(app, limits, stop_seconds=2, sockets=True, proxy_headers=True)
     listening = listen("127.0.0.1", port, "--proxy-port")
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

@@ -253,16 +253,31 @@ class RowOpener:
         Raises:
             DoesNotOpen: as :func:`open_row`.
         """
-        if len(row.fields) != len(self._fields):
-            raise _wrong_width()
-        record = sealing.record_context(self._where, row.record_id, row.version)
-        nonce = sealing.row_nonce(ordinal)
+        record, nonce = self._place(ordinal, row)
         data: dict[str, Value] = {}
         for (spec, own, field, seal, decode), sealed in zip(self._fields, row.fields, strict=True):
             value = decode(seal.decrypt(nonce, sealing.body_of(sealed), record + field))
             if value is not None:
                 data[spec.name] = value if own is spec else values.shown(own, spec, value)
         return PlainRecord(row.record_id, row.version, data)
+
+    def authenticate(self, ordinal: int, row: SealedRow) -> None:
+        """Prove that a row is the one that was sealed, and read no value of it.
+
+        Raises:
+            DoesNotOpen: a field altered, or of another row, version or key; or the row has other
+                fields than its group.
+        """
+        record, nonce = self._place(ordinal, row)
+        for (_, _, field, seal, _), sealed in zip(self._fields, row.fields, strict=True):
+            seal.decrypt(nonce, sealing.body_of(sealed), record + field)
+
+    def _place(self, ordinal: int, row: SealedRow) -> tuple[bytes, bytes]:
+        """A row's part of the associated data, and its nonce."""
+        if len(row.fields) != len(self._fields):
+            raise _wrong_width()
+        record = sealing.record_context(self._where, row.record_id, row.version)
+        return record, sealing.row_nonce(ordinal)
 
 
 def _wrong_width() -> DoesNotOpen:

@@ -80,6 +80,10 @@ class Connection(asyncio.BufferedProtocol):
         # Filled and read in one step of the loop, with nothing in between: the parser takes any
         # buffer, and copies out of it before it returns.
         self._http.take(self._buffer[:nbytes])
+        if self._http.is_upgraded:
+            # uvloop keeps the first protocol of a connection for as long as that stays.
+            self._http.fall_apart()
+            del self._http
 
     def eof_received(self) -> None:
         self._http.eof_received()
@@ -93,6 +97,8 @@ class _Http(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._heads = 0
+        #: whether another protocol has the connection
+        self.is_upgraded = False
 
     # --- what the event loop tells ---------------------------------------------------------
 
@@ -173,12 +179,17 @@ class _Http(HttpToolsProtocol):
             self._leave_with(b"")
             return
         super().handle_websocket_upgrade()
+        self.is_upgraded = True
         sockets = cast("WebSocketsSansIOProtocol", self.transport.get_protocol())
         if not sockets.handshake_initiated:
             # A head that it cannot read, as one with a body, it leaves lying: the connection
             # would stay for ever, and keep the server from its end.
             sockets.close_sent = True
             self._leave_with(_NO_HANDSHAKE)
+
+    def fall_apart(self) -> None:
+        """Leave no cycle behind, so that all of it goes at once."""
+        self.parser = self.cycle = None  # type: ignore[assignment]  # nothing comes any more
 
     # --- what the watch asks ---------------------------------------------------------------
 

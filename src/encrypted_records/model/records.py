@@ -60,7 +60,7 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     pass
 
 
-class RowRef(_Sealed, frozen=True):
+class RowRef(_Sealed, frozen=True, gc=False):
     """Where a row lies: its group's uid and its ordinal there."""
 
     group: Uid

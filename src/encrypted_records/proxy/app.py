@@ -17,7 +17,7 @@ from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen, room_for_connections
+from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.routes import ROUTES
@@ -91,7 +91,9 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
     app = create_app(settings, overrides)
     with listen(settings.host, settings.port, "--proxy-port") as listening:
         log.info("the proxy listens on http://%s:%d", settings.host, settings.port)
-        server_of(app).run(sockets=[listening])
+        server = server_of(app)
+        settle()
+        server.run(sockets=[listening])
 
 
 def server_of(app: Starlette) -> Server:
@@ -102,7 +104,7 @@ def server_of(app: Starlette) -> Server:
         limits,
         stop_seconds=GRACEFUL_SECONDS,
         closed=app.state.closed.observe,
-        ws="websockets-sansio",
+        sockets=True,
         proxy_headers=True,
     )
 

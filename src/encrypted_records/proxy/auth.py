@@ -13,7 +13,6 @@ a session needs none; then the trade, which the API takes for a change, carries 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import re
@@ -35,6 +34,7 @@ from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.model.jwt import lifetime
 from encrypted_records.model.service_key import ServiceKey
 from encrypted_records.proxy.process import offload
+from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.process.secret_names import SecretNames
 
 #: Session keys and CSRF tokens are letters and digits; tokens in a header are twice as long.
@@ -168,11 +168,15 @@ def plain(value: str | None) -> str:
 
 @dataclass(slots=True)
 class _KnownLogin:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     auth: str = field(repr=False, default="")
     auth_until: float = 0.0
     caller: Caller | None = None
     caller_until: float = 0.0
+
+    def remembered(self) -> Caller | None:
+        """The caller, while nothing has to be asked."""
+        now = time.monotonic()
+        return self.caller if now < self.auth_until and now < self.caller_until else None
 
 
 class Access:
@@ -180,6 +184,7 @@ class Access:
         self._api = api
         self._names = SecretNames()
         self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
+        self._asking: Gathering[bytes, tuple[Credentials, bool], Caller] = Gathering(self._serve)
 
     async def caller(self, credentials: Credentials, *, refresh: bool = False) -> Caller:
         """Who sends these credentials.
@@ -202,20 +207,37 @@ class Access:
         service = credentials.service
         if service is not None:
             return await self._service(service)
+        known = None if refresh else self._entry(credentials).remembered()
+        if known is None:
+            # One exchange at a time per credential: each costs the API a password hash. All who
+            # wait go on together: a lock would let one go on in each step of the event loop, and
+            # who has come last would wait for as many steps.
+            known = await self._asking.ask(self._name(credentials), (credentials, refresh))
+        offload.user.set(known.user)
+        return known
+
+    async def _serve(self, line: Line[tuple[Credentials, bool], Caller]) -> None:
+        together = line.take()
+        if not together:
+            return
+        credentials, _ = together[0].item
+        refresh = any(refresh for _, refresh in (one.item for one in together))
+        caller = await self._identify(credentials, refresh=refresh)
+        for one in together:
+            one.settle(caller)
+
+    async def _identify(self, credentials: Credentials, *, refresh: bool) -> Caller:
         entry = self._entry(credentials)
-        # One exchange at a time per credential: each costs the API a password hash.
-        async with entry.lock:
-            now = time.monotonic()
-            if refresh or now >= entry.auth_until:
-                entry.caller = None
-                entry.auth, seconds = await self._trade(credentials)
-                entry.auth_until = now + seconds
-            if entry.caller is None or now >= entry.caller_until:
-                user = ids.from_text(await self._api.user_id(entry.auth))
-                entry.caller = Caller(user, entry.auth)
-                entry.caller_until = now + KNOWN_SECONDS
-            offload.user.set(entry.caller.user)
-            return entry.caller
+        now = time.monotonic()
+        if refresh or now >= entry.auth_until:
+            entry.caller = None
+            entry.auth, seconds = await self._trade(credentials)
+            entry.auth_until = now + seconds
+        if entry.caller is None or now >= entry.caller_until:
+            user = ids.from_text(await self._api.user_id(entry.auth))
+            entry.caller = Caller(user, entry.auth)
+            entry.caller_until = now + KNOWN_SECONDS
+        return entry.caller
 
     async def _service(self, service: ServiceKey) -> Caller:
         """A service, which the API judges each time: it may be removed anywhere, and ends at once.

@@ -6,7 +6,6 @@ cannot be written, a port in use, a database out of reach or written by a newer 
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import threading
@@ -21,7 +20,7 @@ from encrypted_records import metrics
 from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Startup
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen, room_for_connections
+from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
 from encrypted_records.server.db.served import Served
 
 #: Of each process; they wait for the database while others compute.
@@ -171,7 +170,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.records import sweeping  # noqa: PLC0415
     from encrypted_records.server.records.bulk import block_cache, cache_files, choice  # noqa: PLC0415
-    from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before gc.freeze()
+    from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
     most = choice.chosen().cache // settings.processes
@@ -187,12 +186,9 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
         limits,
         stop_seconds=STOP_SECONDS,
         closed=metrics.ClosedConnections(api_metrics.registry).observe,
-        ws="none",
         lifespan="off",
     )
-    # What is loaded stays: each search for cycles would look at all of it again.
-    gc.collect()
-    gc.freeze()
+    settle()
     server.run(sockets=[listening])
     _end_within(LAST_SECONDS)
     block_cache.end_cache(cache_files)

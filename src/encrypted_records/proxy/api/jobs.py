@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Send
 from starlette.websockets import WebSocket
 
 from encrypted_records.errors import (
@@ -23,6 +27,7 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.http import problem
+from encrypted_records.listening.sockets import go_on_with
 from encrypted_records.model.charsets import Charset, charset_of, require_utf8
 from encrypted_records.model.media_types import MEDIA_TYPES, Format
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -92,6 +97,8 @@ JOB_ANSWER = json_answer(
     X_Job_Status_URL=TEXT,
     X_Job_Websocket_URL=TEXT,
 )
+
+log = logging.getLogger(__name__)
 
 endpoint = Endpoints("jobs", id_schema=UUID)
 
@@ -325,32 +332,54 @@ async def watch_job(socket: WebSocket) -> None:
         await socket.send_denial_response(problem_answer(problem.of_error(error)))
         return
     await socket.accept()
-    with services.admission.enrolment.watch(caller.device) as revoked:
-        tasks = [
-            asyncio.create_task(_send(socket, services.jobs, job.id)),
-            asyncio.create_task(_until_gone(socket)),
-            asyncio.create_task(_until_revoked(socket, revoked)),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    when_revoked = partial(services.admission.enrolment.when_revoked, caller.device)
+    go_on_with(socket.scope, partial(_tell, services.jobs, job.id, when_revoked))
 
 
-async def _send(socket: WebSocket, jobs: BatchJobs, job: bytes) -> None:
-    async for changed in jobs.watch(job):
-        await socket.send_text(msgspec.json.encode(changed.payload()).decode())
-    await socket.close(1000)
+async def _tell(
+    jobs: BatchJobs,
+    job: bytes,
+    when_revoked: Callable[[Callable[[], object]], Callable[[], None]],
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Tell a watcher how a job goes on, until it has ended, the watcher has gone, or the watcher's
+    device is revoked. There may be thousands of these, so each keeps little."""
+    loop = asyncio.get_running_loop()
+    telling = asyncio.create_task(_send_progress(jobs, job, send))
+    ends: list[asyncio.Task[None]] = []
+
+    def end() -> None:
+        ends.append(asyncio.create_task(_close(send, 1008, "device_unknown")))
+
+    # Devices are revoked in another thread.
+    forget = when_revoked(partial(loop.call_soon_threadsafe, end))
+    try:
+        # What a watcher says is ignored.
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+    finally:
+        forget()
+        telling.cancel()
+        await asyncio.gather(telling, *ends, return_exceptions=True)
 
 
-async def _until_revoked(socket: WebSocket, revoked: asyncio.Event) -> None:
-    await revoked.wait()
-    await socket.close(1008, "device_unknown")
+async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
+    try:
+        async for changed in jobs.watch(job):
+            text = msgspec.json.encode(changed.payload()).decode()
+            await send({"type": "websocket.send", "text": text})
+    except OSError:  # nobody is there any more
+        return
+    except ErsError as error:
+        await _close(send, 1011, error.reason)
+    except Exception as error:
+        log.exception("unexpected %s", type(error).__name__)
+        await _close(send, 1011)
+    else:
+        await _close(send, 1000)
 
 
-async def _until_gone(socket: WebSocket) -> None:
-    """Messages of a watcher are ignored."""
-    while (await socket.receive())["type"] != "websocket.disconnect":
-        pass
+async def _close(send: Send, code: int, reason: str = "") -> None:
+    with suppress(OSError):  # nobody is there any more
+        await send({"type": "websocket.close", "code": code, "reason": reason})

@@ -22,17 +22,46 @@ from encrypted_records.proxy.process.secret_names import SecretNames
 
 #: So many requests under way are never too many: few that take long are no crowd.
 FEW = 64
-#: In seconds; a request that would be answered later is refused.
-MOST_SECONDS = 1.5
+#: In seconds; a request that would be answered later, as a mean, is refused. The last ones of a
+#: crowd are answered later than its mean.
+MOST_SECONDS = 1.2
 #: Bounds of what ``Retry-After`` says, in seconds.
 _RETRY = (1, 10)
-#: Seconds between two answers, before a crowd has shown how fast they are given, and for how long
-#: what it has shown counts.
-_PACE, _SHOWN_SECONDS = 0.005, 5.0
-#: Weight of the newest answer in the mean.
-_NEWEST = 0.05
+#: Seconds between two answers, before a crowd has shown how fast they are given; and for how many
+#: seconds of a crowd that counts as shown.
+_PACE, _ASSUMED_SECONDS = 0.005, 0.25
+#: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
+#: pause only that it was slow counts.
+_LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
 #: Requests that last as long as their bodies do; their own limits hold for them.
 _LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/export/")
+
+
+class _Pace:
+    """How fast a crowd is answered: answers, and the seconds of the crowd in which they were given.
+
+    Both fade with the time of the crowd, and not with each answer. Many answers are given together,
+    then none for a while: who comes right behind many is not to take that for the pace, and where
+    nobody is answered the pace falls.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._answers = _ASSUMED_SECONDS, _ASSUMED_SECONDS / _PACE
+
+    def pass_time(self, seconds: float) -> None:
+        """So long there was a crowd."""
+        left = math.exp(-seconds / _LATELY)
+        self._seconds = self._seconds * left + _LATELY * (1 - left)
+        self._answers *= left
+
+    def count(self) -> None:
+        """One more was answered."""
+        self._answers += 1
+
+    @property
+    def seconds(self) -> float:
+        """Between two answers."""
+        return self._seconds / max(self._answers, 1e-9)
 
 
 class Crowd:
@@ -49,15 +78,14 @@ class Crowd:
         self._clock = clock
         self._under_way: Counter[bytes] = Counter()
         self._total = 0
-        self._pace = _PACE
-        #: when a crowd was last answered
-        self._answered_at: float | None = None
+        self._pace = _Pace()
+        #: when there was last seen to be a crowd
+        self._seen_at: float | None = None
 
-    def _expect(self) -> float:
-        """Seconds after which a request that comes now would be answered."""
-        if self._answered_at is None or self._clock() - self._answered_at > _SHOWN_SECONDS:
-            return (self._total + 1) * _PACE
-        return (self._total + 1) * self._pace
+    @property
+    def under_way(self) -> int:
+        """How many requests are."""
+        return self._total
 
     def enter(self, sender: bytes) -> None:
         """Count a request in.
@@ -65,15 +93,19 @@ class Crowd:
         Raises:
             Overloaded: it would be answered too late.
         """
-        excess = self._expect() - self._most_seconds
-        if self._total >= self._few and excess > 0 and self._is_greedy(sender):
-            least, most = _RETRY
-            raise Overloaded(
-                "more requests are under way than can be answered soon",
-                retry_after=min(most, max(least, math.ceil(excess))),
-            )
+        if self._total >= self._few:
+            self._look()
+            excess = (self._total + 1) * self._pace.seconds - self._most_seconds
+            if excess > 0 and self._is_greedy(sender):
+                least, most = _RETRY
+                raise Overloaded(
+                    "more requests are under way than can be answered soon",
+                    retry_after=min(most, max(least, math.ceil(excess))),
+                )
         self._under_way[sender] += 1
         self._total += 1
+        if self._total == self._few:
+            self._begin()
 
     def _is_greedy(self, sender: bytes) -> bool:
         senders = len(self._under_way.keys() | {sender})
@@ -81,18 +113,31 @@ class Crowd:
 
     def leave(self, sender: bytes) -> None:
         """Count a request out: it is answered."""
-        # Only in a crowd do the pauses between answers tell how fast they can be given.
+        # Only in a crowd does it tell how fast answers can be given.
         if self._total >= self._few:
-            now = self._clock()
-            if self._answered_at is None or now - self._answered_at > _SHOWN_SECONDS:
-                self._pace = _PACE
-            else:
-                self._pace += _NEWEST * (now - self._answered_at - self._pace)
-            self._answered_at = now
+            self._look()
+            self._pace.count()
         self._total -= 1
         self._under_way[sender] -= 1
         if not self._under_way[sender]:
             del self._under_way[sender]
+
+    def _begin(self) -> None:
+        """There is a crowd from now on."""
+        now = self._clock()
+        ago = math.inf if self._seen_at is None else now - self._seen_at
+        # A crowd that comes at once is taken at once: all of it, before any of it is answered. So
+        # it is not taken on the word of another crowd, which may have been smaller, or easier.
+        if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
+            self._pace = _Pace()
+        self._seen_at = now
+
+    def _look(self) -> None:
+        """There was a crowd until now."""
+        assert self._seen_at is not None
+        now = self._clock()
+        self._pace.pass_time(now - self._seen_at)
+        self._seen_at = now
 
 
 def _counts(path: str) -> bool:

@@ -54,7 +54,7 @@ class Enrolment:
         self._devices = {one.id: one for one in store.devices()}
         self._keyrings = store.keyrings()
         self._made_from: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._watches: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._watches: defaultdict[str, set[Callable[[], object]]] = defaultdict(set)
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -153,8 +153,8 @@ class Enrolment:
             self._store.put_device(ended)
             self._devices[device_id] = ended
             self.note(user, "revoked", device_id)
-        for event in self._watches.pop(device_id, set()):
-            event.set()
+        for tell in self._watches.pop(device_id, set()):
+            tell()
 
     def _drop_unused(self, user: bytes) -> None:
         before = self._clock() - UNUSED_SECONDS
@@ -221,14 +221,20 @@ class Enrolment:
     def watch(self, device_id: str | None) -> Iterator[asyncio.Event]:
         """An event that is set when the device is revoked; never without a device."""
         event = asyncio.Event()
-        if device_id is None:
-            yield event
-            return
-        self._watches[device_id].add(event)
+        forget = self.when_revoked(device_id, event.set)
         try:
             yield event
         finally:
-            self._watches[device_id].discard(event)
+            forget()
+
+    def when_revoked(self, device_id: str | None, tell: Callable[[], object]) -> Callable[[], None]:
+        """Have a function called when the device is revoked, in the thread that does that; what is
+        returned undoes it."""
+        if device_id is None:
+            return lambda: None
+        watches = self._watches[device_id]
+        watches.add(tell)
+        return lambda: watches.discard(tell)
 
     def close(self) -> None:
         self._store.close()

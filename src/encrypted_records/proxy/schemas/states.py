@@ -35,6 +35,7 @@ from encrypted_records.model.records import (
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.checkpoint_writer import (
     CHECKPOINTS,
     CheckpointPolicy,
@@ -54,6 +55,8 @@ from encrypted_records.proxy.sharing.service import Sharing
 log = logging.getLogger(__name__)
 
 MAX_SCHEMAS = 1000
+
+_Asked = tuple[Holder, bytes]
 
 
 class Schemas:
@@ -88,6 +91,8 @@ class Schemas:
         #: held while a schema is read; ids of schemas that are not there leave nothing behind
         self._loading: WeakValueDictionary[tuple[bytes, bytes], asyncio.Lock]
         self._loading = WeakValueDictionary()
+        #: who asks while a log is read waits for the next reading, with all others who do
+        self._refreshing: Gathering[_Asked, _Asked, SchemaState] = Gathering(self._serve)
 
     async def load(self, caller: Holder, schema: bytes) -> SchemaState:
         """The schema's last state, read from the API only if there is none in memory, or for an
@@ -148,6 +153,15 @@ class Schemas:
             LogBroken: the log is not authentic, or lacks what this proxy has seen.
         """
         self._keyrings.check_unlocked(caller)
+        return await self._refreshing.ask((caller, schema), (caller, schema))
+
+    async def _serve(self, line: Line[_Asked, SchemaState]) -> None:
+        if together := line.take():
+            state = await self._refresh(*together[0].item)
+            for one in together:
+                one.settle(state)
+
+    async def _refresh(self, caller: Holder, schema: bytes) -> SchemaState:
         key = (caller.user, schema)
         async with self._loading.setdefault(key, asyncio.Lock()):
             epoch = self._epoch

@@ -74,11 +74,13 @@ class DiskCache(CacheFile):
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
             chosen = f"WHERE segment = ? AND number IN ({','.join('?' * len(some))})"
-            pages |= self._database.execute(
+            found = self._database.execute(
                 f"SELECT number, data FROM page {chosen}",  # noqa: S608  question marks only
                 (segment, *some),
             ).fetchall()
-            self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *some))  # noqa: S608
+            if found:  # a change of nothing would wait for others' all the same
+                self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *some))  # noqa: S608
+            pages |= found
         self._hits += len(pages)
         self._misses += len(numbers) - len(pages)
         return pages

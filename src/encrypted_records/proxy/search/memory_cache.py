@@ -31,7 +31,9 @@ _ROW_OVERHEAD = 330
 class RowBlock:
     """Some of the rows that were stored one after another, each as the MessagePack of its
     :class:`SealedRow`. The ``unchecked`` ones have not been opened yet; ``loaded`` if all
-    that the disk has of the block is among them."""
+    that the disk has of the block is among them.
+
+    No place of a row is part of a cycle, so Python does not search the dict for any."""
 
     rows: Mapping[RowRef, bytes]
     unchecked: frozenset[RowRef]

@@ -1,41 +1,39 @@
 """Fetch sealed rows from the API together with other rows, keep them, and open them.
 
 Rows that are kept are not requested again, so a repeated query tells the API nothing. The extra
-rows that are fetched beside the needed ones are opened as well, after the query is answered: an API
-that altered one could otherwise learn from later events whether it was needed. Only rows that open
-go to disk.
+rows that are fetched beside the needed ones are checked as well, after the query is answered
+(:mod:`.row_checks`). Only rows that were go to disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from encrypted_records.client.api import MAX_ROWS
-from encrypted_records.crypto.rows import open_row
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
-from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
+from encrypted_records.proxy.search.row_checks import RowChecks, altered, select_live
 from encrypted_records.proxy.search.row_cover import MOST, choose_cover
+from encrypted_records.proxy.search.row_opening import (
+    Records,
+    Sealed,
+    decode_row,
+    open_row,
+    open_rows,
+)
 from encrypted_records.proxy.search.row_widths import RowWidths
 from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 
-log = logging.getLogger(__name__)
-
-#: Up to so many fields, and bytes, rows are opened here: a thread would take longer to start. More
-#: than the other two take long.
-FEW_FIELDS, FEW_BYTES = 512, 256 << 10
-MANY_FIELDS, MANY_BYTES = 20_000, 4 << 20
 #: More rows than these are not kept, and are fetched without extra rows.
 MOST_OPENED = 4096
 #: Rows opened together for an export, and their bytes: fewer where rows are wide.
@@ -47,18 +45,10 @@ BESIDE_BYTES = 1 << 20
 FIRST_ROWS = 32
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
-#: Of extra rows: fields opened in one step, and answers that may wait to be checked.
-_CELLS_AT_ONCE = 160
-_MOST_CHECKS = 16
 #: Records whose rows are remembered.
 _MOST_RECENT = 50_000
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(SealedRow)
-
-#: Each as the MessagePack of its SealedRow.
-Sealed = Mapping[RowRef, bytes]
-Records = dict[RowRef, PlainRecord]
 
 
 class RowFetcher:
@@ -69,9 +59,7 @@ class RowFetcher:
         self._under_way: dict[tuple[bytes, int], asyncio.Future[None]] = {}
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
-        self._checks: set[asyncio.Task[None]] = set()
-        #: schemas of which an extra row did not open, until an error has said so
-        self._altered: set[bytes] = set()
+        self._checks = RowChecks(kept)
 
     async def open_rows(
         self,
@@ -93,9 +81,7 @@ class RowFetcher:
             Moved: as :meth:`Upstream.fetch_rows`.
         """
         state, snapshot = upstream.state, upstream.snapshot
-        if state.id in self._altered:
-            self._altered.remove(state.id)
-            raise _altered()
+        self._checks.raise_altered(state.id)
         records = await self._load_kept(state, snapshot, wanted)
         missing = _find_missing(wanted, records)
         # Two equal queries at once make one request to the API.
@@ -105,16 +91,16 @@ class RowFetcher:
             missing = _find_missing(wanted, records)
         if missing and alone:
             sealed = await self._request(upstream, missing, _shuffle(missing))
-            records |= await _open_rows(state, snapshot, sealed)
+            records |= await open_rows(state, snapshot, sealed)
         elif missing:
             with self._claim(state, snapshot, missing):
                 order = await self._choose(state, snapshot, missing)
                 sealed = await self._request(upstream, missing, order)
                 needed = {ref: sealed[ref] for ref in missing}
-                records |= await _open_rows(state, snapshot, needed)
-                self._keep(state, snapshot, sealed, needed)
-            while len(self._checks) > _MOST_CHECKS:
-                await asyncio.wait(self._checks, return_when=asyncio.FIRST_COMPLETED)
+                records |= await open_rows(state, snapshot, needed)
+                rows = select_live(state, sealed)
+                self._kept.keep(state.id, snapshot, rows)
+            await self._checks.add(state, snapshot, rows, needed)
         if not alone:
             self._remember(state.id, records)
         return [records[ref] for ref in wanted]
@@ -134,9 +120,9 @@ class RowFetcher:
         }
         if wide := [ref for ref in wanted if ref not in sealed]:  # too wide to be kept
             fetched = await self._request(upstream, wide, _shuffle(wide))
-            await _open_rows(state, snapshot, fetched)
+            await open_rows(state, snapshot, fetched)
             sealed |= fetched
-        return [_decoder.decode(sealed[ref]) for ref in wanted]
+        return [decode_row(sealed[ref]) for ref in wanted]
 
     def _remember(self, schema: bytes, records: Records) -> None:
         for ref, record in records.items():
@@ -162,8 +148,8 @@ class RowFetcher:
         return len(self._checks)
 
     async def close(self) -> None:
-        """Finish checking extra rows."""
-        await asyncio.gather(*self._checks, return_exceptions=True)
+        """Finish checking rows."""
+        await self._checks.close()
 
     # --- from memory and disk ----------------------------------------------------------------
 
@@ -174,7 +160,9 @@ class RowFetcher:
         block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
         blocks = self._kept.in_memory(state.id, set(block_of.values()))
         numbers = {
-            at for ref, at in block_of.items() if at not in blocks or ref not in blocks[at].rows
+            at
+            for ref, at in block_of.items()
+            if at not in blocks or (ref not in blocks[at].rows and not blocks[at].loaded)
         }
         if numbers:
             blocks |= await asyncio.to_thread(self._kept.blocks, state.id, numbers)
@@ -182,7 +170,7 @@ class RowFetcher:
             ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
         }
         try:
-            return await _open_rows(state, snapshot, sealed)
+            return await open_rows(state, snapshot, sealed)
         except DoesNotOpen:
             unchecked = {ref for ref in sealed if ref in blocks[block_of[ref]].unchecked}
             return await self._drop_broken(state, snapshot, sealed, unchecked)
@@ -200,12 +188,12 @@ class RowFetcher:
         broken = []
         for ref, row in sealed.items():
             try:
-                records[ref] = _open(state, snapshot, ref, row)
+                records[ref] = open_row(state, snapshot, ref, row)
             except DoesNotOpen:
                 broken.append(ref)
         await asyncio.to_thread(self._kept.drop, state.id, snapshot, broken)
         if any(ref in unchecked for ref in broken):
-            raise _altered()
+            raise altered()
         return records
 
     # --- from the API ------------------------------------------------------------------------
@@ -304,45 +292,6 @@ class RowFetcher:
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
 
-    # --- what is kept ------------------------------------------------------------------------
-
-    def _keep(
-        self, state: SchemaState, snapshot: Snapshot, sealed: Sealed, needed: Collection[RowRef]
-    ) -> None:
-        """Keep the rows in memory now, and on disk once all of them have opened."""
-        rows = _select_live(state, sealed)
-        self._kept.keep(state.id, snapshot, rows)
-        task = asyncio.create_task(self._check(state, snapshot, rows, needed))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-
-    async def _check(
-        self, state: SchemaState, snapshot: Snapshot, rows: Sealed, needed: Collection[RowRef]
-    ) -> None:
-        """Open the extra rows, a few at a time, and store all rows."""
-        extra = [ref for ref in rows if ref not in needed]
-        at_once = max(1, _CELLS_AT_ONCE // max(1, len(state.definition.fields)))
-        try:
-            for start in range(0, len(extra), at_once):
-                some = {ref: rows[ref] for ref in extra[start : start + at_once]}
-                await _open_rows(state, snapshot, some)
-                await asyncio.sleep(0)  # let queries go first
-        except DoesNotOpen:
-            log.warning("the API altered a row that it was asked for beside others")
-            self._altered.add(state.id)
-            await asyncio.to_thread(self._kept.drop, state.id, snapshot, rows)
-        except Exception as error:
-            log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
-        else:
-            await self._store(state, snapshot, rows)
-
-    async def _store(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
-        await asyncio.to_thread(self._kept.store, state.id, snapshot, _select_live(state, rows))
-        # Rows that died meanwhile must not stay.
-        dead = rows.keys() - _select_live(state, rows).keys()
-        if dead:
-            await asyncio.to_thread(self._kept.forget, state.id, snapshot, dead)
-
 
 def _find_missing(wanted: Iterable[RowRef], records: Records) -> list[RowRef]:
     return list(dict.fromkeys(ref for ref in wanted if ref not in records))
@@ -353,46 +302,3 @@ def _shuffle(rows: Iterable[RowRef]) -> list[RowRef]:
     order = list(rows)
     secrets.SystemRandom().shuffle(order)
     return order
-
-
-def _select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
-    """The rows that are live in the newest known state: an export may read an earlier version."""
-    present = state.ledger.snapshot()
-    return {ref: row for ref, row in rows.items() if present.is_live(ref.group, ref.ordinal)}
-
-
-async def _open_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
-    """
-    Raises:
-        DoesNotOpen: a row was altered or belongs elsewhere.
-    """
-
-    fields = len(sealed) * len(state.definition.fields)
-    size = sum(map(len, sealed.values()))
-    if fields <= FEW_FIELDS and size <= FEW_BYTES:
-        return _open_all(state, snapshot, sealed)
-    run: Run = aside if fields > MANY_FIELDS or size > MANY_BYTES else asyncio.to_thread
-    return await run(_open_all, state, snapshot, sealed)
-
-
-def _open_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
-    return {ref: _open(state, snapshot, ref, row) for ref, row in sealed.items()}
-
-
-def _open(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) -> PlainRecord:
-    group = snapshot.groups[ref.group].group
-    key = state.ledger.keys.of(group.key_version)
-    try:
-        decoded = _decoder.decode(row)
-    except msgspec.DecodeError:
-        raise DoesNotOpen("what is kept of a row is not in the format of one") from None
-    made = snapshot.made_under(group)
-    return open_row(key, snapshot.definition, group, ref.ordinal, decoded, made)
-
-
-def _altered() -> DoesNotOpen:
-    return DoesNotOpen(
-        "the API altered a row that it was asked for beside others",
-        code="row_altered",
-        hint="what it had altered is not used; ask again, and do not trust this API",
-    )
