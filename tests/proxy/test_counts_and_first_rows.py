@@ -103,6 +103,10 @@ def conditions() -> Iterator[Any]:
     amount, between, _, state, states, above, range_of, *_ = every
     yield {"and": [state, range_of]}
     yield {"and": [amount, between]}
+    yield {"and": [range_of, between, states]}
+    yield {"and": [range_of, {"field": "number", "op": "ge", "value": 2 * MANY - 1}]}
+    yield {"and": [{"field": "number", "op": "ge", "value": 0}, state]}
+    yield {"and": [{"field": "number", "op": "lt", "value": 0}, state]}
     yield {"and": [{"or": [state, between]}, {"not": states}, range_of]}
     yield {"and": [above, {"field": "amount", "op": "is_null", "value": False}]}
 
@@ -204,5 +208,10 @@ def test_they_take_the_pages_in_which_ranges_begin_and_end(store: Store, tmp_pat
         assert asked.pages({"where": newest, "measures": mean}) > 4
         assert asked.pages({"where": newest, "measures": count}) == 2
         assert asked.pages({"where": newest, "count": True, "limit": 0}) == 2
+        # All rows of one segment are in the first range, and two have none: of the second range,
+        # where it begins. The directories of both fields, and the page.
+        inner = {"field": "number", "op": "between", "value": [MANY + 1, 2 * MANY]}
+        either = {"and": [inner, {"field": "amount", "op": "ge", "value": 250}]}
+        assert asked.pages({"where": either, "measures": count}) <= 8
         # The directories of two segments; the second of these can have none of the first rows.
         assert asked.pages({"where": both, "order_by": ["number"], "limit": 5}) == 3

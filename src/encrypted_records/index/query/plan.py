@@ -218,6 +218,11 @@ class Plan:
         ranges = self.ranges.get(id(leaf))
         return ranges is not None and ranges.certain == ranges.possible
 
+    def holds_all(self, segment: OpenedSegment, leaf: Leaf) -> bool:
+        """Whether every row of a segment fulfils a comparison that :meth:`is_exact`, where its
+        directory, which is here, tells that."""
+        return holds_all(segment.lookup(leaf.field), self.ranges[id(leaf)].possible)
+
     def entries(self, segment: OpenedSegment, leaf: Leaf) -> list[Ordinals] | None:
         """The rows of a comparison that :meth:`is_exact`, as they lie in pages; None where all are.
 

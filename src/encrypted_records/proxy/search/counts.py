@@ -17,6 +17,7 @@ from encrypted_records.model.predicates import (
     And,
     ColumnTest,
     Everything,
+    Not,
     Or,
     Predicate,
     only_leaf,
@@ -38,13 +39,16 @@ from encrypted_records.proxy.search.segment_filters import comes_by_row, open_co
 
 
 async def count_matches(context: QueryContext, plan: Plan) -> int | None:
-    """How many records match, where directories give it: for one comparison or its negation. Of
-    segments with dead rows, these are looked up. Else None.
+    """How many records match, where directories give it: for one comparison or its negation, and of
+    many records for several comparisons of which each segment leaves one open at most, but for a
+    few segments. Of segments with dead rows, these are looked up. Else None.
 
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
     """
     snapshot = context.snapshot
+    if isinstance(plan.predicate, And):
+        return await _count_ranges(context, plan, plan.predicate.parts)
     if not _is_counted(plan):
         return None
     if isinstance(plan.predicate, Everything):
@@ -75,9 +79,59 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
     return count
 
 
+async def _count_ranges(
+    context: QueryContext, plan: Plan, parts: Sequence[Predicate]
+) -> int | None:
+    """How many records match all of some comparisons that keys decide; None where that is no
+    shorter than to match them.
+
+    Of a range of what grows with time, most segments have all of their rows or none: what is left
+    to count of these is one comparison.
+    """
+    leaves = [one for one in parts if not isinstance(one, Everything | And | Or | Not)]
+    exact = len(leaves) == len(parts) and all(map(plan.is_exact, leaves))
+    every = sum(segment.count for segment in context.snapshot.segments)
+    if not exact or every <= context.sizes.few_rows:
+        return None
+    with context.stats.stage("fetch_pages"):
+        segments = await context.segments(plan.missing_to_find)
+    count = 0
+    of_one: dict[int, list[OpenedSegment]] = {}
+    left: list[Segment] = []
+    for segment in segments:
+        if plan.excludes(segment):
+            continue
+        unsure = [leaf for leaf in leaves if not plan.holds_all(segment, leaf)]
+        if not unsure:
+            own = segment.segment
+            count += own.count - _dead_in(context.snapshot, own)
+        elif len(unsure) == 1:
+            of_one.setdefault(leaves.index(unsure[0]), []).append(segment)
+        else:
+            left.append(segment.segment)
+    for at, some in of_one.items():
+        count += await _count_one(context, replace(plan, predicate=leaves[at]), some)
+    answers = await resolve(context, plan, left) if left else []
+    count += sum(len(one.matches.certain) for one in answers)
+    context.stats.certain = count
+    return count
+
+
+async def _count_one(context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]) -> int:
+    """How many records of some segments fulfil one comparison that keys decide. Directories are
+    here."""
+    dying = [one for one in segments if _dead_in(context.snapshot, one.segment)]
+    whole = [one for one in segments if one not in dying]
+    with context.stats.stage("fetch_pages"):
+        await context.fill(whole, plan.missing_to_count)
+    count = await _count(plan, whole, many=plan.values * len(whole) > LOOKUPS)
+    assert count is not None
+    return count + await _count_living(context, plan, dying)
+
+
 def _is_counted(plan: Plan) -> bool:
     """Whether a plan is of the kind that needs no set of rows."""
-    if isinstance(plan.predicate, And | Or):
+    if isinstance(plan.predicate, Or):
         return False
     leaf, _ = only_leaf(plan.predicate)
     if leaf is None or isinstance(leaf, Absent | ColumnTest):
