@@ -17,6 +17,7 @@ from encrypted_records.listening import pace
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 
 #: Seconds that a test waits for what must come.
@@ -111,7 +112,12 @@ def running(app: ASGIApp, limits: Limits = SHORT, sockets: bool = False) -> Iter
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 << 10)
     port = listening.getsockname()[1]
     server = Server(
-        Lingering(app), limits, stop_seconds=1, closed=count, sockets=sockets, lifespan="off"
+        Lingering(app),
+        limits,
+        stop_seconds=1,
+        closed=count,
+        sockets=Socket if sockets else None,
+        lifespan="off",
     )
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 from websockets.sync.client import ClientConnection, connect
 
 from encrypted_records.listening.connections import _Http
-from encrypted_records.listening.sockets import Socket, go_on_with
+from encrypted_records.listening.socket_protocol import Socket
+from encrypted_records.listening.sockets import go_on_with
 from tests.listening.conftest import SHORT, Running, until
 
 
@@ -103,3 +104,21 @@ def test_of_an_application_that_leaves_a_socket_to_others_nothing_stays(
         socket.send("enough")
         assert list(socket) == ["goodbye"]
     until(lambda: server.connections == 0)
+
+
+def test_what_goes_on_is_done_though_a_layer_hands_on_a_copy_of_the_scope(
+    start: Callable[..., Running],
+) -> None:
+    async def rest(_receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.send", "text": "goodbye"})
+
+    async def leave(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        go_on_with(scope, rest)
+
+    async def layer(scope: Scope, receive: Receive, send: Send) -> None:
+        await leave(dict(scope), receive, send)
+
+    with opened(start(layer, SHORT, sockets=True)) as socket:
+        assert socket.recv() == "goodbye"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 from encrypted_records.model.device_secret import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
@@ -74,7 +75,7 @@ def running_proxy(
         overrides,
     )
     services: Services = app.state.services
-    server = Server(app, limits, stop_seconds=2, sockets=True, proxy_headers=True)
+    server = Server(app, limits, stop_seconds=2, sockets=Socket, proxy_headers=True)
     listening = listen("127.0.0.1", port, "--proxy-port")
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

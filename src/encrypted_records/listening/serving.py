@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import signal
@@ -20,7 +21,7 @@ from encrypted_records.errors import Startup
 from encrypted_records.listening.connections import Connection
 from encrypted_records.listening.header_names import Spelling
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.sockets import GoingOn, Socket
+from encrypted_records.listening.sockets import GoingOn
 from encrypted_records.listening.watch import LOOK_SECONDS, Watch
 
 #: Connections that the system keeps until we take them.
@@ -41,7 +42,7 @@ class Server(uvicorn.Server):
     Args:
         stop_seconds: how long requests under way may take when it is.
         closed: told of each connection that is ended for its slowness, see :class:`Watch`.
-        sockets: whether there are WebSockets.
+        sockets: the protocol of WebSockets, where there are any.
         more: further settings of uvicorn's. What front servers say of a peer is not believed
             unless one says so.
     """
@@ -53,7 +54,7 @@ class Server(uvicorn.Server):
         *,
         stop_seconds: int,
         closed: Callable[[str], None] = lambda _reason: None,
-        sockets: bool = False,
+        sockets: type[asyncio.Protocol] | None = None,
         **more: Any,
     ) -> None:
         self.watch = Watch(limits, closed)
@@ -66,7 +67,7 @@ class Server(uvicorn.Server):
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=stop_seconds,
                 http=partial(Connection, self.watch),  # type: ignore[arg-type]  # called like one
-                ws=Socket if sockets else "none",
+                ws=sockets or "none",
                 # What a job tells is short, and a compressor has windows for each socket.
                 ws_per_message_deflate=False,
                 # Not "auto", under which an application that cannot start is served all the same.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 #: Told and asked as an ASGI application is, of a socket that was accepted.
 Rest = Callable[[Receive, Send], Awaitable[None]]
@@ -22,7 +21,7 @@ _KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
 
 def go_on_with(scope: Scope, rest: Rest) -> None:
     """Have this done once the application has returned; at its end the socket is closed."""
-    scope[_REST] = rest
+    scope[_REST].append(rest)
 
 
 class GoingOn:
@@ -32,20 +31,12 @@ class GoingOn:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A list, since layers between hand on copies of the scope.
+        rests: list[Rest] = []
+        scope[_REST] = rests
         await self._app(scope, receive, send)
-        rest: Rest | None = scope.pop(_REST, None)
-        if rest is not None:
+        if rests:
             kept = {name: scope[name] for name in _KEPT if name in scope}
             scope.clear()
             scope.update(kept)
-            await rest(receive, send)
-
-
-class Socket(WebSocketsSansIOProtocol):
-    """uvicorn's, which forgets the handshake once it is over."""
-
-    def start_keepalive(self) -> None:
-        # The last step of a handshake; what parses frames has the request as well.
-        self.request.headers.clear()
-        del self.request, self.response
-        super().start_keepalive()
+            await rests[0](receive, send)

@@ -18,6 +18,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
+from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.routes import ROUTES
@@ -104,7 +105,7 @@ def server_of(app: Starlette) -> Server:
         limits,
         stop_seconds=GRACEFUL_SECONDS,
         closed=app.state.closed.observe,
-        sockets=True,
+        sockets=Socket,
         proxy_headers=True,
     )
 

@@ -59,8 +59,10 @@ class ByRowBuilder:
         page -= self._directory.leading
         if page < 0:
             return  # absent rows have 0 already
+        # numpy stores by others through a buffer, which takes twice as long.
+        rows = block.ordinals.astype(np.intp)
         if self._pages is None:
-            self._codes[block.ordinals] = page + 1
+            self._codes[rows] = page + 1
             return
         count = len(block.keys)
         lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(_COUNT)
@@ -69,11 +71,11 @@ class ByRowBuilder:
         if self._bytes + more + len(self._codes) * numbers.itemsize > self._most:
             # Before numbers become wider, or both would be in memory.
             self._leave_keys(self._pages)
-            self._codes[block.ordinals] = page + 1
+            self._codes[rows] = page + 1
             return
         self._codes = self._codes.astype(numbers, copy=False)
         own = np.arange(self._next, self._next + count).astype(numbers)
-        self._codes[block.ordinals] = np.repeat(own, lengths)
+        self._codes[rows] = np.repeat(own, lengths)
         self._pages[page] = (block.keys, self._next, lengths)
         self._next += count
         self._bytes += more

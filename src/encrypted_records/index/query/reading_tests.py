@@ -234,7 +234,7 @@ def _read_absent(segment: PagedSegment, field: str, limits: ReadingLimits) -> Re
     def take(window: Window) -> None:
         for page, block in window:
             if page < directory.leading:
-                rows[block.ordinals] = True
+                rows[block.ordinals.astype(np.intp)] = True
 
     pages = fill_up(directory, range(directory.leading))
     yield from read_pages(segment, field, pages, take, limits)
@@ -259,7 +259,8 @@ def _read_between(
     def take(window: Window) -> None:
         for page, block in window:
             for mask, key_range in wanted.get(page, ()):
-                mask[entries_between(block, key_range)] = True
+                # As in ``by_row``: by other numbers, numpy takes twice as long.
+                mask[entries_between(block, key_range).astype(np.intp)] = True
 
     yield from read_pages(segment, field, fill_up(directory, wanted), take, limits)
     return [of_mask(mask) for mask in masks]
