@@ -15,7 +15,7 @@ import pytest
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search import counts, segment_filters
+from encrypted_records.proxy.search import counts, fetcher, segment_filters
 from encrypted_records.proxy.search.upstream import Sizes
 from tests import oracle
 from tests.support.proxies import running_proxy
@@ -157,10 +157,20 @@ class Asked:
         return pages
 
 
-@pytest.mark.parametrize("limits", [WITH_KEYS, WITHOUT], ids=["keys", "no keys"])
+@pytest.mark.parametrize(
+    ("limits", "stays"),
+    [(WITH_KEYS, True), (WITHOUT, True), (WITHOUT, False)],
+    ids=["keys", "no keys", "columns that do not stay"],
+)
 def test_they_are_the_oracles_with_dead_rows_and_without(
-    store: Store, tmp_path: Path, limits: ReadingLimits, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    tmp_path: Path,
+    limits: ReadingLimits,
+    stays: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not stays:
+        monkeypatch.setattr(fetcher, "ROW_BYTES", 1 << 30)
     opened: list[Any] = []
     own_open = segment_filters.open_column
 

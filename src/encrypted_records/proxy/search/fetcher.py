@@ -35,6 +35,8 @@ from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.upstream import Upstream
 
 T = TypeVar("T")
+#: What a row takes of a column by row, mostly.
+ROW_BYTES = 2
 
 
 class Fetcher:
@@ -214,6 +216,11 @@ class Fetcher:
         if column is not None:
             segment.columns[field] = column
         return column is not None
+
+    def keeps_columns(self, rows: int, fields: int) -> bool:
+        """Whether columns by row of so many rows and fields leave half of the memory to others.
+        What does not stay is made for one question alone."""
+        return rows * fields * ROW_BYTES <= self._cache.pool.budget // 2
 
     def _use_cached_keys(self, segment: PagedSegment, field: str) -> bool:
         """The same, if it has its keys."""

@@ -159,15 +159,21 @@ async def _match_in_turn(
     """The same, with the pages of one segment in memory at a time, and of a comparison that takes
     many, a window of them."""
     answers: list[SegmentMatches] = []
+    # Of very many rows, to turn columns round for each question takes longer than to read ranges.
+    by_row = context.fetcher.keeps_columns(context.snapshot.count, len(plan.columns))
     for segment in segments:
         async with context.fetcher.turn(context.upstream, segment):
-            answers += await _match_segment(context, plan, segment)
+            answers += await _match_segment(context, plan, segment, by_row=by_row)
     return answers
 
 
 async def _match_segment(
-    context: QueryContext, plan: Plan, segment: OpenedSegment
+    context: QueryContext, plan: Plan, segment: OpenedSegment, *, by_row: bool
 ) -> list[SegmentMatches]:
+    """
+    Args:
+        by_row: whether a column may be turned round for a comparison of many of its pages.
+    """
     limits = context.sizes.reading
     with context.stats.stage("fetch_pages"):
         await context.fill([segment], plan.missing_to_find)
@@ -177,7 +183,7 @@ async def _match_segment(
         whole = len(segment.directories[leaf.field].ends)
         if not context.fetcher.use_cached(segment, leaf.field):
             pages = len(plan.missing_to_compare(leaf, segment))
-            if not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
+            if by_row and not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
                 with context.stats.stage("fetch_pages"):
                     await context.fetcher.by_row(context.upstream, segment, leaf.field)
         with context.stats.stage("resolve"):
