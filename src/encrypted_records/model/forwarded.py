@@ -172,6 +172,10 @@ NEVER: Mapping[tuple[str, str], str] = MappingProxyType(
         ("POST", "/api/schemas/{schema}/rows/"): _LOG,
         ("POST", "/api/schemas/{schema}/digests/"): _LOG,
         ("POST", "/api/schemas/{schema}/names/"): _LOG,
+        (
+            "GET",
+            "/api/schemas/{schema}/damage/",
+        ): "proxies ask for it, and make a schema whole again",
         ("GET", "/api/schemas/{schema}/erasure/"): _ERASURE,
         ("POST", "/api/schemas/{schema}/erasure/"): _ERASURE,
         ("GET", "/api/schemas/{schema}/holds/"): _ERASURE,
