@@ -22,7 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # some files store more into it
 def census(site: Service) -> Census:
     """An account with 200 census records in it."""
     return stored_census(site, 200)
