@@ -6,6 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from playwright.sync_api import Browser, Request, Route, expect
@@ -92,8 +95,21 @@ def test_an_upload_goes_on_after_the_proxy_was_killed_and_the_page_reloaded(
             visitor.page.get_by_text(re.compile(r"uploading, ([7-9]|1\d)(\.\d)? MB of")).wait_for()
             for pid in [service.process.pid, *service.children()]:
                 os.kill(pid, signal.SIGKILL)
+            _wait_until_closed(ports)
             with running_service(tmp_path / "data", ports=ports) as again:
                 _go_on(visitor, again, file, rows)
+
+
+def _wait_until_closed(ports: Iterable[int]) -> None:
+    """A killed process has its ports until the system has taken all it had away."""
+    deadline = time.monotonic() + 30
+    for port in ports:
+        while True:
+            with socket.socket() as one:
+                if one.connect_ex(("127.0.0.1", port)):
+                    break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def _limit_sending(visitor: Visitor, bytes_per_second: float) -> None:
