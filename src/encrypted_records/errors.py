@@ -106,6 +106,8 @@ class ErsError(Exception):
         self.flaws = flaws
         #: seconds to wait before trying again, where the other side named them
         self.retry_after = retry_after
+        #: whether the request was sent before, and it is not known what became of it then
+        self.repeated = False
 
 
 class BadInput(ErsError):

@@ -165,6 +165,32 @@ def test_a_shared_commit_whose_answer_is_lost_is_repeated_by_each(
     assert numbers(store) == [0, *range(1, OTHERS), 9_999]
 
 
+def test_who_is_refused_after_a_lost_answer_is_not_told_that_nothing_was_stored(
+    store: Store, front: Front
+) -> None:
+    """The first try is stored and its answer lost; who asks loses the right to the schema before
+    the proxy asks again."""
+    key, tries = str(uuid_utils.uuid7()), []
+
+    def lose(asked: Asked, reply: Reply) -> Reply | None:
+        if asked.path != "/api/commits/":
+            return reply
+        tries.append(reply.status)
+        told = {"type": "about:blank", "status": 404, "code": "not_found", "detail": "x"}
+        kind = {"Content-Type": "application/problem+json"}
+        return None if len(tries) == 1 else Reply(404, kind, json.dumps(told).encode())
+
+    with front.telling(lose):
+        answer = send(store, ask(1, key=key))
+
+    assert tries == [201, 200]
+    assert answer.status == 502
+    assert "whether the change was stored is not known" in answer.json()["detail"]
+    # It was, and a repetition of the request finds it.
+    assert send(store, ask(1, key=key)).status == 201
+    assert numbers(store) == [0, 1]
+
+
 def test_callers_of_other_credentials_share_no_commit(store: Store, front: Front) -> None:
     token = store.proxy(
         "POST",

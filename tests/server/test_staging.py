@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -284,6 +287,39 @@ def test_a_job_token_does_all_that_its_job_needs(api: Api, job: Job) -> None:
     assert job.publish(job.commit(), Authorization=token).status == 201
     assert nobody.call("DELETE", f"/api/jobs/{job.id}/", Authorization=token).status == 204
     assert nobody.call("GET", manifest, Authorization=token).code == "bad_token"
+
+
+def test_what_comes_while_its_job_ends_is_not_left_behind(
+    apis: Callable[[str], Api],
+) -> None:
+    """The request has passed the check of its token, and the job ends before it stores anything."""
+    api = apis("postgresql")
+    account = api.new_account()
+    job = Job(Writer(account, account.new_schema()))
+    token, before = job.token(), everything(api)
+    assert api.database_url is not None
+    with psycopg.connect(api.database_url) as ending, ThreadPoolExecutor(1) as pool:
+        ending.execute("DELETE FROM job_grant WHERE job = %s", (job.id.bytes,))
+        late = pool.submit(
+            job.post, job.adding(0, [person()]), auth=nobody_at(api), Authorization=token
+        )
+        until_one_waits(api.database_url, late.done)
+        ending.commit()
+        assert (late.result().status, late.result().code) == (401, "bad_token")
+    assert everything(api) == before
+
+
+def until_one_waits(database_url: str, done: Callable[[], bool]) -> None:
+    """Until a session of the database waits for a lock, or what should is done without."""
+    with psycopg.connect(database_url, autocommit=True) as looking:
+        while not done():
+            waiting = looking.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ).fetchone()
+            if waiting != (0,):
+                return
+            time.sleep(0.02)
 
 
 def test_a_job_token_does_nothing_else(api: Api, job: Job) -> None:

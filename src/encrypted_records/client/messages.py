@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from encrypted_records.client.patience import Patience
-from encrypted_records.errors import ApiFailed
+from encrypted_records.errors import ApiFailed, ErsError
 from encrypted_records.http import problem
 
 CHUNK_BYTES = 1 << 18
@@ -94,6 +94,16 @@ class Request:
     bare: bool
     #: the answers after which it was sent again
     refusals: list[Response] = field(default_factory=list, repr=False)
+    #: the failures to get an answer after which it was sent again
+    silences: list[ErsError] = field(default_factory=list, repr=False)
+
+    def conclude(self, answer: Response) -> Response:
+        """As :meth:`Response.check`; the error tells of earlier tries."""
+        try:
+            return answer.check()
+        except ErsError as error:
+            error.repeated = bool(self.silences or self.refusals)
+            raise
 
     def body(self) -> Body:
         """What is sent: in pieces where it is large, so that it shows whether they are taken."""

@@ -196,7 +196,7 @@ class Transport(Closing):
         except (ApiUnreachable, ApiTimeout) as error:
             self._outage.note_failure(error, began)
             raise
-        return response.check()
+        return asked.conclude(response)
 
     async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
         """
@@ -217,8 +217,8 @@ class Transport(Closing):
             except (ApiUnreachable, ApiTimeout) as error:
                 if pause is None:
                     raise
-                reason = error.reason
-                wait = pause
+                asked.silences.append(error)
+                reason, wait = error.reason, pause
             else:
                 if response.status not in _TRANSIENT or pause is None:
                     return response

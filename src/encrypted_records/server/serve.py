@@ -314,7 +314,7 @@ def _drop_expired() -> None:
         registration,
     )
     from encrypted_records.server.organizations import audit  # noqa: PLC0415
-    from encrypted_records.server.records import staging  # noqa: PLC0415
+    from encrypted_records.server.records import unstaging  # noqa: PLC0415
 
     logins.drop_expired()
     links.drop_expired()
@@ -322,7 +322,7 @@ def _drop_expired() -> None:
     limits.drop_forgotten()
     audit.drop_old()
     registration.drop_expired()
-    staging.drop_expired()
+    unstaging.drop_expired()
 
 
 @contextmanager

@@ -99,6 +99,61 @@ def test_a_reading_that_an_own_change_overtakes_is_not_taken_for_an_older_roster
     assert [one.content.name for one in waiting] == invited == ["grace@example.org"]
 
 
+def test_readings_that_a_second_process_overtakes_again_and_again_are_taken(team: Team) -> None:
+    """Two commands of one person at once: each time that one has read on to what is remembered,
+    the other remembers more."""
+    ada = team.ada
+    assert team.made
+    addresses = [f"{at}@example.org" for at in range(3)]
+    with running_front(ada.service.base_url) as front:
+        left = list(addresses)
+
+        def overtake(asked: Asked, reply: Reply) -> Reply:
+            if asked.method == "GET" and "/roster/" in asked.path and left:
+                invite(ada.service.base_url, left.pop(0))
+            return reply
+
+        def invite(url: str, address: str) -> None:
+            ada.url = url
+            ada.do(
+                lambda sharing: sharing.inviting.invite(
+                    ada.holder, team.organization, address, [team.share()]
+                )
+            )
+
+        with front.telling(overtake):
+            ada.url = front.url
+            waiting = team.view(ada).roster.invitations()
+    assert [one.content.name for one in waiting] == addresses
+
+
+def test_an_own_change_that_a_second_process_reads_on_from_is_done(team: Team) -> None:
+    """Its entry is stored, and before that is known here the other has added one behind it."""
+    ada = team.ada
+    assert team.made
+    with running_front(ada.service.base_url) as front:
+        left = ["second@example.org"]
+
+        def overtake(asked: Asked, reply: Reply) -> Reply:
+            if asked.method == "POST" and "/roster/" in asked.path and left:
+                ada.url = ada.service.base_url
+                invite(left.pop())
+            return reply
+
+        def invite(address: str) -> None:
+            ada.do(
+                lambda sharing: sharing.inviting.invite(
+                    ada.holder, team.organization, address, [team.share()]
+                )
+            )
+
+        with front.telling(overtake):
+            ada.url = front.url
+            invite("first@example.org")
+    waiting = [one.content.name for one in team.view(ada).roster.invitations()]
+    assert waiting == ["first@example.org", "second@example.org"]
+
+
 def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
     """Two proxies write through each other's epochs, and one person is put out meanwhile."""
     team = shared.team

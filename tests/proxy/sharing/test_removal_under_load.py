@@ -38,6 +38,8 @@ OFTEN: dict[str, Any] = {
 WRITERS = 50
 #: Records that are stored at most until groups were made of many, and seconds between them.
 MORE, PAUSE = 400, 0.2
+#: The status of an answer that does not say whether the change is there.
+NOT_KNOWN = 502
 #: Answers after which a writer may repeat: others were first.
 OVERTAKEN = {
     *("roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"),
@@ -84,13 +86,15 @@ class Told:
         code = "" if answer.status < 300 else reason(answer)
         with self._lock:
             self.said[put_out, answer.status, code] += 1
-            if answer.status == 503:
+            if answer.status == NOT_KNOWN:
                 self.unproven.append((before, after))
         assert not code or code in OVERTAKEN | (OUT if put_out else set()), answer.body
-        if answer.status == 503:
-            # The API took it, and who was put out meanwhile cannot read the log that proves it.
+        if answer.status == NOT_KNOWN:
+            # The API took it, or may have, and who was put out meanwhile cannot read the log that
+            # proves it.
             assert put_out
-            assert "could not be proven" in answer.json()["detail"], answer.body
+            said = answer.json()["detail"]
+            assert "could not be proven" in said or "is not known" in said, answer.body
         return not code
 
     def agrees(self, held: dict[str, int]) -> bool:
@@ -102,6 +106,12 @@ class Told:
                 expected = expected - Counter(before) + Counter(after)
         known = {one: n for one, n in self.values.items() if n not in self._unsure()}
         return found == expected and known.items() <= held.items()
+
+    def compare(self, held: dict[str, int]) -> str:
+        """What differs, for who reads that it does."""
+        found, expected = Counter(held.values()), Counter(self.values.values())
+        more, less = sorted((found - expected).elements()), sorted((expected - found).elements())
+        return f"more: {more}, less: {less}, unproven: {self.unproven}, said: {dict(self.said)}"
 
     def _unsure(self) -> set[int]:
         return {n for before, _ in self.unproven for n in before}
@@ -231,7 +241,7 @@ def test_whoever_writes_meanwhile_loses_nothing_and_who_was_put_out_adds_nothing
     # What was acknowledged is there once, for those who stayed and for who comes later.
     fresh = shared.proxy(shared.person(form.READER))
     there = held(scene.ada)
-    assert told.agrees(there), (there, told)
+    assert told.agrees(there), told.compare(there)
     assert there == held(scene.grace) == held(fresh)
     answer = scene.ada.proxy("POST", f"{shared.schema}verify/")
     assert answer.status == 200, answer.body

@@ -168,9 +168,9 @@ class Publisher:
             self._unsent.discard(job.id)
             try:
                 await self._committer.store(caller, drafts, staging=job.id)
-            except (Conflict, NotFound):
+            except (Conflict, NotFound) as error:
                 # This one was refused; an earlier one may still be on its way.
-                if unsent:
+                if unsent and not error.repeated:
                     self._unsent.add(job.id)
                 raise
 

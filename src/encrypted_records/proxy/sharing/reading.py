@@ -25,7 +25,7 @@ from encrypted_records.errors import (
     RosterBroken,
     RosterOlder,
 )
-from encrypted_records.index.roster.belief import Believed, check_memory, not_admitted
+from encrypted_records.index.roster.belief import Believed, Remembered, check_memory, not_admitted
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
@@ -156,7 +156,7 @@ class RosterReader:
         async with known.lock:
             try:
                 await self._catch_up(known, holder)
-                if await self._reach_remembered(known, holder):
+                if await self._reach_remembered(known, holder) is not None:
                     await asyncio.to_thread(self.rosters.remember, holder.user, known.roster)
             except Refused:
                 self.forget(holder.user, organization)
@@ -185,8 +185,16 @@ class RosterReader:
                     known.fresh.append((known.roster.number + 1, entry))
                     known.roster.append(entry)
             if known.roster.number:  # else it was forgotten meanwhile, and is read again
-                await asyncio.to_thread(self.rosters.remember, view_of.user, known.roster)
-                await self._keep(known, view_of)
+                try:
+                    await asyncio.to_thread(self.rosters.remember, view_of.user, known.roster)
+                except RosterOlder:
+                    remembered = await self._remembered(known, view_of)
+                    if remembered is None or remembered.number <= known.roster.number:
+                        raise
+                    # Another process on this folder has read on from what was added here: the
+                    # next reading goes that far, and compares.
+                else:
+                    await self._keep(known, view_of)
 
     def has_read(self, user: bytes, organization: bytes) -> bool:
         """Whether the organization was found to have a roster; asks nothing."""
@@ -225,16 +233,17 @@ class RosterReader:
                 break
         known.read_at = time.monotonic()
 
-    async def _reach_remembered(self, known: _Known, holder: Holder) -> bool:
+    async def _remembered(self, known: _Known, holder: Holder) -> Remembered | None:
+        return await asyncio.to_thread(self.rosters.get, holder.user, known.roster.organization)
+
+    async def _reach_remembered(self, known: _Known, holder: Holder) -> Remembered | None:
         """Ask for the rest of what is remembered, which may have been added since the API was
-        asked; whether anything is remembered.
+        asked; what is remembered.
 
         Raises:
             RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
         """
-        remembered = await asyncio.to_thread(
-            self.rosters.get, holder.user, known.roster.organization
-        )
+        remembered = await self._remembered(known, holder)
         if remembered is not None and remembered.number > known.roster.number:
             try:
                 await self._catch_up(known, holder)
@@ -242,7 +251,7 @@ class RosterReader:
                 # That it still lacks what is remembered says more.
                 check_memory(known.roster, remembered)
                 raise
-        return remembered is not None
+        return remembered
 
     async def _believe(
         self, known: _Known, holder: Holder, keyring: Keyring, *, older_keys: bool
@@ -251,10 +260,17 @@ class RosterReader:
         if known.believed is not None and same:
             return known.believed
         known.believed = None
-        await self._reach_remembered(known, holder)
-        believed = await asyncio.to_thread(
-            self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
-        )
+        believed: Believed | None = None
+        while believed is None:
+            reached = await self._reach_remembered(known, holder)
+            try:
+                believed = await asyncio.to_thread(
+                    self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
+                )
+            except RosterOlder:
+                if await self._remembered(known, holder) == reached:
+                    raise
+                # Another process on this folder has remembered more in between.
         await self._keep(known, holder)
         known.believed, known.keyring, known.number = believed, keyring, known.roster.number
         return believed

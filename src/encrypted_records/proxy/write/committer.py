@@ -10,7 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Closed, Conflict, ErsError, Unavailable
+from encrypted_records.errors import (
+    Closed,
+    Conflict,
+    ErsError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+)
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -103,7 +111,8 @@ class Committer:
                 since the commits were drafted, and nothing is sent.
             Closed: the API took them, and its log does not prove it. The next attempt asks for the
                 log first, and sends nothing until it does.
-            Unavailable: it is not known whether they were stored.
+            Unavailable: it is not known whether they were stored: no answer came, or the caller was
+                refused after a try without one.
         """
         if any(_is_late(state) for state, _ in drafts):
             # An API that takes it nevertheless would have records under a key that has ended.
@@ -119,12 +128,12 @@ class Committer:
                 commits = [upload.commit for _, upload in drafts]
                 receipts = await self._api.publish(staging, commits, caller.auth)
         except Unavailable as error:
-            raise type(error)(
-                f"{error.message}; whether the change was stored is not known",
-                code=error.reason,
-                retry_after=error.retry_after,
-                hint="once the API answers again, look whether it was before repeating it",
-            ) from None
+            raise _unknown(error) from None
+        except (NotAuthenticated, NotAllowed, NotFound) as error:
+            if error.repeated:
+                # An earlier try may have been taken, before the right to it was.
+                raise _unknown(error) from None
+            raise
         except Conflict as error:
             if error.reason in ("roster_moved", "key_mismatch"):
                 for state, _ in drafts:
@@ -151,6 +160,17 @@ def _is_late(state: SchemaState) -> bool:
     """Whether the roster has entries that a commit of this state would not name."""
     by = state.ledger.membership
     return state.roster_moved or (by is not None and by.moved)
+
+
+def _unknown(error: ErsError) -> ErsError:
+    """What to say of commits of which no answer came, or a refusal only after some tries."""
+    kind = type(error) if isinstance(error, Unavailable) else Unavailable
+    return kind(
+        f"{error.message}; whether the change was stored is not known",
+        code=error.reason,
+        retry_after=error.retry_after,
+        hint="once the API answers again, look whether it was before repeating it",
+    )
 
 
 def _unproven(error: ErsError) -> ErsError:

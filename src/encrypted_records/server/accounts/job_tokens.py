@@ -70,6 +70,26 @@ def revoke(user: User, job: bytes) -> None:
     granted.delete()
 
 
+def hold(grant: JobGrant) -> None:
+    """Keep a job from ending before this transaction does: what a request of it brings late would
+    lie there, and nobody would drop it.
+
+    Raises:
+        NotAuthenticated: ``bad_token``; it has ended.
+    """
+    held = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
+    if held.first() is None:
+        raise _ended()
+
+
+def _ended() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the job's token is not valid, or no longer",
+        code="bad_token",
+        hint="begin the job again; a change of password ends the jobs under way",
+    )
+
+
 class JobToken(authentication.BaseAuthentication):
     """``Authorization: Job <token>``; the request's ``auth`` is then the :class:`JobGrant`."""
 
@@ -89,11 +109,7 @@ class JobToken(authentication.BaseAuthentication):
             or has_expired(grant.user)
             or not hmac.compare_digest(grant.seal, grant.user.get_session_auth_hash())
         ):
-            raise NotAuthenticated(
-                "the job's token is not valid, or no longer",
-                code="bad_token",
-                hint="begin the job again; a change of password ends the jobs under way",
-            )
+            raise _ended()
         grant.user.acting = grant.api_token
         return grant.user, grant
 

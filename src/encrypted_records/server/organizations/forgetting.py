@@ -16,7 +16,7 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_change import Change, invalid, require
 from encrypted_records.server.organizations.roster_tables import DatasetKey, StoredGrant
-from encrypted_records.server.records import remains, staging
+from encrypted_records.server.records import remains, unstaging
 from encrypted_records.server.records.models import CommitLog
 
 
@@ -62,7 +62,7 @@ def _schemas_of(change: Change, dataset: str) -> list[Schema]:
     for schema in schemas:
         sealed = CommitLog.objects.filter(schema=schema, version=schema.resealed_at).first()
         if sealed is not None:
-            staging.drop_stale_merges(schema, sealed.created)
+            unstaging.drop_stale_merges(schema, sealed.created)
     return schemas
 
 

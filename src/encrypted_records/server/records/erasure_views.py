@@ -20,7 +20,7 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import damage, erasing, holds, staging, sweeping
+from encrypted_records.server.records import damage, erasing, holds, sweeping, unstaging
 from encrypted_records.server.records.models import AskedErasure
 
 _HELD = inline_serializer(
@@ -131,7 +131,7 @@ class Erasure(APIView):
             erasing.ask(schema)
             audit.note(user, Action.RECORDS_ERASED, schema.dataset.organization_id, schema.url)
         # Without a lock of the schema, for which who stages may wait.
-        staging.drop_copies(schema)
+        unstaging.drop_copies(schema)
         sweeping.look_soon()
         return Response(_state(schema), status=202)
 

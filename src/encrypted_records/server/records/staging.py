@@ -9,7 +9,6 @@ A staging belongs to the user who began it; for everybody else it does not exist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,8 +24,8 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.server import permissions
-from encrypted_records.server.accounts.models import User
+from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import (
     checks,
@@ -36,6 +35,7 @@ from encrypted_records.server.records import (
     remains,
     removing,
     store,
+    unstaging,
 )
 from encrypted_records.server.records.bindings import (
     BoundPart,
@@ -55,16 +55,17 @@ from encrypted_records.server.records.models import (
 )
 from encrypted_records.server.records.storing import require_new
 
-#: A staging to which nothing came for so long is dropped: its job will not go on.
-KEPT_FOR = timedelta(days=7)
-
 _numbers = msgspec.json.Decoder(list[tuple[int, ...]])
 
 
-def add(user: User, schema: Schema, upload: PartUpload) -> bool:
+def add(user: User, schema: Schema, upload: PartUpload, job: JobGrant | None = None) -> bool:
     """Store one part; whether anything changed.
 
+    Args:
+        job: which brings it, where one does.
+
     Raises:
+        NotAuthenticated: ``bad_token``; the job has ended meanwhile.
         BadInput: ``invalid_commit``, ``not_sealed``; the part is not sound in itself.
         StaleDefinition: it was made under a definition that can no longer be used.
         NotFound: the staging is somebody else's.
@@ -84,7 +85,7 @@ def add(user: User, schema: Schema, upload: PartUpload) -> bool:
         return False  # and nothing is written to the bulk store for it
     draft = drafts.divide(bound, upload.pages)
     with objects.written(draft.contents) as numbers:
-        if _add(user, schema, upload, bound, draft, numbers):
+        if _add(user, schema, upload, job, bound, draft, numbers):
             return True
         objects.give_up(numbers)
     return False
@@ -94,12 +95,15 @@ def _add(
     user: User,
     schema: Schema,
     upload: PartUpload,
+    job: JobGrant | None,
     bound: BoundPart,
     draft: Draft,
     numbers: Sequence[int],
 ) -> bool:
     part = upload.part
     with transaction.atomic():
+        if job is not None:
+            job_tokens.hold(job)
         sealed_under = {one.key_version for one in part.groups}
         sealed_under |= {one.key_version for one in part.segments}
         remains.require_not_forgotten(schema, sealed_under)
@@ -124,7 +128,7 @@ def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
 
 def _make_or_lock(user: User, schema: Schema, uid: bytes) -> Staging:
     """The staging, made now if it is missing, with its row locked."""
-    drop_expired()
+    unstaging.drop_expired()
     Staging.objects.get_or_create(
         schema=schema, uid=uid, defaults={"user": user, "touched": timezone.now()}
     )
@@ -295,7 +299,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
         for some in store.cut(list(numbers)):
             table._default_manager.filter(pk__in=some).update(staging=None)
-    _drop(staging)
+    unstaging.drop_one(staging)
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},
         {segment.uid: segments[segment.uid].pk for segment in body.segments},
@@ -344,51 +348,3 @@ def _check_parts(
         not any(rows.values()) and not any(pages.values()), "what is staged is not complete"
     )
     return changed
-
-
-def drop(user: User, uid: bytes) -> None:
-    """Drop what the user has staged under this id, of any schema."""
-    mine = Staging.objects.filter(user=user, uid=uid)
-    if user.acting is not None:
-        mine = mine.filter(schema__in=permissions.schemas(user).values("pk"))
-    with transaction.atomic():
-        for staging in mine.select_for_update():
-            _drop(staging)
-
-
-def drop_copies(schema: Schema) -> None:
-    """Drop what is staged of groups that are to stand for others without an index of their own:
-    copies of rows of which some may have ended since. Who staged them begins again."""
-    parts = StagedPart.objects.filter(staging__schema=schema)
-    numbers = set(parts.filter(stands=True).values_list("staging_id", flat=True))
-    numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
-    with transaction.atomic():
-        for staging in Staging.objects.filter(pk__in=numbers).order_by("pk").select_for_update():
-            _drop(staging)
-
-
-def drop_stale_merges(schema: Schema, moment: datetime) -> None:
-    """Drop segments that were staged before a moment at which every segment was replaced: no commit
-    can publish them any more."""
-    stale = Staging.objects.filter(schema=schema, touched__lte=moment)
-    with transaction.atomic():
-        for staging in stale.exclude(groups__isnull=False).order_by("pk").select_for_update():
-            _drop(staging)
-
-
-def drop_expired() -> None:
-    """Drop stagings to which nothing came for a week."""
-    old = Staging.objects.filter(touched__lt=timezone.now() - KEPT_FOR)
-    if not old.exists():
-        return  # which takes no lock
-    with transaction.atomic():
-        for staging in old.select_for_update():
-            _drop(staging)
-
-
-def _drop(staging: Staging) -> None:
-    removing.drop_staged(staging.pk)
-    StagedPart.objects.filter(staging=staging).delete()
-    RecordGroup.objects.filter(staging=staging).delete()
-    IndexSegment.objects.filter(staging=staging).delete()
-    Staging.objects.filter(pk=staging.pk).delete()

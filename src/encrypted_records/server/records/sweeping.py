@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.server.db import files
-from encrypted_records.server.records import erasing, removing, staging, store
+from encrypted_records.server.records import erasing, removing, store, unstaging
 from encrypted_records.server.records.bulk import block_cache, cache_files, objects
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
@@ -83,7 +83,7 @@ def look() -> None:
 
 
 def _drop_expired() -> bool:
-    staging.drop_expired()
+    unstaging.drop_expired()
     return False
 
 

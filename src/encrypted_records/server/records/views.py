@@ -34,6 +34,7 @@ from encrypted_records.server.records import (
     naming,
     reads,
     staging,
+    unstaging,
     writes,
 )
 from encrypted_records.server.records import queries as reading
@@ -113,7 +114,8 @@ class Staging(APIView):
         reached = permissions.schemas(_user(request)).select_related("dataset__organization")
         schema = permissions.find(reached, schema_id)
         permissions.require_writer(_user(request), schema)
-        new = staging.add(_user(request), schema, upload)
+        job = request.auth if isinstance(request.auth, JobGrant) else None
+        new = staging.add(_user(request), schema, upload, job)
         return HttpResponse(status=201 if new else 200)
 
 
@@ -157,8 +159,7 @@ class Job(APIView):
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, and void the job's token."""
         _require_own(request, job.bytes)
-        staging.drop(_user(request), job.bytes)
-        job_tokens.revoke(_user(request), job.bytes)
+        unstaging.end(_user(request), job.bytes)
         return HttpResponse(status=204)
 
 
@@ -170,7 +171,7 @@ class Parts(APIView):
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, so that no late request publishes it."""
         _require_own(request, job.bytes)
-        staging.drop(_user(request), job.bytes)
+        unstaging.drop(_user(request), job.bytes)
         return HttpResponse(status=204)
 
 
