@@ -30,6 +30,8 @@ from tests.support.store import Store, new_store
 from tests.support.swift import running_swift
 
 PATIENCE = 4 * 3600.0
+#: For which a connection is idle at most: proxy and API close theirs after five seconds.
+IDLE_SECONDS = 3.0
 NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 BUCKET = "records"
 
@@ -157,11 +159,17 @@ def merge(store: Store) -> None:
 
 
 class Asking:
-    """One connection to one server."""
+    """One connection to one server, made anew where nothing was asked for so long that the server
+    may be about to close it."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._headers = {"Content-Type": "application/json", **headers}
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._used = time.monotonic()
+        self._connection.close()
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -174,9 +182,12 @@ class Asking:
     def _ask(
         self, method: str, path: str, body: str | None, headers: Mapping[str, str] | None = None
     ) -> Any:
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            self._connect()
         self._connection.request(method, path, body, {**self._headers, **(headers or {})})
         answer = self._connection.getresponse()
         text = answer.read()
+        self._used = time.monotonic()
         assert answer.status in (200, 201), text
         return json.loads(text)
 
