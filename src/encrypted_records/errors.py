@@ -106,8 +106,7 @@ class ErsError(Exception):
         self.flaws = flaws
         #: seconds to wait before trying again, where the other side named them
         self.retry_after = retry_after
-        #: whether the request was sent before, and it is not known what became of it then
-        self.repeated = False
+        self.repeated = False  #: whether an earlier try went unanswered, and may have been taken
 
 
 class BadInput(ErsError):

@@ -214,11 +214,20 @@ def test_every_member_of_a_search_is_read() -> None:
 def test_and_or_and_not_nest() -> None:
     found = where(
         '{"or": [{"not": {"field": "age", "op": "is_null"}},'
-        ' {"and": [{"field": "city", "op": "is_null"}]}]}'
+        ' {"and": [{"field": "city", "op": "is_null"}, {"field": "age", "op": "is_null"}]}]}'
     )
-    assert found == p.Or((p.Not(p.Absent("age")), p.And((p.Absent("city"),))))
+    both = p.And((p.Absent("city"), p.Absent("age")))
+    assert found == p.Or((p.Not(p.Absent("age")), both))
     assert p.fields_of(found) == {"age", "city"}
     assert p.fields_of(p.Everything()) == frozenset()
+
+
+def test_ranges_of_one_field_that_all_must_hold_are_one() -> None:
+    found = where(
+        '{"and": [{"field": "age", "op": "ge", "value": 20}, {"field": "city", "op": "is_null"},'
+        ' {"and": [{"field": "age", "op": "lt", "value": 30}]}]}'
+    )
+    assert found == p.And((p.NumberRange("age", 20, 29), p.Absent("city")))
 
 
 def nested(levels: int) -> Any:

@@ -218,6 +218,11 @@ def test_they_take_the_pages_in_which_ranges_begin_and_end(store: Store, tmp_pat
         assert asked.pages({"where": newest, "measures": mean}) > 4
         assert asked.pages({"where": newest, "measures": count}) == 2
         assert asked.pages({"where": newest, "count": True, "limit": 0}) == 2
+        # One range that is asked in two comparisons is one range.
+        alone = asked.pages({"where": both, "measures": count})
+        halves = [("ge", MANY + 9), ("lt", 2 * MANY + 3001)]
+        parts = [{"field": "number", "op": op, "value": bound} for op, bound in halves]
+        assert asked.pages({"where": {"and": parts}, "measures": count}) == alone
         # All rows of one segment are in the first range, and two have none: of the second range,
         # where it begins. The directories of both fields, and the page.
         inner = {"field": "number", "op": "between", "value": [MANY + 1, 2 * MANY]}

@@ -16,6 +16,7 @@ from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, comparable
 from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.formats import Span, accept, read_span
+from encrypted_records.model.joined_ranges import join_ranges
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import (
     Absent,
@@ -72,7 +73,7 @@ class Conditions:
         if body.get("where") is not None:
             parts.append(self.predicate(body["where"], "/where", 1))
         parts += self.filters(body.get("filters"))
-        return parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Everything()
+        return join_ranges(And(tuple(parts))) if parts else Everything()
 
     def filters(self, entries: Any) -> list[Predicate]:
         if entries is None:
