@@ -7,8 +7,13 @@ Each client has a connection of its own, and asks again as soon as it is answere
 record, all into one schema), ``mixed`` (of eight clients five search, one ingests, one sends CSV
 jobs of a thousand records and one resumable uploads of 1 MiB). Printed for each work and number of
 clients: requests a second, median and 99th percentile of what was taken, how many were refused or
-got no answer (with the client's error), processor time of both sides for a request, and the proxy's
-memory. Client and servers share the machine.
+got no answer (with the client's error), processor time of both sides for a request, the proxy's
+memory, and how many requests the API had for one that was taken. Client and servers share the
+machine.
+
+Each line follows the one above it, so that the proxy has by then what it needs. With ``--fresh``
+it is started again before each line, without the pages and rows that it kept: the crowd meets a
+proxy that has nothing but its keys and the log.
 """
 
 from __future__ import annotations
@@ -18,10 +23,12 @@ import asyncio
 import base64
 import contextlib
 import random
+import re
 import time
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
@@ -29,6 +36,7 @@ import aiohttp
 from bench.support import people, stack
 from bench.support.processes import Meter, memory_mib
 from tests.support.postgres import running_server
+from tests.support.service import Service, free_ports
 from tests.support.store import Store
 
 WORKS = ("search", "ingest", "mixed")
@@ -161,11 +169,31 @@ async def _drive(work: str, clients: int, target: Target, seconds: float) -> dic
     return tallies
 
 
-def _measure(work: str, clients: int, target: Target, seconds: float, meter: Meter) -> None:
-    before, began = meter.both, time.perf_counter()
+class Routes:
+    """Requests that an API has answered, by route, as its metrics tell."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    def counts(self) -> Counter[str]:
+        with urllib.request.urlopen(self._url) as answer:
+            text = answer.read().decode()
+        found: Counter[str] = Counter()
+        for labels, value in re.findall(r"^ers_requests_total{(.*)} (\S+)$", text, re.MULTILINE):
+            (route,) = re.findall(r'route="([^"]*)"', labels)
+            found[route] += int(float(value))
+        return found
+
+
+def _measure(
+    work: str, clients: int, target: Target, seconds: float, meter: Meter, routes: Routes
+) -> None:
+    asked, before, began = routes.counts(), meter.both, time.perf_counter()
     tallies = asyncio.run(_drive(work, clients, target, seconds))
     took, busy = time.perf_counter() - began, meter.both - before
+    asked = routes.counts() - asked
     every = sum(one.statuses.total() + one.failures.total() for one in tallies.values())
+    taken = sum(len(one.seconds) for one in tallies.values())
     memory = memory_mib(meter.proxy, "VmRSS")
     for kind, tally in sorted(tallies.items()):
         middle, late = tally.percentiles(0.5, 0.99)
@@ -174,9 +202,24 @@ def _measure(work: str, clients: int, target: Target, seconds: float, meter: Met
         name = kind if work == kind else f"{work}: {kind}"
         print(
             f"{name:16} {clients:>7} {len(tally.seconds) / took:9.1f} {middle:8.1f} {late:8.1f}"
-            f" {busy / every * 1000:9.1f} {memory:7.0f}  {left or ''}",
+            f" {busy / every * 1000:9.1f} {memory:7.0f} {asked.total() / max(1, taken):7.2f}"
+            f"  {left or ''}",
             flush=True,
         )
+    for route, count in asked.most_common():
+        print(f"{'':24} {count:9} {route}")
+
+
+def _restarted(
+    folder: Path, api: str, held: contextlib.ExitStack, target: Target
+) -> tuple[Target, Service]:
+    """The target behind a proxy that has just started, without pages and rows of before."""
+    held.close()
+    for path in (folder / "proxy" / "proxy").glob("pages.sqlite3*"):
+        path.unlink()
+    service = held.enter_context(stack.running_proxy(folder, api))
+    searched, filled = (replace(one, service=service) for one in (target.searched, target.filled))
+    return replace(target, searched=searched, filled=filled), service
 
 
 def main() -> None:
@@ -187,6 +230,7 @@ def main() -> None:
     options.add_argument("--work", nargs="*", default=list(WORKS), choices=WORKS)
     options.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     options.add_argument("--keep", type=Path, help="a folder that keeps the records for next time")
+    options.add_argument("--fresh", action="store_true", help="start the proxy for each line")
     asked = options.parse_args()
     with contextlib.ExitStack() as held:
         folder = held.enter_context(stack.kept(asked.keep))
@@ -195,23 +239,29 @@ def main() -> None:
             (folder / "postgresql").mkdir(exist_ok=True)
             server = held.enter_context(running_server(folder / "postgresql", durable=True))
             url = stack.database(server, "api")
-        api, pid = held.enter_context(stack.running_api(folder, url))
-        service = held.enter_context(stack.running_proxy(folder, api))
+        (port,) = free_ports(1)
+        settings = {"ERS_API_METRICS_PORT": str(port)}
+        api, pid = held.enter_context(stack.running_api(folder, url, settings))
+        proxy = held.enter_context(contextlib.ExitStack())
+        service = proxy.enter_context(stack.running_proxy(folder, api))
         file = people.csv_file(folder, asked.records)
         store, _ = stack.stored_people(folder, service, file)
         credentials = {"email": store.account.email, "password": store.account.password}
         token = store.proxy("POST", "/api/token/", credentials).json()["access"]
-        meter = Meter(service, pid)
         print(
             f"{'':16} {'clients':>7} {'answers/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'cpu ms':>9}"
-            f" {'MiB':>7}  refused"
+            f" {'MiB':>7} {'API':>7}  refused"
         )
         for work in asked.work:
             for clients in asked.clients:
                 mine = store.another_schema(people.DEFINITION)
-                meter.rest()
                 target = Target(store, mine, token, asked.records)
-                _measure(work, clients, target, asked.seconds, meter)
+                if asked.fresh:
+                    target, service = _restarted(folder, api, proxy, target)
+                    store = target.searched
+                meter = Meter(service, pid)
+                meter.rest()
+                _measure(work, clients, target, asked.seconds, meter, Routes(port))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from encrypted_records.model.records import (
 from encrypted_records.proxy.process.memory_turns import MemoryTurns
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.fetches import Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
@@ -51,6 +52,8 @@ class Fetcher:
         self._turns = turns
         self._pager = pager
         self._rows = rows
+        #: of segments that are being opened, by key and view
+        self._opening: Fetches[tuple[bytes, bytes]] = Fetches()
         #: whether it began with an empty memory
         self.is_cold = False
         #: has minis that need not be fetched again; they count in the statistics all the same
@@ -106,17 +109,38 @@ class Fetcher:
                 self._cache.put(key_id, shared)
         unopened = [segment for segment in unopened if opened[segment.uid] is None]
         if unopened:
-            refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
-            pages: list[Page] = []
-            if refs:
-                pages = await upstream.fetch_pages(refs)
-            for new in await asyncio.to_thread(_open_all, upstream, unopened, pages):
-                opened[new.segment.uid] = new
-                self._cache.put(keys.of(new.segment.key_version).id, new)
+            opened |= await self._open(upstream, unopened)
         segments = [_own(one) for one in opened.values() if one is not None]
         await self._pager.fill(upstream, segments, missing, many=many)
         await self._forget_ended(upstream, segments)
         return segments
+
+    async def _open(
+        self, upstream: Upstream, unopened: Sequence[Segment]
+    ) -> dict[bytes, OpenedSegment]:
+        """Segments that memory does not have, by uid. What another question opens is opened once
+        for both."""
+        keys = upstream.state.ledger.keys
+        opened: dict[bytes, OpenedSegment] = {}
+        names = {(keys.of(one.key_version).id, upstream.view(one)): one for one in unopened}
+        alone = False
+        while names:
+            theirs = {} if alone else self._opening.of(names)
+            own = [name for name in names if name not in theirs]
+            if own:
+                with self._opening.claim(own):
+                    for new in await _fetch_and_open(upstream, [names[name] for name in own]):
+                        opened[new.segment.uid] = new
+                        self._cache.put(keys.of(new.segment.key_version).id, new)
+            if not theirs:
+                break
+            # Waited for once, it is opened by whoever lacks it still.
+            alone = not await wait_for(theirs.values())
+            names = {name: names[name] for name in theirs}
+            found = {name: self._cache.get(*name) for name in names}
+            opened |= {one.segment.uid: one for one in found.values() if one is not None}
+            names = {name: one for name, one in names.items() if found[name] is None}
+        return opened
 
     async def _forget_ended(self, upstream: Upstream, segments: Sequence[OpenedSegment]) -> None:
         """Keep nothing of segments that were replaced while a question of before used them: the
@@ -296,6 +320,13 @@ def _open_paged(
         raise Altered(
             f"the index is not the one that was stored: header of segment {segment.uid.hex()}"
         ) from None
+
+
+async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> list[OpenedSegment]:
+    """The segments, of which minis are fetched in one request."""
+    refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
+    pages = await upstream.fetch_pages(refs) if refs else []
+    return await asyncio.to_thread(_open_all, upstream, unopened, pages)
 
 
 def _open_all(

@@ -3,13 +3,15 @@
 Missing pages of all segments are fetched together, and extra pages up to a power of two, in random
 order: the API sees only roughly how many are needed, and not which. The extra pages are kept, since
 a query may need them later. More than ``AT_ONCE`` go in several requests, one after another.
+
+A page that another question is fetching is not asked for again (:mod:`.fetches`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from encrypted_records.errors import DoesNotOpen
@@ -17,11 +19,15 @@ from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.upstream import Upstream
 
 #: Pages of one request.
 AT_ONCE = 500
+#: A question waits for another's fetch of so many pages, or of so many times as many as it needs:
+#: who needs one is not to wait for a thousand.
+FEW, TIMES = 64, 4
 
 #: The pages that a segment lacks for what it is needed for.
 Missing = Callable[[OpenedSegment], set[int]]
@@ -32,13 +38,20 @@ _Sealed = dict[bytes, dict[int, bytes]]
 
 
 class PageFetcher:
-    def __init__(self, cache: MemoryCache, stored: DiskCache) -> None:
+    def __init__(
+        self, cache: MemoryCache, stored: DiskCache, fetches: Fetches[PageRef] | None = None
+    ) -> None:
+        """
+        Args:
+            fetches: of pages that go to ``stored``; None where nobody else has any.
+        """
         self._cache = cache
         self._stored = stored
+        self._fetches: Fetches[PageRef] = Fetches() if fetches is None else fetches
 
     def with_memory(self, cache: MemoryCache) -> PageFetcher:
         """The same, with another memory."""
-        return PageFetcher(cache, self._stored)
+        return PageFetcher(cache, self._stored, self._fetches)
 
     async def fill(
         self,
@@ -72,10 +85,36 @@ class PageFetcher:
             pages = sum(len(numbers) for _, numbers in unread)
             upstream.need_pages(pages, passing=passing)
             upstream.stats.requests += -(-pages // AT_ONCE)
-            wanted = await asyncio.to_thread(self._from_disk, unread, passing)
-            if not wanted:
-                continue  # with directories among them, other pages may be missing now
-            refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
+            # With directories among them, other pages may be missing after that.
+            await self._bring(upstream, unread, passing)
+
+    async def _bring(self, upstream: Upstream, unread: _Wanted, passing: bool) -> None:
+        """Put these pages, which memory does not have, into their segments."""
+        alone = False
+        while wanted := await asyncio.to_thread(self._from_disk, unread, passing):
+            refs = _refs(wanted)
+            theirs = {} if alone else self._find_fetches(refs)
+            if own := _only(wanted, refs - theirs.keys()):
+                await self._fetch_own(upstream, own, passing)
+            if not theirs:
+                return
+            # Waited for once, it is fetched by whoever lacks it still: it failed, or did not stay.
+            alone = not await wait_for(theirs.values())
+            unread = [
+                (segment, left)
+                for segment, numbers in _only(wanted, theirs.keys())
+                if (left := self._not_in_memory(segment, numbers))
+            ]
+
+    def _find_fetches(self, refs: Collection[PageRef]) -> dict[PageRef, Fetch]:
+        """Of which of these pages another question's fetch is worth waiting for."""
+        most = max(FEW, TIMES * len(refs))
+        under_way = self._fetches.of(refs)
+        return {ref: fetch for ref, fetch in under_way.items() if fetch.size <= most}
+
+    async def _fetch_own(self, upstream: Upstream, wanted: _Wanted, passing: bool) -> None:
+        refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
+        with self._fetches.claim(refs):
             async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                 async for sealed in parts:
                     await asyncio.to_thread(self._take, wanted, sealed, passing)
@@ -191,6 +230,19 @@ class PageFetcher:
                 self._put(segment, number, pages[number], passing)
         for uid, pages in sealed.items():
             self._stored.put(uid, pages)
+
+
+def _refs(wanted: _Wanted) -> set[PageRef]:
+    return {PageRef(one.segment.uid, number) for one, numbers in wanted for number in numbers}
+
+
+def _only(wanted: _Wanted, refs: Collection[PageRef]) -> _Wanted:
+    """What of ``wanted`` is among ``refs``."""
+    parts = (
+        (one, {number for number in numbers if PageRef(one.segment.uid, number) in refs})
+        for one, numbers in wanted
+    )
+    return [(one, numbers) for one, numbers in parts if numbers]
 
 
 async def _fetch_in_parts(

@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 import msgspec
 
@@ -20,6 +19,7 @@ from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.fetches import Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
 from encrypted_records.proxy.search.row_checks import RowChecks, altered, select_live
@@ -55,8 +55,8 @@ class RowFetcher:
     def __init__(self, kept: RowCache) -> None:
         self._kept = kept
         self._widths = RowWidths()
-        #: blocks that a query is fetching, by schema and number
-        self._under_way: dict[tuple[bytes, int], asyncio.Future[None]] = {}
+        #: of blocks, by schema and number
+        self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
         self._checks = RowChecks(kept)
@@ -85,15 +85,16 @@ class RowFetcher:
         records = await self._load_kept(state, snapshot, wanted)
         missing = _find_missing(wanted, records)
         # Two equal queries at once make one request to the API.
-        if others := self._find_fetches(state, snapshot, missing):
-            await asyncio.wait(others)
+        given_up = True
+        while given_up and (others := self._fetches.of(_blocks(state, snapshot, missing))):
+            given_up = await wait_for(others.values())
             records |= await self._load_kept(state, snapshot, missing)
             missing = _find_missing(wanted, records)
         if missing and alone:
             sealed = await self._request(upstream, missing, _shuffle(missing))
             records |= await open_rows(state, snapshot, sealed)
         elif missing:
-            with self._claim(state, snapshot, missing):
+            with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(state, snapshot, missing)
                 sealed = await self._request(upstream, missing, order)
                 needed = {ref: sealed[ref] for ref in missing}
@@ -198,29 +199,6 @@ class RowFetcher:
 
     # --- from the API ------------------------------------------------------------------------
 
-    def _find_fetches(
-        self, state: SchemaState, snapshot: Snapshot, rows: Collection[RowRef]
-    ) -> set[asyncio.Future[None]]:
-        """The requests under way for blocks of these rows."""
-        fetches = [self._under_way.get((state.id, snapshot.number(ref) // BLOCK)) for ref in rows]
-        return {one for one in fetches if one is not None}
-
-    @contextmanager
-    def _claim(
-        self, state: SchemaState, snapshot: Snapshot, rows: Collection[RowRef]
-    ) -> Iterator[None]:
-        """Have other queries wait for the blocks of these rows until it ends."""
-        done = asyncio.get_running_loop().create_future()
-        blocks = {(state.id, snapshot.number(ref) // BLOCK) for ref in rows}
-        own = blocks - self._under_way.keys()
-        self._under_way |= dict.fromkeys(own, done)
-        try:
-            yield
-        finally:
-            for block in own:
-                del self._under_way[block]
-            done.set_result(None)
-
     async def _choose(
         self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef]
     ) -> list[RowRef]:
@@ -291,6 +269,13 @@ class RowFetcher:
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
+
+
+def _blocks(
+    state: SchemaState, snapshot: Snapshot, rows: Iterable[RowRef]
+) -> set[tuple[bytes, int]]:
+    """The blocks of these rows, as they are fetched."""
+    return {(state.id, snapshot.number(ref) // BLOCK) for ref in rows}
 
 
 def _find_missing(wanted: Iterable[RowRef], records: Records) -> list[RowRef]:

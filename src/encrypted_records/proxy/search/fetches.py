@@ -1,0 +1,71 @@
+"""What is being fetched, so that it is fetched once for all who need it.
+
+Who needs what somebody else fetches waits until that fetch has ended, and looks again where it
+would have been kept: in the caches, which every reader of a schema shares. Nothing else passes from
+one question to another, and no error does. Each question still has the API confirm that its own
+caller may read (:mod:`.upstream`). So nobody gets by waiting what they would not have got by coming
+a moment later.
+
+Nobody waits while others wait for them: a question fetches what nobody else does first, and waits
+after that. So no two wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fetch:
+    """One that is under way, of so many things. ``ended`` is cancelled where it was given up, and
+    has a result where it succeeded or failed."""
+
+    size: int
+    ended: asyncio.Future[None]
+
+
+class Fetches(Generic[K]):
+    """Used by one event loop."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[K, Fetch] = {}
+
+    def of(self, keys: Collection[K]) -> dict[K, Fetch]:
+        """Those of these that somebody fetches, each with its fetch."""
+        return {key: self._under_way[key] for key in keys if key in self._under_way}
+
+    @contextmanager
+    def claim(self, keys: Collection[K]) -> Iterator[None]:
+        """Have others wait for these until the block ends. What somebody else fetches is theirs."""
+        fetch = Fetch(len(keys), asyncio.get_running_loop().create_future())
+        own = [key for key in keys if key not in self._under_way]
+        self._under_way |= dict.fromkeys(own, fetch)
+        try:
+            yield
+        except asyncio.CancelledError:
+            fetch.ended.cancel()
+            raise
+        finally:
+            for key in own:
+                del self._under_way[key]
+            if not fetch.ended.done():
+                fetch.ended.set_result(None)
+
+
+async def wait_for(fetches: Collection[Fetch]) -> bool:
+    """Wait until all of these have ended.
+
+    Returns:
+        Whether one was given up, because its client went away say. One of those who waited fetches
+        it again, and the others may wait for that. Of a fetch that failed, each is to find out for
+        themselves.
+    """
+    ended = {fetch.ended for fetch in fetches}
+    await asyncio.wait(ended)
+    return any(one.cancelled() for one in ended)
