@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -21,11 +21,14 @@ import pytest
 from encrypted_records.errors import ErsError
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef
-from encrypted_records.proxy.search import fetcher, fetches, page_fetcher, row_fetcher
+from encrypted_records.proxy.process import fetches
+from encrypted_records.proxy.schemas import states
+from encrypted_records.proxy.search import fetcher, page_fetcher, row_fetcher
 from encrypted_records.proxy.search.search import SearchPage
 from tests.roles.people import Person
 from tests.roles.shared_stage import SharedStage, set_up
 from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.proxies import Proxy as Served
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Answer, Service, call
@@ -94,7 +97,7 @@ class Waiters:
 @pytest.fixture
 def waiters(monkeypatch: pytest.MonkeyPatch) -> Waiters:
     made = Waiters()
-    for module in (fetcher, page_fetcher, row_fetcher):
+    for module in (fetcher, page_fetcher, row_fetcher, states):
         monkeypatch.setattr(module, "wait_for", made.wait_for)
     return made
 
@@ -345,12 +348,16 @@ class Both:
 
     stage: SharedStage
     front: Front
-    url: str
+    proxy: Served
+
+    def forget(self, person: Person) -> None:
+        """Have the proxy read the logs of this person again."""
+        self.proxy.services.schemas.forget_user(ids.from_text(person.id))
 
     def ask(self, person: Person) -> Answer:
         where = {"field": "age", "op": "ge", "value": 0}
         body = {"schema": self.stage.schema["url"], "where": where, "count": True, "limit": 0}
-        return call("POST", f"{self.url}/api/records/search/", body, auth=person.auth)
+        return call("POST", f"{self.proxy.url}/api/records/search/", body, auth=person.auth)
 
     @property
     def reader(self) -> Person:
@@ -364,7 +371,7 @@ def both(service: Service, tmp_path: Path) -> Iterator[Both]:
     stage = set_up(service)
     own = with_keyrings(service, tmp_path / "own")
     with running_front(service.base_url) as front, running_proxy(front.url, own) as proxy:
-        one = Both(stage, front, proxy.url)
+        one = Both(stage, front, proxy)
         for person in (stage.owner, one.reader):
             assert one.ask(person).status == 200
         proxy.services.segments.clear()
@@ -434,3 +441,34 @@ def test_who_may_read_is_answered_though_the_one_they_waited_for_was_refused(
         assert first.result().status == 404
         assert second.result().json()["count"] == 1
     assert asked_by(both.front, both.stage.owner)[0] == "pages"
+
+
+# --- logins of one user -------------------------------------------------------------------------
+
+
+def test_logins_that_come_while_the_log_is_read_are_confirmed_at_the_same_time(
+    both: Both, waiters: Waiters
+) -> None:
+    owner = both.stage.owner
+    logins = [replace(owner, auth=owner.log_in()) for _ in range(4)]
+    both.forget(owner)
+    began, go = Event(), Event()
+    together = Barrier(len(logins) - 1)
+
+    def hold(asked: Asked, reply: Reply) -> Reply:
+        if is_for_data(asked) and asked.headers.get("Authorization") == logins[0].auth:
+            began.set()
+            assert go.wait(PATIENCE)
+        elif is_for_data(asked):
+            together.wait(PATIENCE)
+        return reply
+
+    with both.front.telling(hold), ThreadPoolExecutor(len(logins)) as pool:
+        first = pool.submit(both.ask, logins[0])
+        assert began.wait(PATIENCE)
+        others = [pool.submit(both.ask, login) for login in logins[1:]]
+        wait_until(lambda: waiters.now == len(others))
+        go.set()
+        assert [one.result().json()["count"] for one in (first, *others)] == [1] * len(logins)
+    # Each has shown the API its own credentials.
+    assert all(asked_by(both.front, login) for login in logins)

@@ -16,25 +16,15 @@ from weakref import WeakValueDictionary
 from encrypted_records.client.api import Api
 from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.client.known import Moved
-from encrypted_records.errors import (
-    ApiFailed,
-    Closed,
-    ErsError,
-    LogBroken,
-    NotFound,
-)
+from encrypted_records.errors import ApiFailed, Closed, ErsError, LogBroken, NotFound
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import Head
 from encrypted_records.model import wire
-from encrypted_records.model.records import (
-    CommitUpload,
-    LogEntry,
-    ManifestDelta,
-    Receipt,
-)
+from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, Receipt
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process.fetches import Fetches, wait_for
 from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.checkpoint_writer import (
     CHECKPOINTS,
@@ -91,6 +81,8 @@ class Schemas:
         #: held while a schema is read; ids of schemas that are not there leave nothing behind
         self._loading: WeakValueDictionary[tuple[bytes, bytes], asyncio.Lock]
         self._loading = WeakValueDictionary()
+        #: of logs that are read for the first time
+        self._first: Fetches[tuple[bytes, bytes]] = Fetches()
         #: who asks while a log is read waits for the next reading, with all others who do
         self._refreshing: Gathering[_Asked, _Asked, SchemaState] = Gathering(self._serve)
 
@@ -104,11 +96,11 @@ class Schemas:
             Closed: ``keyring_locked``, for this device; as :meth:`get_cached` and :meth:`refresh`
                 do.
         """
-        self._keyrings.check_unlocked(caller)
-        state = self._states.get((caller.user, schema))
+        state = await self.cached(caller, schema)
         # Of an API token only the API knows whether it reaches what its user does.
-        ask = state is None or caller.token is not None
-        return await self.refresh(caller, schema) if ask or state is None else state
+        if state is None or caller.token is not None:
+            return await self.refresh(caller, schema)
+        return state
 
     def get_cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
         """The schema's last state; None if there is none in memory. Asks nothing of the API.
@@ -120,6 +112,12 @@ class Schemas:
         if key in self._states:
             self._states.move_to_end(key)
         return self._states.get(key)
+
+    async def cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
+        """As :meth:`get_cached`, once whoever reads the log for this user by now has done so."""
+        if first := self._first.of([(caller.user, schema)]):
+            await wait_for(first.values())
+        return self.get_cached(caller, schema)
 
     def in_use(self) -> list[SchemaState]:
         """The last state of every schema in memory, once for all its users."""
@@ -168,10 +166,11 @@ class Schemas:
             state = self._states.get(key)
             if state is None:
                 writer = self._writer_of(caller)
-                state = await self._reader.read(caller, schema, writer)
-                self._note(caller, state)
-                if epoch == self._epoch:
-                    self._remember(key, state)
+                with self._first.claim([key]):
+                    state = await self._reader.read(caller, schema, writer)
+                    self._note(caller, state)
+                    if epoch == self._epoch:
+                        self._remember(key, state)
                 return state
         async with state.lock:
             await self.catch_up(caller, state)

@@ -299,7 +299,7 @@ class QueryRunner:
             NotFound: there is no such schema, or not for this caller.
             KeyMissing, LogBroken: as :meth:`Schemas.refresh`.
         """
-        state = self._schemas.get_cached(caller, schema)
+        state = await self._schemas.cached(caller, schema)
         confirmed = state is None
         if state is None:
             state = await self._schemas.refresh(caller, schema)

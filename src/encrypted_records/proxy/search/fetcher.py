@@ -26,10 +26,10 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
+from encrypted_records.proxy.process.fetches import Fetches, wait_for
 from encrypted_records.proxy.process.memory_turns import MemoryTurns
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.fetches import Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher

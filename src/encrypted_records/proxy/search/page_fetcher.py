@@ -4,7 +4,7 @@ Missing pages of all segments are fetched together, and extra pages up to a powe
 order: the API sees only roughly how many are needed, and not which. The extra pages are kept, since
 a query may need them later. More than ``AT_ONCE`` go in several requests, one after another.
 
-A page that another question is fetching is not asked for again (:mod:`.fetches`).
+A page that another question is fetching is not asked for again (:mod:`..process.fetches`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextlib import aclosing
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
+from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.disk_cache import DiskCache
-from encrypted_records.proxy.search.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.upstream import Upstream
 

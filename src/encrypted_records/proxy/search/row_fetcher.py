@@ -18,8 +18,8 @@ from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.proxy.process.fetches import Fetches, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.fetches import Fetches, wait_for
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
 from encrypted_records.proxy.search.row_checks import RowChecks, altered, select_live

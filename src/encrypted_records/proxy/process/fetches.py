@@ -1,13 +1,13 @@
 """What is being fetched, so that it is fetched once for all who need it.
 
 Who needs what somebody else fetches waits until that fetch has ended, and looks again where it
-would have been kept: in the caches, which every reader of a schema shares. Nothing else passes from
-one question to another, and no error does. Each question still has the API confirm that its own
-caller may read (:mod:`.upstream`). So nobody gets by waiting what they would not have got by coming
-a moment later.
+would have been kept: in what all readers share. Nothing else passes from one to another, and no
+error does. Each still has the API confirm that its own caller may read
+(:mod:`encrypted_records.proxy.search.upstream`). So nobody gets by waiting what they would not have
+got by coming a moment later.
 
-Nobody waits while others wait for them: a question fetches what nobody else does first, and waits
-after that. So no two wait for each other.
+Nobody waits while others wait for them: what nobody else fetches is fetched first, and the rest is
+waited for after that. So no two wait for each other.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ async def wait_for(fetches: Collection[Fetch]) -> bool:
 
     Returns:
         Whether one was given up, because its client went away say. One of those who waited fetches
-        it again, and the others may wait for that. Of a fetch that failed, each is to find out for
-        themselves.
+        it again, and the others may wait for that. After one that failed, each tries for itself.
     """
     ended = {fetch.ended for fetch in fetches}
     await asyncio.wait(ended)
