@@ -23,6 +23,8 @@ ROWS, ROW = 64, b"x" * 100
 class _Ledger:
     """All rows are live."""
 
+    version = 1
+
     def snapshot(self) -> _Ledger:
         return self
 

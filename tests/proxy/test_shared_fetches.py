@@ -1,19 +1,14 @@
-"""Questions that come at once fetch each page once; whoever fetches it may fail or go away, and
-nobody gets by it what the API would not give them."""
+"""Questions that come at once fetch each page once, also where the first one fails or goes away."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -21,18 +16,14 @@ import pytest
 from encrypted_records.errors import ErsError
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef
-from encrypted_records.proxy.process import fetches
-from encrypted_records.proxy.schemas import states
-from encrypted_records.proxy.search import fetcher, page_fetcher, row_fetcher
 from encrypted_records.proxy.search.search import SearchPage
-from tests.roles.people import Person
-from tests.roles.shared_stage import SharedStage, set_up
 from tests.support.front import Asked, Front, Reply, running_front
-from tests.support.proxies import Proxy as Served
-from tests.support.proxies import running_proxy
+from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, waiters
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
-from tests.support.service import Answer, Service, call
+from tests.support.service import Service
 from tests.support.store import Store, new_store
+
+__all__ = ["waiters"]
 
 # Nothing here is the database's affair.
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
@@ -47,59 +38,6 @@ DEFINITION: dict[str, Any] = {
 #: More than a mini holds.
 MANY = 4200
 AT_ONCE = 24
-PATIENCE = 60.0
-REFUSED = Reply(
-    404,
-    {"Content-Type": "application/problem+json"},
-    json.dumps({"code": "not_found", "title": "Not found", "status": 404}).encode(),
-)
-
-
-def is_for_pages(asked: Asked) -> bool:
-    return asked.path.partition("?")[0].endswith("/pages/")
-
-
-def is_for_data(asked: Asked) -> bool:
-    """For pages and rows, and for the log that confirms a state."""
-    return asked.path.partition("?")[0].endswith(("/pages/", "/rows/", "/manifest/"))
-
-
-@dataclass
-class HeldBack:
-    """Keeps the first answer with pages back until it is let go; ``spoil`` says what it is then."""
-
-    came: Event = field(default_factory=Event)
-    go: Event = field(default_factory=Event)
-    spoil: Callable[[Reply], Reply] = lambda reply: reply
-
-    def __call__(self, asked: Asked, reply: Reply) -> Reply:
-        if is_for_pages(asked) and not self.came.is_set():
-            self.came.set()
-            assert self.go.wait(PATIENCE)
-            return self.spoil(reply)
-        return reply
-
-
-@dataclass
-class Waiters:
-    """How many questions wait for another's fetch just now."""
-
-    now: int = 0
-
-    async def wait_for(self, some: Collection[fetches.Fetch]) -> bool:
-        self.now += 1
-        try:
-            return await fetches.wait_for(some)
-        finally:
-            self.now -= 1
-
-
-@pytest.fixture
-def waiters(monkeypatch: pytest.MonkeyPatch) -> Waiters:
-    made = Waiters()
-    for module in (fetcher, page_fetcher, row_fetcher, states):
-        monkeypatch.setattr(module, "wait_for", made.wait_for)
-    return made
 
 
 @dataclass
@@ -297,7 +235,7 @@ def test_where_nothing_can_be_kept_all_are_answered_all_the_same(
     play(scene)
 
 
-def test_whoever_stays_is_answered_while_others_go_away_and_requests_fail(
+def test_all_who_stay_are_answered_while_others_go_away_and_requests_fail(
     play: Callable[[Scene], None],
 ) -> None:
     async def scene(one: Cold) -> None:
@@ -337,138 +275,3 @@ def test_whoever_stays_is_answered_while_others_go_away_and_requests_fail(
             assert any(isinstance(outcome, SearchPage) for outcome in found)
 
     play(scene)
-
-
-# --- two users of one proxy ---------------------------------------------------------------------
-
-
-@dataclass
-class Both:
-    """A proxy that has nothing, of an owner and a reader of one schema."""
-
-    stage: SharedStage
-    front: Front
-    proxy: Served
-
-    def forget(self, person: Person) -> None:
-        """Have the proxy read the logs of this person again."""
-        self.proxy.services.schemas.forget_user(ids.from_text(person.id))
-
-    def ask(self, person: Person) -> Answer:
-        where = {"field": "age", "op": "ge", "value": 0}
-        body = {"schema": self.stage.schema["url"], "where": where, "count": True, "limit": 0}
-        return call("POST", f"{self.proxy.url}/api/records/search/", body, auth=person.auth)
-
-    @property
-    def reader(self) -> Person:
-        person = self.stage.person("reader")
-        assert person is not None
-        return person
-
-
-@pytest.fixture
-def both(service: Service, tmp_path: Path) -> Iterator[Both]:
-    stage = set_up(service)
-    own = with_keyrings(service, tmp_path / "own")
-    with running_front(service.base_url) as front, running_proxy(front.url, own) as proxy:
-        one = Both(stage, front, proxy)
-        for person in (stage.owner, one.reader):
-            assert one.ask(person).status == 200
-        proxy.services.segments.clear()
-        front.forget()
-        yield one
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def asked_by(front: Front, person: Person) -> list[str]:
-    """The last parts of the paths that the API was asked for with somebody's credentials."""
-    mine = [one for one in front.asked if one.headers.get("Authorization") == person.auth]
-    return [one.path.partition("?")[0].split("/")[-2] for one in mine if is_for_data(one)]
-
-
-def test_who_waits_for_anothers_fetch_has_the_api_say_that_they_may_read(
-    both: Both, waiters: Waiters
-) -> None:
-    held = HeldBack()
-    with both.front.telling(held), ThreadPoolExecutor(2) as pool:
-        first = pool.submit(both.ask, both.stage.owner)
-        assert held.came.wait(PATIENCE)
-        second = pool.submit(both.ask, both.reader)
-        wait_until(lambda: waiters.now == 1)
-        held.go.set()
-        assert first.result().json()["count"] == second.result().json()["count"] == 1
-    assert asked_by(both.front, both.stage.owner) == ["pages"]
-    assert asked_by(both.front, both.reader) == ["manifest"]
-
-
-def test_who_may_not_read_any_more_gets_nothing_by_waiting_for_another(
-    both: Both, waiters: Waiters
-) -> None:
-    held = HeldBack()
-    reader = both.reader
-
-    def refuse(asked: Asked, reply: Reply) -> Reply:
-        if asked.headers.get("Authorization") == reader.auth and is_for_data(asked):
-            return REFUSED
-        return held(asked, reply)
-
-    with both.front.telling(refuse), ThreadPoolExecutor(2) as pool:
-        first = pool.submit(both.ask, both.stage.owner)
-        assert held.came.wait(PATIENCE)
-        second = pool.submit(both.ask, reader)
-        wait_until(lambda: waiters.now == 1)
-        held.go.set()
-        assert first.result().status == 200
-        assert second.result().status == 404
-
-
-def test_who_may_read_is_answered_though_the_one_they_waited_for_was_refused(
-    both: Both, waiters: Waiters
-) -> None:
-    held = HeldBack(spoil=lambda _reply: REFUSED)
-    with both.front.telling(held), ThreadPoolExecutor(2) as pool:
-        first = pool.submit(both.ask, both.reader)
-        assert held.came.wait(PATIENCE)
-        second = pool.submit(both.ask, both.stage.owner)
-        wait_until(lambda: waiters.now == 1)
-        held.go.set()
-        assert first.result().status == 404
-        assert second.result().json()["count"] == 1
-    assert asked_by(both.front, both.stage.owner)[0] == "pages"
-
-
-# --- logins of one user -------------------------------------------------------------------------
-
-
-def test_logins_that_come_while_the_log_is_read_are_confirmed_at_the_same_time(
-    both: Both, waiters: Waiters
-) -> None:
-    owner = both.stage.owner
-    logins = [replace(owner, auth=owner.log_in()) for _ in range(4)]
-    both.forget(owner)
-    began, go = Event(), Event()
-    together = Barrier(len(logins) - 1)
-
-    def hold(asked: Asked, reply: Reply) -> Reply:
-        if is_for_data(asked) and asked.headers.get("Authorization") == logins[0].auth:
-            began.set()
-            assert go.wait(PATIENCE)
-        elif is_for_data(asked):
-            together.wait(PATIENCE)
-        return reply
-
-    with both.front.telling(hold), ThreadPoolExecutor(len(logins)) as pool:
-        first = pool.submit(both.ask, logins[0])
-        assert began.wait(PATIENCE)
-        others = [pool.submit(both.ask, login) for login in logins[1:]]
-        wait_until(lambda: waiters.now == len(others))
-        go.set()
-        assert [one.result().json()["count"] for one in (first, *others)] == [1] * len(logins)
-    # Each has shown the API its own credentials.
-    assert all(asked_by(both.front, login) for login in logins)

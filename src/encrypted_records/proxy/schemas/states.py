@@ -114,7 +114,7 @@ class Schemas:
         return self._states.get(key)
 
     async def cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
-        """As :meth:`get_cached`, once whoever reads the log for this user by now has done so."""
+        """As :meth:`get_cached`, where the log is being read for this user, once that has ended."""
         if first := self._first.of([(caller.user, schema)]):
             await wait_for(first.values())
         return self.get_cached(caller, schema)

@@ -134,7 +134,7 @@ class Fetcher:
                         self._cache.put(keys.of(new.segment.key_version).id, new)
             if not theirs:
                 break
-            # Waited for once, it is opened by whoever lacks it still.
+            # Waited for once, each opens what it still lacks.
             alone = not await wait_for(theirs.values())
             names = {name: names[name] for name in theirs}
             found = {name: self._cache.get(*name) for name in names}

@@ -98,7 +98,7 @@ class PageFetcher:
                 await self._fetch_own(upstream, own, passing)
             if not theirs:
                 return
-            # Waited for once, it is fetched by whoever lacks it still: it failed, or did not stay.
+            # Waited for once, each fetches what it still lacks: that failed, or did not stay.
             alone = not await wait_for(theirs.values())
             unread = [
                 (segment, left)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Collection
 
 from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 8 << 20
 #: Fields of one step: so many for each answer that waits, up to so many answers.
 _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
+
+#: A log, and its version.
+_Standing = tuple[Ledger, int]
 
 
 class RowChecks:
@@ -71,13 +75,14 @@ class RowChecks:
         waits.
 
         Args:
+            rows: of which each is live, as :func:`select_live` has just said.
             needed: those of the rows that were opened.
         """
         extra = {ref: row for ref, row in rows.items() if ref not in needed}
         size = sum(map(len, extra.values()))
         self._came += size
         self._waiting += 1
-        task = asyncio.create_task(self._check(state, snapshot, rows, extra))
+        task = asyncio.create_task(self._check(state, snapshot, rows, extra, _standing(state)))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         if self._came - self._done > self._most:
@@ -86,7 +91,12 @@ class RowChecks:
             await enough
 
     async def _check(
-        self, state: SchemaState, snapshot: Snapshot, rows: Sealed, extra: Sealed
+        self,
+        state: SchemaState,
+        snapshot: Snapshot,
+        rows: Sealed,
+        extra: Sealed,
+        lived: _Standing,
     ) -> None:
         try:
             try:
@@ -96,7 +106,7 @@ class RowChecks:
                 self._waiting -= 1
                 self._done += sum(map(len, extra.values()))
                 self._let_go_on()
-            await self._store(state, snapshot, rows)
+            await self._store(state, snapshot, rows, lived)
         except DoesNotOpen:
             log.warning("the API altered a row that it was asked for beside others")
             self._altered.add(state.id)
@@ -124,12 +134,26 @@ class RowChecks:
             if not enough.done():
                 enough.set_result(None)
 
-    async def _store(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
-        await asyncio.to_thread(self._kept.store, state.id, snapshot, select_live(state, rows))
+    async def _store(
+        self, state: SchemaState, snapshot: Snapshot, rows: Sealed, lived: _Standing
+    ) -> None:
+        """
+        Args:
+            lived: where the log stood when all of these rows were live.
+        """
+        if _standing(state) != lived:
+            rows, lived = select_live(state, rows), _standing(state)
+        await asyncio.to_thread(self._kept.store, state.id, snapshot, rows)
         # Rows that died meanwhile must not stay.
-        dead = rows.keys() - select_live(state, rows).keys()
-        if dead:
+        if _standing(state) == lived:
+            return
+        if dead := rows.keys() - select_live(state, rows).keys():
             await asyncio.to_thread(self._kept.forget, state.id, snapshot, dead)
+
+
+def _standing(state: SchemaState) -> _Standing:
+    """Where the log stands: as long as it stays there, no row dies."""
+    return state.ledger, state.ledger.version
 
 
 def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:

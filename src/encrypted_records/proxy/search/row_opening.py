@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ _decoder = msgspec.msgpack.Decoder(SealedRow)
 #: Each as the MessagePack of its SealedRow.
 Sealed = Mapping[RowRef, bytes]
 Records = dict[RowRef, PlainRecord]
+_Openers = dict[bytes, RowOpener]
 T = TypeVar("T")
 
 
@@ -67,7 +68,7 @@ def open_row(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) ->
     Raises:
         DoesNotOpen: as :func:`open_rows`.
     """
-    return _opener(state, snapshot, ref).open(ref.ordinal, decode_row(row))
+    return _opener(state, snapshot, ref.group).open(ref.ordinal, decode_row(row))
 
 
 def decode_row(row: bytes) -> SealedRow:
@@ -82,15 +83,24 @@ def decode_row(row: bytes) -> SealedRow:
 
 
 def _open_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
-    return {ref: open_row(state, snapshot, ref, row) for ref, row in sealed.items()}
+    openers = _openers(state, snapshot, sealed)
+    return {
+        ref: openers[ref.group].open(ref.ordinal, decode_row(row)) for ref, row in sealed.items()
+    }
 
 
 def _authenticate_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> None:
+    openers = _openers(state, snapshot, sealed)
     for ref, row in sealed.items():
-        _opener(state, snapshot, ref).authenticate(ref.ordinal, decode_row(row))
+        openers[ref.group].authenticate(ref.ordinal, decode_row(row))
 
 
-def _opener(state: SchemaState, snapshot: Snapshot, ref: RowRef) -> RowOpener:
-    group = snapshot.groups[ref.group].group
+def _openers(state: SchemaState, snapshot: Snapshot, rows: Iterable[RowRef]) -> _Openers:
+    """By group."""
+    return {uid: _opener(state, snapshot, uid) for uid in {ref.group for ref in rows}}
+
+
+def _opener(state: SchemaState, snapshot: Snapshot, uid: bytes) -> RowOpener:
+    group = snapshot.groups[uid].group
     key = state.ledger.keys.of(group.key_version)
     return opener_of(key, snapshot.definition, group, snapshot.made_under(group))

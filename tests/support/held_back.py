@@ -1,0 +1,63 @@
+"""Answers of the API that a test keeps back, and the questions that wait meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from threading import Event
+
+import pytest
+
+from encrypted_records.proxy.process import fetches
+from encrypted_records.proxy.schemas import states
+from encrypted_records.proxy.search import fetcher, page_fetcher, row_fetcher
+from tests.support.front import Asked, Reply
+
+PATIENCE = 60.0
+
+
+def is_for_pages(asked: Asked) -> bool:
+    return asked.path.partition("?")[0].endswith("/pages/")
+
+
+def is_for_data(asked: Asked) -> bool:
+    """For pages and rows, and for the log that confirms a state."""
+    return asked.path.partition("?")[0].endswith(("/pages/", "/rows/", "/manifest/"))
+
+
+@dataclass
+class HeldBack:
+    """Keeps the first answer with pages back until it is let go; ``spoil`` says what it is then."""
+
+    came: Event = field(default_factory=Event)
+    go: Event = field(default_factory=Event)
+    spoil: Callable[[Reply], Reply] = lambda reply: reply
+
+    def __call__(self, asked: Asked, reply: Reply) -> Reply:
+        if is_for_pages(asked) and not self.came.is_set():
+            self.came.set()
+            assert self.go.wait(PATIENCE)
+            return self.spoil(reply)
+        return reply
+
+
+@dataclass
+class Waiters:
+    """How many questions wait for another's fetch just now."""
+
+    now: int = 0
+
+    async def wait_for(self, some: Collection[fetches.Fetch]) -> bool:
+        self.now += 1
+        try:
+            return await fetches.wait_for(some)
+        finally:
+            self.now -= 1
+
+
+@pytest.fixture
+def waiters(monkeypatch: pytest.MonkeyPatch) -> Waiters:
+    made = Waiters()
+    for module in (fetcher, page_fetcher, row_fetcher, states):
+        monkeypatch.setattr(module, "wait_for", made.wait_for)
+    return made
