@@ -7,13 +7,13 @@ Each client has a connection of its own, and asks again as soon as it is answere
 record, all into one schema), ``mixed`` (of eight clients five search, one ingests, one sends CSV
 jobs of a thousand records and one resumable uploads of 1 MiB). Printed for each work and number of
 clients: requests a second, median and 99th percentile of what was taken, how many were refused or
-got no answer (with the client's error), processor time of both sides for a request, the proxy's
-memory, and how many requests the API had for one that was taken. Client and servers share the
-machine.
+got no answer (with the client's error), processor time of both sides for a request, and the proxy's
+memory. Client and servers share the machine.
 
 Each line follows the one above it, so that the proxy has by then what it needs. With ``--fresh``
 it is started again before each line, without the pages and rows that it kept: the crowd meets a
-proxy that has nothing but its keys and the log.
+proxy that has nothing but its keys and the log. Then each line is followed by how many requests the
+API had, by route.
 """
 
 from __future__ import annotations
@@ -185,15 +185,11 @@ class Routes:
         return found
 
 
-def _measure(
-    work: str, clients: int, target: Target, seconds: float, meter: Meter, routes: Routes
-) -> None:
-    asked, before, began = routes.counts(), meter.both, time.perf_counter()
+def _measure(work: str, clients: int, target: Target, seconds: float, meter: Meter) -> None:
+    before, began = meter.both, time.perf_counter()
     tallies = asyncio.run(_drive(work, clients, target, seconds))
     took, busy = time.perf_counter() - began, meter.both - before
-    asked = routes.counts() - asked
     every = sum(one.statuses.total() + one.failures.total() for one in tallies.values())
-    taken = sum(len(one.seconds) for one in tallies.values())
     memory = memory_mib(meter.proxy, "VmRSS")
     for kind, tally in sorted(tallies.items()):
         middle, late = tally.percentiles(0.5, 0.99)
@@ -202,12 +198,9 @@ def _measure(
         name = kind if work == kind else f"{work}: {kind}"
         print(
             f"{name:16} {clients:>7} {len(tally.seconds) / took:9.1f} {middle:8.1f} {late:8.1f}"
-            f" {busy / every * 1000:9.1f} {memory:7.0f} {asked.total() / max(1, taken):7.2f}"
-            f"  {left or ''}",
+            f" {busy / every * 1000:9.1f} {memory:7.0f}  {left or ''}",
             flush=True,
         )
-    for route, count in asked.most_common():
-        print(f"{'':24} {count:9} {route}")
 
 
 def _restarted(
@@ -240,7 +233,8 @@ def main() -> None:
             server = held.enter_context(running_server(folder / "postgresql", durable=True))
             url = stack.database(server, "api")
         (port,) = free_ports(1)
-        settings = {"ERS_API_METRICS_PORT": str(port)}
+        routes = Routes(port)
+        settings = {"ERS_API_METRICS_PORT": str(port)} if asked.fresh else {}
         api, pid = held.enter_context(stack.running_api(folder, url, settings))
         proxy = held.enter_context(contextlib.ExitStack())
         service = proxy.enter_context(stack.running_proxy(folder, api))
@@ -250,7 +244,7 @@ def main() -> None:
         token = store.proxy("POST", "/api/token/", credentials).json()["access"]
         print(
             f"{'':16} {'clients':>7} {'answers/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'cpu ms':>9}"
-            f" {'MiB':>7} {'API':>7}  refused"
+            f" {'MiB':>7}  refused"
         )
         for work in asked.work:
             for clients in asked.clients:
@@ -261,7 +255,11 @@ def main() -> None:
                     store = target.searched
                 meter = Meter(service, pid)
                 meter.rest()
-                _measure(work, clients, target, asked.seconds, meter, Routes(port))
+                before = routes.counts() if asked.fresh else Counter()
+                _measure(work, clients, target, asked.seconds, meter)
+                if asked.fresh:
+                    for route, count in (routes.counts() - before).most_common():
+                        print(f"{'':24} {count:9} {route}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class PageFetcher:
     async def _bring(self, upstream: Upstream, unread: _Wanted, passing: bool) -> None:
         """Put these pages, which memory does not have, into their segments."""
         alone = False
-        while wanted := await asyncio.to_thread(self._from_disk, unread, passing):
+        while unread and (wanted := await asyncio.to_thread(self._from_disk, unread, passing)):
             refs = _refs(wanted)
             theirs = {} if alone else self._find_fetches(refs)
             if own := _only(wanted, refs - theirs.keys()):
