@@ -183,6 +183,7 @@ def test_they_are_the_oracles_with_dead_rows_and_without(
     records = [one["data"] for one in store.everything()]
     sizes = Sizes(
         few_rows=0,
+        few_to_sort=0,
         many_pages=0,
         few_values=0,
         few_entries=1,
@@ -208,7 +209,9 @@ def test_they_take_the_pages_in_which_ranges_begin_and_end(store: Store, tmp_pat
     newest = {"field": "number", "op": "ge", "value": 2 * MANY + 9}
     both = {"field": "number", "op": "between", "value": [MANY + 9, 2 * MANY + 3000]}
     count, mean = [{"op": "count"}], [{"op": "avg", "field": "number"}]
-    sizes = Sizes(few_rows=0, many_pages=0, few_entries=1, reading=WITHOUT, scan=EAGER)
+    sizes = Sizes(
+        few_rows=0, few_to_sort=0, many_pages=0, few_entries=1, reading=WITHOUT, scan=EAGER
+    )
     own = with_keyrings(store.service, tmp_path / "own")
     overrides = Overrides(question_sizes=sizes)
     with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:

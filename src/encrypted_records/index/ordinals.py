@@ -113,3 +113,11 @@ def in_pieces(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
         some = ordinals(rows & BitMap(range(first, first + size)))
         if len(some):
             yield some
+
+
+def in_parts(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
+    """The same where a part may lie anywhere: few rows are one array, however far apart."""
+    if 0 < len(rows) <= size:
+        yield ordinals(rows)
+    else:
+        yield from in_pieces(rows, size)

@@ -27,7 +27,7 @@ from encrypted_records.index.columns.dictionary import (
 from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
-from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, mask_of, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, mask_of, ordinals
 from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.index.query.sort import SortPosition
@@ -183,7 +183,7 @@ class _Narrowing:
         directory = self.segment.directories[name]
         used = np.zeros(directory.present_pages + 1, np.bool_)
         absent: list[Ordinals] = [np.zeros(0, np.uint32)]
-        for some in in_pieces(rows):
+        for some in in_parts(rows):
             own = held.pages.take(some)
             used[own] = True
             absent.append(some[own == 0])
@@ -262,12 +262,12 @@ def _cut_held(
     held: Dictionary, ranks: Codes, rows: BitMap, want: int, *, descending: bool
 ) -> tuple[BitMap, BitMap]:
     counts = np.zeros(int(ranks[-1]) + 1, np.int64)
-    for some in in_pieces(rows):
+    for some in in_parts(rows):
         counts += np.bincount(ranks.take(held.codes_of(some)), minlength=len(counts))
     last = _last_rank(counts, want, descending=descending)
     before: list[Ordinals] = []
     equal: list[Ordinals] = []
-    for some in in_pieces(rows):
+    for some in in_parts(rows):
         own = ranks.take(held.codes_of(some))
         before.append(some[own > last if descending else own < last])
         equal.append(some[own == last])
@@ -283,7 +283,7 @@ def _cut_codes(
     descending: bool,
 ) -> tuple[BitMap, BitMap]:
     counts = np.zeros(int(ranks[-1]) + 1, np.int64)
-    for some in in_pieces(rows):
+    for some in in_parts(rows):
         counts += np.bincount(ranks.take(codes.take(some)), minlength=len(counts))
     last = _last_rank(counts, want, descending=descending)
     before = ranks > last if descending else ranks < last
@@ -299,7 +299,7 @@ def _last_rank(counts: Codes, want: int, *, descending: bool) -> int:
 
 def _select(codes: NDArray[np.unsignedinteger], chosen: NDArray[np.bool_], rows: BitMap) -> BitMap:
     """The rows whose code is chosen."""
-    pieces: Iterable[Ordinals] = (some[chosen.take(codes.take(some))] for some in in_pieces(rows))
+    pieces: Iterable[Ordinals] = (some[chosen.take(codes.take(some))] for some in in_parts(rows))
     return bitmap(*pieces)
 
 
@@ -320,7 +320,7 @@ def _split_by(held: Dictionary, rows: BitMap, key: int | bytes | None, order: So
     later: list[Ordinals] = []
     equal: list[Ordinals] = []
     unlike: list[Ordinals] = []
-    for some in in_pieces(rows):
+    for some in in_parts(rows):
         codes = held.codes_of(some)
         own = ranks.take(codes)
         later.append(some[own < rank if order.descending else own > rank])

@@ -166,6 +166,27 @@ def count_missing(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, i
     return len(missing), int(np.diff(directory.ends.astype(np.int64), prepend=0)[pages].sum())
 
 
+def count_compared(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, int]:
+    """The same of all pages that a comparison needs, whether they are here or not; of very many,
+    sooner than to name them."""
+    if not segment.has_column(leaf.field):
+        return 0, 0
+    directory = segment.directories[leaf.field]
+    if isinstance(leaf, Absent):
+        return directory.leading, directory.absent
+    ranges = plan.ranges[id(leaf)]
+    if ranges.certain == ranges.possible and plan.holds_all(segment, leaf):
+        return 0, 0
+    every = [some for some in map(directory.pages, ranges.possible) if some]
+    if len(every) > 1:
+        pages = np.unique(np.concatenate([np.arange(one.start, one.stop) for one in every]))
+        sizes = np.diff(directory.ends.astype(np.int64), prepend=0)
+        return len(pages), int(sizes[pages].sum())
+    return sum(map(len, every)), sum(
+        directory.start(one.stop) - directory.start(one.start) for one in every
+    )
+
+
 def compare_column(
     plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits = STANDARD
 ) -> Reading[None]:

@@ -19,7 +19,7 @@ from encrypted_records.index.columns.dictionary import ColumnDictionary, RowCode
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import Mask
-from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, of_masks, take_masks
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, of_masks, take_masks
 from encrypted_records.index.query.matches import Matches, combine
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
@@ -45,7 +45,7 @@ class ColumnFilter:
 
     def of(self, rows: BitMap) -> BitMap:
         """Those of some rows."""
-        pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_pieces(rows))
+        pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_parts(rows))
         return bitmap(*pieces) | (self.others & rows)
 
     def all_rows(self) -> BitMap:

@@ -44,12 +44,12 @@ class Threshold:
         return self._is_known and len(self._held) >= self._want
 
     def add(self, rows: BitMap, fields: Sequence[Dictionary]) -> None:
-        """Take in rows that match, and their fields. Long strings tell no order, so that nothing is
-        known any more where there is one."""
+        """Take in rows that match, and their fields; not very many. Long strings tell no order, so
+        that nothing is known any more where there is one."""
         fields = fields[: len(self._descending)]
-        if len(rows) > _MOST or any(one.long for one in fields):
+        if any(one.long for one in fields):
             self._is_known = False
-        if not self._is_known:
+        if not self._is_known or len(rows) > _MOST:
             return
         every = ordinals(rows)
         values = zip(*(_values(one, every) for one in fields), strict=True)

@@ -37,7 +37,7 @@ from encrypted_records.proxy.search.match import (
     open_rows,
     resolve,
 )
-from encrypted_records.proxy.search.segment_filters import SegmentFilter, resolve_sorted
+from encrypted_records.proxy.search.segment_filters import UnreadSegment, resolve_sorted
 from encrypted_records.proxy.search.top_k import scan_sorted
 
 #: Rows of the segments that are searched first, where the oldest rows that match are enough.
@@ -193,7 +193,7 @@ async def _answer_sorted(request: _PageRequest, count: int | None) -> tuple[int 
         return count, await _take_sorted(request, answers)
     if query.count and not query.limit:
         return count, []
-    found = await resolve_sorted(context, request.plan, query.order[0].field, request.stored)
+    found = await resolve_sorted(context, request.plan, query.order, request.stored)
     return count, await _take_sorted(request, found)
 
 
@@ -321,7 +321,7 @@ async def check_candidates(
 
 
 async def _take_sorted(
-    request: _PageRequest, answers: Sequence[SegmentMatches | SegmentFilter]
+    request: _PageRequest, answers: Sequence[SegmentMatches | UnreadSegment]
 ) -> _Rows:
     context, query, start = request.context, request.query, request.start
     texts = context.texts()
@@ -346,7 +346,7 @@ async def sort(
     context: QueryContext,
     query: Query,
     plan: Plan,
-    answers: Sequence[SegmentMatches | SegmentFilter],
+    answers: Sequence[SegmentMatches | UnreadSegment],
     texts: Texts,
     *,
     want: int,

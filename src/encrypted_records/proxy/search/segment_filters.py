@@ -18,7 +18,7 @@ from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.query.asking import ask_for
 from encrypted_records.index.query.bounds import take_range
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import count_missing, list_wide
+from encrypted_records.index.query.reading_tests import count_compared, list_wide
 from encrypted_records.index.query.row_filters import (
     ColumnFilter,
     ConditionFilter,
@@ -26,9 +26,14 @@ from encrypted_records.index.query.row_filters import (
 )
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
+from encrypted_records.model.queries import SortKey
 from encrypted_records.proxy.process.offload import here
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import MOST_OF_COLUMN, SegmentMatches, resolve
+
+#: The same share of a column of few values, which takes a byte or two of each row: of one that
+#: stays, the next question needs no set.
+MOST_OF_LISTED = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,20 @@ class SegmentFilter:
         return set().union(*(self.rest.missing_to_compare(leaf, segment) for leaf in narrow))
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadSegment:
+    """A large segment of which nothing but directories was looked at: whether it can have any of
+    the first rows is not known yet. ``later`` as for :class:`SegmentFilter`."""
+
+    segment: PagedSegment
+    later: BitMap
+
+
 async def resolve_sorted(
-    context: QueryContext, plan: Plan, field: str, stored: int
-) -> list[SegmentMatches | SegmentFilter]:
-    """The matches of live segments, for a search that wants the first rows by ``field``.
+    context: QueryContext, plan: Plan, order: Sequence[SortKey], stored: int
+) -> list[SegmentMatches | UnreadSegment]:
+    """The live segments, for a search that wants the first rows of an order: of small ones the
+    matches, and so of all where rows are few or keys do not decide the condition.
 
     Args:
         stored: rows of the schema, of which alone matches are wanted.
@@ -72,79 +87,109 @@ async def resolve_sorted(
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
     """
     snapshot = context.snapshot
-    filters: list[SegmentFilter] = []
+    unread: list[UnreadSegment] = []
     left = list(snapshot.segments)
     if _is_worth_it(context, plan):
-        key_range, predicate = take_range(plan.predicate, plan.ranges, field)
-        rest = replace(plan, predicate=predicate)
+        names = ranked_fields(order)
+
+        def missing(segment: OpenedSegment) -> set[int]:
+            if plan.excludes(segment) or not isinstance(segment, PagedSegment):
+                return set()
+            return segment.missing_directories({*plan.columns, *names})
+
         with context.stats.stage("fetch_pages"):
-            segments = await context.segments(plan.missing_to_find)
-        left = []
+            segments = await context.segments(missing)
+        left = [one.segment for one in segments if not isinstance(one, PagedSegment)]
         for segment in segments:
-            if plan.excludes(segment):
-                continue
-            wide = _list_columns(context, rest, segment, (field, key_range))
-            if wide is None:
-                left.append(segment.segment)
-                continue
-            assert isinstance(segment, PagedSegment)
-            later = BitMap()
-            if stored < snapshot.stored:
-                later = snapshot.places(segment.segment).later(stored)
-            filters.append(SegmentFilter(segment, rest, tuple(wide), later))
+            if isinstance(segment, PagedSegment) and not plan.excludes(segment):
+                later = BitMap()
+                if stored < snapshot.stored:
+                    later = snapshot.places(segment.segment).later(stored)
+                unread.append(UnreadSegment(segment, later))
     answers = await resolve(context, plan, left) if left else []
-    return [*(one.within(snapshot, stored) for one in answers), *filters]
+    return [*(one.within(snapshot, stored) for one in answers), *unread]
+
+
+def ranked_fields(order: Sequence[SortKey]) -> list[str]:
+    """The fields whose directories tell which segments have the best values."""
+    return [one.field for one in order[:2]]
 
 
 def _is_worth_it(context: QueryContext, plan: Plan) -> bool:
     """Whether rows are many and keys decide the condition."""
     every = sum(segment.count for segment in context.snapshot.segments)
-    if every <= context.sizes.few_rows or isinstance(plan.predicate, Everything):
+    if every <= context.sizes.few_to_sort or isinstance(plan.predicate, Everything):
         return False
     leaves = leaves_of(plan.predicate)
     return all(isinstance(leaf, Absent) or plan.is_exact(leaf) for leaf in leaves)
 
 
-def _list_columns(
-    context: QueryContext,
-    rest: Plan,
-    segment: OpenedSegment,
-    sorted_by: tuple[str, KeyRange | None],
-) -> list[Leaf] | None:
-    """The comparisons of a segment that columns by row are to tell; None where a set of the rows
-    that match is made as soon. Directories are here."""
-    if not isinstance(segment, PagedSegment):
-        return None
-    found: list[Leaf] = []
-    for leaf in leaves_of(rest.predicate):
-        if comes_by_row(context, rest, segment, leaf):
-            found.append(leaf)
-        elif count_missing(rest, segment, leaf)[1] > context.sizes.few_entries:
+@dataclass(frozen=True, slots=True)
+class FilterPlan:
+    """A plan for a sorted search: rows match if their keys are in ``key_range``, where the
+    condition has one of the ``field`` that is sorted by, and if they fulfil ``rest``."""
+
+    field: str
+    key_range: KeyRange | None
+    rest: Plan
+
+    @classmethod
+    def of(cls, plan: Plan, field: str) -> FilterPlan:
+        key_range, predicate = take_range(plan.predicate, plan.ranges, field)
+        return cls(field, key_range, replace(plan, predicate=predicate))
+
+    def filter(
+        self, context: QueryContext, one: UnreadSegment, *, stays: bool
+    ) -> SegmentFilter | None:
+        """What tells the rows of a segment that match; None where a set of them is made as soon.
+        Directories are here.
+
+        Args:
+            stays: whether there is room in memory for the columns by row that are brought.
+        """
+        wide = self._list_wide(context, one.segment, stays=stays)
+        return None if wide is None else SegmentFilter(one.segment, self.rest, wide, one.later)
+
+    def _list_wide(
+        self, context: QueryContext, segment: PagedSegment, *, stays: bool
+    ) -> tuple[Leaf, ...] | None:
+        """The comparisons that columns by row are to tell."""
+        found: list[Leaf] = []
+        for leaf in leaves_of(self.rest.predicate):
+            if comes_by_row(context, self.rest, segment, leaf, stays=stays):
+                found.append(leaf)
+            elif count_compared(self.rest, segment, leaf)[1] > context.sizes.few_entries:
+                return None
+        if found or self.key_range is None:
+            return tuple(found) or None
+        column = segment.lookup(self.field)
+        if not segment.has_column(self.field) or column.all_within(self.key_range):
             return None
-    field, key_range = sorted_by
-    if found or key_range is None:
-        return found or None
-    column = segment.lookup(field)
-    if not segment.has_column(field) or column.all_within(key_range):
-        return None
-    directory = segment.directories[field]
-    pages_of = directory.pages(key_range)
-    entries = directory.start(pages_of.stop) - directory.start(pages_of.start)
-    return found if entries > context.sizes.few_entries else None
+        directory = segment.directories[self.field]
+        pages_of = directory.pages(self.key_range)
+        entries = directory.start(pages_of.stop) - directory.start(pages_of.start)
+        return () if entries > context.sizes.few_entries else None
 
 
-def comes_by_row(context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf) -> bool:
+def comes_by_row(
+    context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf, *, stays: bool = False
+) -> bool:
     """Whether a column by row is the way to tell what a comparison of many entries selects: it is
     kept, or such a share of its pages is needed that it is worth to bring it; of one with many
-    values, from the same size on as for any comparison. Its directory is here."""
-    pages, entries = count_missing(plan, segment, leaf)
+    values, from the same size on as for any comparison. Its directory is here.
+
+    Args:
+        stays: whether it is brought for questions that follow, too, if it has few values.
+    """
+    pages, entries = count_compared(plan, segment, leaf)
     if entries <= context.sizes.few_entries or isinstance(leaf, Absent):
         return False
     if context.fetcher.use_cached(segment, leaf.field):
         del segment.columns[leaf.field]
         return True
     directory = segment.directories[leaf.field]
-    if pages <= len(directory.ends) * MOST_OF_COLUMN:
+    share = MOST_OF_LISTED if stays and directory.listed else MOST_OF_COLUMN
+    if pages <= len(directory.ends) * share:
         return False
     return directory.listed or leaf in list_wide(plan, segment, context.sizes.reading)
 

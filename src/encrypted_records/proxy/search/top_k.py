@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap
@@ -21,9 +21,12 @@ from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside, here
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import SegmentMatches, fill_columns, resolve
 from encrypted_records.proxy.search.segment_filters import (
+    FilterPlan,
     SegmentFilter,
+    UnreadSegment,
     in_batches,
     open_filters,
+    ranked_fields,
 )
 
 #: So many are narrowed sooner than a thread has begun, a page or two at a time.
@@ -34,7 +37,7 @@ async def scan_sorted(
     context: QueryContext,
     query: Query,
     plan: Plan,
-    answers: Sequence[SegmentMatches | SegmentFilter],
+    answers: Sequence[SegmentMatches | UnreadSegment],
     *,
     want: int,
     after: SortPosition | None,
@@ -44,16 +47,20 @@ async def scan_sorted(
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
-    threshold = Threshold(query.order, want)
-    first = _First(context, query, plan, want, after, threshold)
+    first = _First(
+        context,
+        query,
+        plan,
+        FilterPlan.of(plan, query.order[0].field),
+        want,
+        after,
+        Threshold(query.order, want),
+    )
+    unread = [one for one in answers if isinstance(one, UnreadSegment)]
+    parts = await first.of_unread(unread)
     whole = [one for one in answers if isinstance(one, SegmentMatches) and one.matches.possible]
-    parts: list[Candidates] = []
-    filters = [one for one in answers if isinstance(one, SegmentFilter)]
-    async for some in first.in_batches(filters):
-        found, others = await first.of_filters(some)
-        parts += found
-        whole += others
-    return parts + await first.of_matches(whole)
+    large = bool(unread) or sum(one.segment.count for one in whole) > context.sizes.few_rows
+    return parts + await first.of_matches(whole, large=large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,14 @@ class _First:
     context: QueryContext
     query: Query
     plan: Plan
+    filters: FilterPlan
     want: int
     after: SortPosition | None
     threshold: Threshold
 
-    async def of_matches(self, answers: Sequence[SegmentMatches]) -> list[Candidates]:
+    async def of_matches(
+        self, answers: Sequence[SegmentMatches], *, large: bool
+    ) -> list[Candidates]:
         scans = {
             one.uid: self._scan(
                 one.segment, one.matches.possible.__and__, len(one.matches.possible)
@@ -76,7 +86,7 @@ class _First:
             for one in answers
         }
         await self._fill([one.segment for one in answers], scans)
-        if sum(one.segment.count for one in answers) > self.context.sizes.few_rows:
+        if large:
             return [await self._of_segment(one, scans[one.uid]) for one in answers]
         outermost, *others = self.query.order
         context, segments = self.context, [one.segment for one in answers]
@@ -85,46 +95,73 @@ class _First:
         await fill_columns(context, whole, [outermost.field])
         return [_candidates(context, one, outermost.field, scans[one.uid]) for one in answers]
 
-    async def of_filters(
+    async def of_unread(self, unread: Sequence[UnreadSegment]) -> list[Candidates]:
+        """Segments by their best values: first one, then twice as many each time. The first ones
+        may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
+        left = self.threshold.in_order(unread, lambda one: self._best(one.segment))
+        parts: list[Candidates] = []
+        rows, most = 0, 1
+        while left:
+            some, left = left[:most], left[most:]
+            rows += sum(one.segment.covered for one in some)
+            most *= 2
+            stays = self.context.fetcher.keeps_columns(rows, len(self.plan.columns))
+            parts += await self._of_some(some, stays=stays)
+            left = [one for one in left if not self.threshold.excludes(self._best(one.segment))]
+        return parts
+
+    async def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> list[Candidates]:
+        """
+        Args:
+            stays: as for :meth:`FilterPlan.filter`.
+        """
+        filters: list[SegmentFilter] = []
+        others: list[UnreadSegment] = []
+        for one in unread:
+            found = self.filters.filter(self.context, one, stays=stays)
+            if found is None:
+                others.append(one)
+            else:
+                filters.append(found)
+        parts: list[Candidates] = []
+        for some in in_batches(filters, self.context.sizes.held):
+            own, left = await self._of_filters(some)
+            parts += own
+            others += left
+        if others:
+            later = {one.segment.segment.uid: one.later for one in others}
+            among = [one.segment.segment for one in others]
+            answers = await resolve(self.context, self.plan, among)
+            found_in = [one.without(later[one.uid]) for one in answers]
+            possible = [one for one in found_in if one.matches.possible]
+            parts += await self.of_matches(possible, large=True)
+        return parts
+
+    async def _of_filters(
         self, filters: Sequence[SegmentFilter]
-    ) -> tuple[list[Candidates], list[SegmentMatches]]:
-        """The first rows, and of segments of which a scan does not find them soon, all rows that
-        match."""
+    ) -> tuple[list[Candidates], list[UnreadSegment]]:
+        """The first rows, and the segments of which a scan does not find them soon."""
         opened = await open_filters(self.context, filters)
         scans = {
             uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
             for uid, one in ((one.uid, one) for one in filters)
         }
         await self._fill([one.segment for one in filters], scans)
-        results = {uid: scan.result() for uid, scan in scans.items()}
-        left = [one for one in filters if results[one.uid] is None]
-        found = [(one.segment, result) for one in filters if (result := results[one.uid])]
-        self.context.stats.certain += sum(len(result.rows) for _, result in found)
         parts: list[Candidates] = []
-        for segment, result in found:
+        left: list[UnreadSegment] = []
+        for one in filters:
+            segment, result = one.segment, scans[one.uid].result()
+            if result is None:
+                left.append(UnreadSegment(segment, one.later))
+                continue
+            self.context.stats.certain += len(result.rows)
             rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))
             if rows:
                 parts.append(await self._take(segment, rows, result))
-        return parts, await self._resolve(left)
-
-    async def in_batches(
-        self, filters: Sequence[SegmentFilter]
-    ) -> AsyncIterator[Sequence[SegmentFilter]]:
-        """Segments a few at a time: first the one with the best values alone, since it may have
-        all rows that are wanted. Those that are ruled out meanwhile are left out."""
-        names = [one.field for one in self.query.order[:2]]
-        with self.context.stats.stage("fetch_pages"):
-            segments = [one.segment for one in filters]
-            await self.context.fill(segments, lambda one: one.missing_directories(names))
-        ranked = self.threshold.in_order(filters, lambda one: self._best(one.segment))
-        most = self.context.sizes.held
-        for some in (ranked[:1], *in_batches(ranked[1:], most)):
-            left = [one for one in some if not self.threshold.excludes(self._best(one.segment))]
-            if left:
-                yield left
+        return parts, left
 
     def _best(self, segment: PagedSegment) -> Best:
-        names = [one.field for one in self.query.order[:2]]
+        names = ranked_fields(self.query.order)
         held = segment.directories
         return self.threshold.best(
             [held[name] if segment.has_column(name) else None for name in names]
@@ -138,18 +175,17 @@ class _First:
         else:
             known = {names[0]: result.dictionary}
             part = Candidates.of(segment, Matches.exactly(rows), self.context.snapshot, known)
-        if self.after is None:
-            self.threshold.add(part.matches.certain, [part.dictionary(name) for name in names])
+            if self.after is not None:
+                return part  # rows that are equal to the last one of the page before are in it
+        self._learn(part)
         return part
 
-    async def _resolve(self, filters: Sequence[SegmentFilter]) -> list[SegmentMatches]:
-        if not filters:
-            return []
-        later = {one.uid: one.later for one in filters}
-        among = [one.segment.segment for one in filters]
-        answers = await resolve(self.context, self.plan, among)
-        found = (one.without(later[one.uid]) for one in answers)
-        return [one for one in found if one.matches.possible]
+    def _learn(self, part: Candidates) -> None:
+        """Tell the threshold of rows that match, all of them behind the page before."""
+        fields = [part.dictionary(one.field) for one in self.query.order]
+        # Of long strings that begin as one of the page before, some are before it.
+        if self.after is None or not any(one.long for one in fields):
+            self.threshold.add(part.matches.certain, fields)
 
     def _scan(
         self, segment: OpenedSegment, among: Callable[[BitMap], BitMap], count: int
@@ -181,7 +217,9 @@ class _First:
         outermost, *others = self.query.order
         if not isinstance(segment, PagedSegment) or (result is not None and not others):
             return _candidates(self.context, answer, outermost.field, scan)
-        return await self._narrow(segment, answer.matches, result)
+        part = await self._narrow(segment, answer.matches, result)
+        self._learn(part)
+        return part
 
     async def _narrow(
         self, segment: PagedSegment, matches: Matches, result: Result | None
