@@ -25,7 +25,7 @@ from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
+from encrypted_records.proxy.process.offload import run_for
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.counts import count_matches, count_rows
 from encrypted_records.proxy.search.cursor import Cursor, decode_cursor, encode_cursor
@@ -354,7 +354,7 @@ async def sort(
 ) -> SortedRows:
     """The first ``want`` candidates after ``after``, in the order of the query."""
     parts = await scan_sorted(context, query, plan, answers, want=want, after=after)
-    run: Run = aside if sum(map(len, parts)) > MANY_ROWS else asyncio.to_thread
+    run = run_for(sum(map(len, parts)))
     while True:
         with context.stats.stage("order"):
             page = await run(first, parts, query.order, texts, want=want, after=after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from encrypted_records.index.query.sorted_scan import Result, ScanRequest, Sorte
 from encrypted_records.index.query.thresholds import Best, Threshold
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.queries import Query
-from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside, here
+from encrypted_records.proxy.process.offload import run_for
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import SegmentMatches, fill_columns, resolve
 from encrypted_records.proxy.search.segment_filters import (
@@ -28,9 +27,6 @@ from encrypted_records.proxy.search.segment_filters import (
     open_filters,
     ranked_fields,
 )
-
-#: So many are narrowed sooner than a thread has begun, a page or two at a time.
-FEW_ROWS = 1 << 12
 
 
 async def scan_sorted(
@@ -233,18 +229,11 @@ class _First:
             dictionaries={self.query.order[0].field: result.dictionary} if result else {},
         )
         found = await self.context.answer(
-            narrow(segment, request, self.context.sizes.reading), _run_for(len(request.among))
+            narrow(segment, request, self.context.sizes.reading), run_for(len(request.among))
         )
         segment.columns.clear()
         left = Matches(matches.certain & found.rows, found.rows)
         return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
-
-
-def _run_for(rows: int) -> Run:
-    """Where so many rows are narrowed."""
-    if rows <= FEW_ROWS:
-        return here
-    return aside if rows > MANY_ROWS else asyncio.to_thread
 
 
 def _candidates(
