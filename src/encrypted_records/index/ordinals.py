@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,3 +121,24 @@ def in_parts(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
         yield ordinals(rows)
     else:
         yield from in_pieces(rows, size)
+
+
+def finder(rows: BitMap, size: int) -> Callable[[Ordinals], NDArray[np.intp]]:
+    """What finds some rows among others in any order, all of them below ``size``: their places
+    there."""
+    if len(rows) > _MASK_FROM or size <= _CHUNK:
+        mask = mask_of(rows, size)
+        return lambda others: np.flatnonzero(mask.take(others))
+    # A mask of a large segment would be all over memory: a few rows are told apart by their last
+    # bits, and what has these is looked up.
+    wanted = ordinals(rows)
+    ends = np.zeros(_CHUNK, np.bool_)
+    ends[wanted & (_CHUNK - 1)] = True
+
+    def find(others: Ordinals) -> NDArray[np.intp]:
+        near = np.flatnonzero(ends.take(others & (_CHUNK - 1)))
+        some = others[near]
+        found: NDArray[np.intp] = near[wanted.take(wanted.searchsorted(some), mode="clip") == some]
+        return found
+
+    return find

@@ -27,7 +27,7 @@ from encrypted_records.index.columns.dictionary import (
 from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
-from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, mask_of, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, finder, in_parts, ordinals
 from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.index.query.sort import SortPosition
@@ -35,6 +35,9 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 from encrypted_records.model.queries import SortKey
 from encrypted_records.model.word_columns import column_spec
+
+#: Of so many rows it takes longer to find those of one value than to keep the value of each.
+_FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,21 +191,26 @@ class _Narrowing:
             used[own] = True
             absent.append(some[own == 0])
         pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
-        wanted = mask_of(rows, self.segment.covered)
+        find = finder(rows, self.segment.covered)
         none: Keys = np.zeros(0, key_type(column_spec(self.segment.definition, name).kind))
         found: list[Ordinals] = [np.zeros(0, np.uint32)]
         key_of: list[Ordinals] = [np.zeros(0, np.uint32)]
         keys: list[Keys] = [none]
+        count = 0
 
         def take(window: Window) -> None:
+            nonlocal count
             for _, block in window:
-                at = np.flatnonzero(wanted.take(block.ordinals))
+                at = find(block.ordinals)
                 found.append(block.ordinals[at])
-                # Millions of rows may have one value.
-                runs = np.searchsorted(block.starts, at, "right") - 1
-                used, own = np.unique(runs, return_inverse=True)
-                key_of.append((own + sum(map(len, keys))).astype(np.uint32))
-                keys.append(block.keys[used])
+                runs = block.starts.searchsorted(at.astype(np.uint32), "right") - 1
+                own = np.arange(len(runs))
+                if len(runs) > _FEW:
+                    # Millions of rows may have one value.
+                    runs, own = np.unique(runs, return_inverse=True)
+                key_of.append((own + count).astype(np.uint32))
+                keys.append(block.keys[runs])
+                count += len(runs)
 
         reading = read_pages(self.segment, name, pages, take, self.limits)
         yield from ask_for(self.segment, reading, passing=False)

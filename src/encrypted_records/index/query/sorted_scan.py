@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import EntryBlock, Keys, Lookup
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
 from encrypted_records.index.columns.key_range import KeyRange, alike
 from encrypted_records.index.log.snapshot import Places
-from encrypted_records.index.ordinals import Ordinals, bitmap, ordinals
+from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.queries import SortKey
 
@@ -44,8 +43,6 @@ class ScanLimits:
 
 
 STANDARD = ScanLimits()
-#: Up to so many times as many rows, a mask is quicker than a search.
-_MASK_OF = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,27 +301,13 @@ class _DirectedEntries:
 
 def _dictionary_of(rows: BitMap, absent: BitMap, blocks: Sequence[EntryBlock]) -> PartialDictionary:
     """The field of ``rows``: ``absent`` lack it, ``blocks`` have the keys of the others."""
-    wanted = ordinals(rows)
     kept: list[Ordinals] = [np.zeros(0, np.uint32)]
     keys: list[Keys] = []
-    is_wanted = _test_of(wanted, [block.ordinals for block in blocks])
+    highest = [int(block.ordinals.max()) for block in blocks]
+    find = finder(rows, 1 + max([*highest, rows.max() if rows else 0]))
     for block in blocks:
-        at = np.flatnonzero(is_wanted(block.ordinals))
+        at = find(block.ordinals)
         kept.append(block.ordinals[at])
-        keys.append(block.keys[np.searchsorted(block.starts, at, "right") - 1])
+        keys.append(block.keys[block.starts.searchsorted(at.astype(np.uint32), "right") - 1])
     held = np.concatenate(keys) if keys else np.zeros(0, np.uint64)
     return build_partial_dictionary(np.concatenate(kept), held, ordinals(absent))
-
-
-def _test_of(
-    wanted: Ordinals, listed: Sequence[Ordinals]
-) -> Callable[[Ordinals], NDArray[np.bool_]]:
-    """What tells of some rows, those that are listed, whether they are among the wanted ones."""
-    size = max((int(some.max()) + 1 for some in (wanted, *listed) if len(some)), default=0)
-    if len(wanted) and sum(map(len, listed)) * _MASK_OF < size:
-        # Of few rows of a large segment, a mask would be all over memory.
-        return lambda rows: wanted.take(wanted.searchsorted(rows), mode="clip") == rows
-    # To look each row up among the others takes ten times as long.
-    mask = np.zeros(size, np.bool_)
-    mask[wanted] = True
-    return mask.take

@@ -73,6 +73,10 @@ class UnreadSegment:
     segment: PagedSegment
     later: BitMap
 
+    @property
+    def uid(self) -> bytes:
+        return self.segment.segment.uid
+
 
 async def resolve_sorted(
     context: QueryContext, plan: Plan, order: Sequence[SortKey], stored: int

@@ -94,7 +94,8 @@ class _First:
     async def of_unread(self, unread: Sequence[UnreadSegment]) -> list[Candidates]:
         """Segments by their best values: first one, then twice as many each time. The first ones
         may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
-        left = self.threshold.in_order(unread, lambda one: self._best(one.segment))
+        best = {one.uid: self._best(one.segment) for one in unread}
+        left = self.threshold.in_order(unread, lambda one: best[one.uid])
         parts: list[Candidates] = []
         rows, most = 0, 1
         while left:
@@ -103,7 +104,7 @@ class _First:
             most *= 2
             stays = self.context.fetcher.keeps_columns(rows, len(self.plan.columns))
             parts += await self._of_some(some, stays=stays)
-            left = [one for one in left if not self.threshold.excludes(self._best(one.segment))]
+            left = [one for one in left if not self.threshold.excludes(best[one.uid])]
         return parts
 
     async def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> list[Candidates]:
@@ -125,7 +126,7 @@ class _First:
             parts += own
             others += left
         if others:
-            later = {one.segment.segment.uid: one.later for one in others}
+            later = {one.uid: one.later for one in others}
             among = [one.segment.segment for one in others]
             answers = await resolve(self.context, self.plan, among)
             found_in = [one.without(later[one.uid]) for one in answers]
