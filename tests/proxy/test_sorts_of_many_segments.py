@@ -37,7 +37,7 @@ FIELDS: dict[str, Any] = {
     "tag": {"type": "string"},
     "number": {"type": "integer", "minimum": 0, "maximum": 10_000},
 }
-SEGMENTS, ROWS = 9, 60
+SEGMENTS, ROWS = 8, 80
 SMALL = Limits(mini=0, entries=5)
 LONG = "a long string that goes on beyond what an index key holds of it: "
 #: Scans always pay, and so do columns by row.
@@ -55,7 +55,7 @@ def record(number: int) -> dict[str, Any]:
     chance = random.Random(number)
     found: dict[str, Any] = {"number": number}
     if chance.random() < 0.9:
-        found["kind"] = f"k{chance.randrange(3)}"
+        found["kind"] = "rare" if number % 15 == 4 else f"k{chance.randrange(3)}"
     if chance.random() < 0.9:
         # Many are equal, in every segment; the first segments lack the last values.
         found["rank"] = min(chance.randrange(4), 1 + number // ROWS)
@@ -183,3 +183,27 @@ def test_one_segment_has_all_rows_of_a_page_where_the_second_field_grows(
     second = asked.proxy("POST", "/api/records/search/", {"schema": asked.schema, **body}).json()
     assert [one["data"] for one in second["results"]] == expected[3:6]
     assert 1 <= len(opened) <= 3
+
+
+@pytest.mark.parametrize("asked", [(STANDARD, True), (STANDARD, False)], indirect=True)
+def test_a_column_of_few_values_is_brought_by_row_as_long_as_there_is_room(
+    asked: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    own_open = segment_filters.open_column
+
+    async def open_column(context: Any, plan: Any, segment: Any, leaf: Any) -> Any:
+        opened.append(leaf.field)
+        return await own_open(context, plan, segment, leaf)
+
+    monkeypatch.setattr(segment_filters, "open_column", open_column)
+    records = [one["data"] for one in asked.everything()]
+    _, stays = request.node.callspec.params["asked"]
+    # Of two pages or fewer among sixteen.
+    where = {"field": "kind", "op": "eq", "value": "rare"}
+    body = {"where": where, "order_by": ["rank", "-number"], "limit": 3}
+    found = asked.proxy("POST", "/api/records/search/", {"schema": asked.schema, **body}).json()
+    assert [one["data"] for one in found["results"]] == in_order(
+        records, where, ["rank", "-number"]
+    )[:3]
+    assert ("kind" in opened) == stays

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from pyroaring import BitMap
 
+from encrypted_records.index.columns.dictionary import Dictionary
+from encrypted_records.index.ordinals import bitmap, ordinals
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
@@ -172,17 +175,21 @@ class _First:
         else:
             known = {names[0]: result.dictionary}
             part = Candidates.of(segment, Matches.exactly(rows), self.context.snapshot, known)
-            if self.after is not None:
-                return part  # rows that are equal to the last one of the page before are in it
         self._learn(part)
         return part
 
     def _learn(self, part: Candidates) -> None:
-        """Tell the threshold of rows that match, all of them behind the page before."""
+        """Tell the threshold of rows that match and surely come after the page before."""
         fields = [part.dictionary(one.field) for one in self.query.order]
-        # Of long strings that begin as one of the page before, some are before it.
-        if self.after is None or not any(one.long for one in fields):
-            self.threshold.add(part.matches.certain, fields)
+        rows = part.matches.certain
+        if self.after is not None:
+            # Of long strings that begin as one of the page before, some are before it.
+            if any(one.long for one in fields):
+                return
+            # Of one field, so are some that are equal.
+            if len(fields) == 1:
+                rows = _unlike(rows, fields[0], self.after.keys[0])
+        self.threshold.add(rows, fields)
 
     def _scan(
         self, segment: OpenedSegment, among: Callable[[BitMap], BitMap], count: int
@@ -235,6 +242,16 @@ class _First:
         segment.columns.clear()
         left = Matches(matches.certain & found.rows, found.rows)
         return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
+
+
+def _unlike(rows: BitMap, field: Dictionary, key: int | bytes | None) -> BitMap:
+    """The rows that have another key of a field."""
+    code = 0
+    if key is not None:
+        same = np.flatnonzero(field.keys == field.keys.dtype.type(key))
+        code = 1 + int(same[0]) if len(same) else -1
+    every = ordinals(rows)
+    return bitmap(every[field.codes_of(every) != code])
 
 
 def _candidates(
