@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory
@@ -19,7 +18,6 @@ from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
-from encrypted_records.index.ordinals import finder, in_parts, in_pieces, mask_of, of_mask
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.join_values import list_values
@@ -239,37 +237,6 @@ def test_live_rows_are_found_by_their_number(case: Case, data: st.DataObject) ->
     assert len(every) == snapshot.count
     first, end = sorted(data.draw(st.tuples(st.integers(0, 30), st.integers(0, 30))))
     assert snapshot.find_live(first, end) == every[first:end]
-
-
-@given(st.sets(st.integers(0, 3 << 20), max_size=50))
-def test_sets_masks_and_pieces_are_one(members: set[int]) -> None:
-    rows = of_mask(np.isin(np.arange((3 << 20) + 1), list(members)))
-    assert set(rows) == members
-    assert of_mask(mask_of(rows, (3 << 20) + 1)) == rows
-    pieces = list(in_pieces(rows))
-    assert [row for piece in pieces for row in piece.tolist()] == sorted(members)
-    assert all(piece[0] >> 20 == piece[-1] >> 20 for piece in pieces)
-    for size in (7 << 15, 1 << 20):
-        parts = list(in_parts(rows, size))
-        assert [row for part in parts for row in part.tolist()] == sorted(members)
-        assert all(0 < len(part) <= size for part in parts)
-
-
-@given(
-    st.sets(st.integers(0, 1 << 20), max_size=50),
-    st.lists(st.integers(0, 1 << 20), max_size=50, unique=True),
-    st.booleans(),
-)
-def test_rows_are_found_among_others_in_any_order(
-    members: set[int], others: list[int], crowded: bool
-) -> None:
-    # Some end in the same bits, some are the same.
-    others += [one for one in members if one % 3 and one not in others]
-    others += [one + (1 << 16) for one in members if one + (1 << 16) not in others]
-    many = set(range(2 << 20, (2 << 20) + (5000 if crowded else 0)))
-    rows = BitMap(members | many)
-    found = finder(rows, 3 << 20)(np.array(others, np.uint32))
-    assert found.tolist() == [at for at, one in enumerate(others) if one in rows]
 
 
 def test_pages_do_not_come_in_the_order_of_their_keys() -> None:
