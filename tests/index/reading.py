@@ -11,6 +11,7 @@ from encrypted_records.index.segments.reading import (
     STANDARD,
     Reading,
     ReadingLimits,
+    sum_column,
     turn_round,
 )
 
@@ -47,6 +48,9 @@ def answer(asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD) 
             for name in need.by_row:
                 turned = read(need.segment, turn_round(need.segment, name, limits), sealed)
                 need.segment.columns[name] = turned
+            if need.sums is not None:
+                summing = sum_column(need.segment, need.sums, need.rows, limits)
+                need.segment.sums[need.sums] = read(need.segment, summing, sealed)
     except StopIteration as end:
         found: T = end.value
         return found

@@ -122,6 +122,15 @@ class Outline:
             return self.bounds.outermost
         return self.runs[[0, -1]] if len(self._runs) else self.runs
 
+    def stretches(self) -> tuple[Keys, Keys, NDArray[np.int64]]:
+        """Of a column of numbers the first and the last key, and how many entries there are, of
+        each value where values are listed, and else of each page of present rows."""
+        if isinstance(self.bounds, NumberBounds):
+            ends = self.ends.astype(np.int64)
+            return self.bounds.firsts, self.bounds.lasts, np.diff(ends, prepend=0)[self.leading :]
+        counts = np.diff(self.starts.astype(np.int64), append=self.present)
+        return self.runs, self.runs, counts
+
     def links(self, *, alike: bool) -> Mask:
         """Of each page of present rows but the first, whether it begins with the key with which the
         one before ends.

@@ -30,6 +30,7 @@ from encrypted_records.index.query.grouping import choose_first
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.measures import Shown
 from encrypted_records.index.query.ordered_keys import OrderedKeys
+from encrypted_records.index.query.ranked_measures import RankedMeasures
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
 from encrypted_records.index.query.tallies import KEPT, MostKept, Tally
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
@@ -48,11 +49,13 @@ from encrypted_records.model.definition import SchemaDefinition, Value
 @dataclass(frozen=True, slots=True)
 class AggregateLimits:
     """``groups`` that one request may have, values that an answer may show beside those of its
-    groups, and bytes of different values that may be kept of a field while it is measured."""
+    groups, and bytes of different values that may be kept of a field while it is measured. Up to
+    ``left_out`` rows of a segment are looked up to measure the others by directories."""
 
     groups: int = 100_000
     shown: int = 200_000
     kept: MostKept = KEPT
+    left_out: int = 1 << 16
 
 
 STANDARD = AggregateLimits()
@@ -81,17 +84,20 @@ def aggregate(
     texts: Texts,
     limits: AggregateLimits = STANDARD,
     reading: ReadingLimits = ALL_AT_ONCE,
+    *,
+    by_row: bool = True,
 ) -> Asking[Aggregated | None]:
     """The answer; None where ``texts`` now wants some.
 
     Args:
         parts: the rows that match, all of them certain.
+        by_row: whether columns by row stay in memory for other questions.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
         InvalidQuery: too many groups, values to keep or to show, or long strings to open.
     """
-    work = _Work(aggregation, definition, texts, limits, reading)
+    work = _Work(aggregation, definition, texts, limits, reading, by_row)
     parts = [part for part in parts if len(part)]
     if aggregation.group_by:
         answer = yield from work.measure_groups(parts)
@@ -110,6 +116,7 @@ class _Work:
     texts: Texts
     limits: AggregateLimits
     reading: ReadingLimits
+    by_row: bool
 
     @property
     def _shown(self) -> Shown:
@@ -118,8 +125,13 @@ class _Work:
     def measure_all(self, parts: Sequence[Candidates]) -> Asking[Aggregated]:
 
         def add(tallies: Mapping[str, Tally]) -> Asking[None]:
+            left = dict(tallies)
+            for name, tally in tallies.items():
+                if self._is_ranked(parts, name, tally):
+                    yield from self._ranked(name).add(parts, tally)
+                    del left[name]
             for part in parts:
-                for name, tally in tallies.items():
+                for name, tally in left.items():
                     yield from self._add_part(part, name, tally)
 
         tallies = yield from self._take_in(1, add)
@@ -198,6 +210,18 @@ class _Work:
                 by_field.setdefault(measure.field, []).append(measure)
         return {name: Tally(groups, by_field[name], self.limits.kept) for name in sorted(by_field)}
 
+    def _ranked(self, name: str) -> RankedMeasures:
+        limits = self.limits.left_out
+        return RankedMeasures(self._shown, name, self.reading, self.by_row, limits)
+
+    def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: Tally) -> bool:
+        """Whether the values of all parts are taken in together, by where they lie among all."""
+        ranked = self._ranked(name)
+        if tally.table is None or tally.lists or not any(map(ranked.fits, parts)):
+            return False
+        minis = (not isinstance(part.segment, PagedSegment) for part in parts)
+        return all(is_mini or ranked.fits(part) for is_mini, part in zip(minis, parts, strict=True))
+
     def _add_part(self, part: Candidates, name: str, tally: Tally) -> Asking[None]:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         with _columns_of(part):
@@ -205,6 +229,11 @@ class _Work:
             known = known_counts(part, name, tally)
             if known is not None:
                 tally.add(known)
+                return
+            is_of_numbers = self.definition.fields[name].kind not in ("string", "uuid")
+            ranked = self._ranked(name)
+            if is_of_numbers and tally.table is None and ranked.fits(part):
+                yield from ranked.add([part], tally)
                 return
             yield from bring_by_row(segment, [name])
             dictionary = dictionary_of(part, name)

@@ -7,9 +7,12 @@ yields, and has it go on.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import Reading
 
@@ -19,27 +22,35 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Need:
     """Of a segment, data ``pages`` to put in, or fields whose ``directories`` are needed, or whose
-    columns are, ``by_row``. Pages in ``passing`` are looked at once, and taken out again."""
+    columns are, ``by_row``, or of one field ``sums``, with the keys of ``rows``, if its directory
+    is here. Pages in ``passing`` are looked at once, and taken out again. What is ``light`` takes
+    little memory."""
 
     segment: PagedSegment
     pages: frozenset[int] = frozenset()
     directories: tuple[str, ...] = ()
     by_row: tuple[str, ...] = ()
+    sums: str | None = None
+    rows: BitMap = field(default_factory=BitMap)
     passing: bool = False
+    light: bool = False
 
 
 Asking = Generator[Need, None, T]
 
 
-def ask_for(segment: PagedSegment, reading: Reading[T], *, passing: bool = True) -> Asking[T]:
+def ask_for(
+    segment: PagedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
+) -> Asking[T]:
     """What reads one segment, as work on several.
 
     Args:
-        passing: as for :class:`Need`.
+        passing, light: as for :class:`Need`.
     """
     try:
         while True:
-            yield Need(segment, pages=frozenset(next(reading)), passing=passing)
+            pages = frozenset(next(reading))
+            yield Need(segment, pages=pages, passing=passing, light=light)
     except StopIteration as end:
         found: T = end.value
         return found
@@ -59,3 +70,11 @@ def bring_by_row(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:
         lacking = tuple(name for name in own if name not in segment.columns)
         if lacking:
             yield Need(segment, by_row=lacking)
+
+
+def bring_sums(segment: PagedSegment, field: str, rows: BitMap) -> Asking[ColumnSums]:
+    """What a column of numbers adds up to, with the keys of some rows; its directory is here."""
+    held = segment.sums.get(field)
+    if held is None or not held.has(rows):
+        yield Need(segment, sums=field, rows=rows)
+    return segment.sums[field]

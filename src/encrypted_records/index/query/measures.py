@@ -127,7 +127,7 @@ class Shown:
     def _histogram(self, measure: Histogram, one: Values) -> dict[str, Any]:
         spec = self.definition.fields[measure.field]
         points: NDArray[Any] = one.keys
-        edges = self._edges(measure, points)
+        edges = self.edges(measure, points)
         if measure.edges:
             bounds = list(pairwise(measure.asked))
         else:
@@ -146,7 +146,7 @@ class Shown:
             ],
         }
 
-    def _edges(self, measure: Histogram, points: NDArray[Any]) -> list[int]:
+    def edges(self, measure: Histogram, points: NDArray[Any]) -> list[int]:
         """Where the bins begin, and where the last one ends, as offsets."""
         spec = self.definition.fields[measure.field]
         if measure.by is not None:
@@ -175,7 +175,7 @@ class Shown:
                     elif isinstance(measure, Histogram) and (
                         measure.edges or need.keys(one.keys[[0, -1]])
                     ):
-                        need.cuts(self._edges(measure, one.keys), one.keys)
+                        need.cuts(self.edges(measure, one.keys), one.keys)
             if need.is_open:
                 again[name] = tally.within(need.finer)
         return again
@@ -240,12 +240,16 @@ class _Need:
         return Cells.within(cells, self._firsts, self._cuts, widest=max(0, cells.shift - 1))
 
 
+def list_ranks(measure: Percentile, count: int) -> list[int]:
+    """Which of so many values in their order are asked for, counted from 1: the k-th is the first
+    that at least k of them do not exceed."""
+    return [max(1, math.ceil(share * count / 100)) for share in measure.p]
+
+
 def _find_shares(measure: Percentile, one: Values) -> NDArray[np.intp]:
     """Which of the values of a group are asked for; it has some."""
     upto = np.cumsum(one.counts)
-    # The k-th value is the first that at least k of n values do not exceed.
-    ranks = [max(1, math.ceil(share * int(upto[-1]) / 100)) for share in measure.p]
-    return np.searchsorted(upto, ranks)
+    return np.searchsorted(upto, list_ranks(measure, int(upto[-1])))
 
 
 def _split(found: Values, groups: int) -> list[Values]:

@@ -15,30 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import Keys, key_type
 from encrypted_records.index.columns.dictionary import (
     Codes,
     Dictionary,
     PageMap,
-    PartialDictionary,
-    build_partial_dictionary,
-    has_long,
 )
 from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
-from encrypted_records.index.ordinals import Ordinals, bitmap, finder, in_parts, ordinals
-from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
+from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
+from encrypted_records.index.query.asking import Asking, bring_by_row
 from encrypted_records.index.query.long_strings import classes
+from encrypted_records.index.query.row_keys import only_rows, read_rows
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.segments.paged import PagedSegment
-from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.queries import SortKey
-from encrypted_records.model.word_columns import column_spec
-
-#: Of so many rows it takes longer to find those of one value than to keep the value of each.
-_FEW = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
@@ -131,8 +123,8 @@ class _Narrowing:
         """A field of some rows."""
         held = yield from self._held(name)
         if isinstance(held, PageMap):
-            return (yield from self._read(name, held, rows))
-        return _only(held, rows)
+            return (yield from read_rows(self.segment, name, held, rows, self.limits))
+        return only_rows(held, rows)
 
     def _held(self, name: str) -> Asking[Dictionary | PageMap]:
         if name in self.request.dictionaries:
@@ -144,18 +136,18 @@ class _Narrowing:
     def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_Cut]:
         held = yield from self._held(order.field)
         if not isinstance(held, PageMap):
-            held = _only(held, rows)
+            held = only_rows(held, rows)
             return _cut_by(held, _ranks(held)[0], rows, want, order)
         group_of = self._linked(order.field)
         before, equal = _cut_codes(held.pages, group_of, rows, want, descending=order.descending)
-        inner = yield from self._read(order.field, held, equal)
+        inner = yield from read_rows(self.segment, order.field, held, equal, self.limits)
         found = _cut_by(inner, _ranks(inner)[0], equal, want - len(before), order)
         return _Cut(before | found.before, found.equal, found.open)
 
     def _split(self, order: SortKey, rows: BitMap, key: int | bytes | None) -> Asking[_Split]:
         held = yield from self._held(order.field)
         if not isinstance(held, PageMap):
-            return _split_by(_only(held, rows), rows, key, order)
+            return _split_by(only_rows(held, rows), rows, key, order)
         directory = self.segment.directories[order.field]
         pages = directory.present_pages
         if key is None:
@@ -167,7 +159,7 @@ class _Narrowing:
         near = _select(held.pages, here & (numbers >= 0), rows)
         behind = (numbers < edges[0]) if order.descending else (numbers > edges[1])
         later = _select(held.pages, behind, rows)
-        inner = yield from self._read(order.field, held, near)
+        inner = yield from read_rows(self.segment, order.field, held, near, self.limits)
         found = _split_by(inner, near, key, order)
         return _Split(found.later | later, found.equal, found.unlike)
 
@@ -180,58 +172,6 @@ class _Narrowing:
         if directory.present_pages:
             new[2:] = ~directory.links(alike=True)
         return np.cumsum(new)
-
-    def _read(self, name: str, held: PageMap, rows: BitMap) -> Asking[PartialDictionary]:
-        """The keys of some rows, out of the pages that have them."""
-        directory = self.segment.directories[name]
-        used = np.zeros(directory.present_pages + 1, np.bool_)
-        absent: list[Ordinals] = [np.zeros(0, np.uint32)]
-        for some in in_parts(rows):
-            own = held.pages.take(some)
-            used[own] = True
-            absent.append(some[own == 0])
-        pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
-        find = finder(rows, self.segment.covered)
-        none: Keys = np.zeros(0, key_type(column_spec(self.segment.definition, name).kind))
-        found: list[Ordinals] = [np.zeros(0, np.uint32)]
-        key_of: list[Ordinals] = [np.zeros(0, np.uint32)]
-        keys: list[Keys] = [none]
-        count = 0
-
-        def take(window: Window) -> None:
-            nonlocal count
-            for _, block in window:
-                at = find(block.ordinals)
-                found.append(block.ordinals[at])
-                runs = block.starts.searchsorted(at.astype(np.uint32), "right") - 1
-                own = np.arange(len(runs))
-                if len(runs) > _FEW:
-                    # Millions of rows may have one value.
-                    runs, own = np.unique(runs, return_inverse=True)
-                key_of.append((own + count).astype(np.uint32))
-                keys.append(block.keys[runs])
-                count += len(runs)
-
-        reading = read_pages(self.segment, name, pages, take, self.limits)
-        yield from ask_for(self.segment, reading, passing=False)
-        return build_partial_dictionary(
-            np.concatenate(found),
-            np.concatenate(keys),
-            np.concatenate(absent),
-            np.concatenate(key_of),
-        )
-
-
-def _only(held: Dictionary, rows: BitMap) -> Dictionary:
-    """A field of some rows, with no keys but theirs if there are many others: what is done with
-    all of a million keys takes longer than anything with a few rows."""
-    if len(rows) > len(held.keys) // 4:
-        return held
-    every = ordinals(rows)
-    used, codes = np.unique(held.codes_of(every), return_inverse=True)
-    has_absent = int(len(used) and used[0] == 0)
-    keys = held.keys[used[has_absent:].astype(np.intp) - 1]
-    return PartialDictionary(keys, every, codes + (1 - has_absent), has_long(keys))
 
 
 def _page_of(directory: Outline, edge: Edge) -> int:

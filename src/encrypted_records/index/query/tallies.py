@@ -19,6 +19,7 @@ from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.columns.packing import matrix
+from encrypted_records.index.columns.sums import Halves, split_halves
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.query.cells import Cells
 from encrypted_records.model.aggregations import (
@@ -123,6 +124,7 @@ class Tally:
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
         wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
         lists = any(isinstance(one, Distinct) for one in measures)
+        self.lists = lists
         self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
     def within(self, cells: Cells) -> Tally:
@@ -139,18 +141,24 @@ class Tally:
         """Whether the outermost values and their number are enough."""
         return self.table is None and not self.adds
 
-    def add(self, values: Values) -> None:
+    def add(self, values: Values, halves: Halves | None = None) -> None:
         """
+        Args:
+            halves: what all of them add up to, where they are of one group and some keys stand for
+                others.
+
         Raises:
             InvalidQuery: ``too_many_values``.
         """
         if not len(values):
             return
         np.add.at(self.present, values.groups, values.counts)
-        if self.adds:
+        if halves is not None:
+            self.halves[:, values.groups[0]] += np.array([halves.upper, halves.lower], np.uint64)
+        elif self.adds:
             # A schema has fewer than 2**32 rows, so the sum of halves of their keys fits.
             many = values.counts.astype(np.uint64)
-            for half, part in zip(self.halves, _halves(values.keys), strict=True):
+            for half, part in zip(self.halves, split_halves(values.keys), strict=True):
                 np.add.at(half, values.groups, part * many)
         for one in self.extremes.values():
             one.add(values)
@@ -245,10 +253,6 @@ class _Table:
             firsts = self.cells.firsts(values.keys)
             values = Values(values.groups, firsts, values.counts, values.positions)
         return values.merged()
-
-
-def _halves(keys: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    return keys >> np.uint64(32), keys & np.uint64(2**32 - 1)
 
 
 def _words(keys: NDArray[Any]) -> list[NDArray[np.uint64]]:

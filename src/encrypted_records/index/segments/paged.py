@@ -30,6 +30,7 @@ from encrypted_records.index.columns.dictionary import (
 )
 from encrypted_records.index.columns.footprint import OBJECT_BYTES
 from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.directories import SegmentDirectories
 from encrypted_records.index.segments.headers import rows_digest
@@ -76,6 +77,8 @@ class PagedSegment:
         self.blocks: dict[int, EntryBlock] = {}
         #: whole columns by field, by row; where one has its keys, its pages are not needed for it
         self.columns: dict[str, ByRow] = {}
+        #: of fields, what their columns add up to
+        self.sums: dict[str, ColumnSums] = {}
         #: of fields, about how many different keys they have (:mod:`.reading`)
         self.key_counts: dict[str, int] = {}
 

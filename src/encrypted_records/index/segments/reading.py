@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.sums import ColumnSums, Halves
+from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import PAGE_BYTES
@@ -170,6 +174,38 @@ def turn_round(
 
     yield from read_column(segment, field, take, limits)
     return builder.finish()
+
+
+def sum_column(
+    segment: PagedSegment, field: str, rows: BitMap, limits: ReadingLimits = STANDARD
+) -> Reading[ColumnSums]:
+    """Add a column of numbers up, and look some rows up in it; its directory must be here.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`.
+    """
+    halves = Halves()
+    wanted = mask_of(rows, segment.covered) if rows else None
+    found: list[Ordinals] = [np.zeros(0, np.uint32)]
+    keys: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+
+    def take(window: Window) -> None:
+        nonlocal halves
+        for _, block in window:
+            if not len(block.keys):
+                continue
+            counts = np.diff(np.append(block.starts, len(block.ordinals)))
+            halves += Halves.of(block.keys, counts)
+            if wanted is None:
+                continue
+            at = np.flatnonzero(wanted.take(block.ordinals))
+            found.append(block.ordinals[at])
+            keys.append(block.keys[np.searchsorted(block.starts, at, "right") - 1])
+
+    yield from read_column(segment, field, take, limits)
+    present = np.concatenate(found)
+    order = np.argsort(present)
+    return ColumnSums(halves, BitMap(rows), present[order], np.concatenate(keys)[order])
 
 
 def fits_by_row(

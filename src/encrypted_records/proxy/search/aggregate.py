@@ -63,10 +63,13 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
     texts = context.texts()
     is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
     run: Run = aside if is_long else asyncio.to_thread
+    by_row = context.fetcher.keeps_columns(context.snapshot.count, len(aggregation.fields))
     while True:
         with context.stats.stage("measure"):
             reading = context.sizes.reading
-            asking = aggregate(aggregation, context.definition, parts, texts, reading=reading)
+            asking = aggregate(
+                aggregation, context.definition, parts, texts, reading=reading, by_row=by_row
+            )
             groups = await context.answer(asking, run)
         if groups is not None:
             return AggregateResult(aggregation, groups)

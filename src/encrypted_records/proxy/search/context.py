@@ -172,7 +172,7 @@ class QueryContext:
         worked_on: PagedSegment | None = None
         async with AsyncExitStack() as turn:
             while not isinstance(need := await run(_go_on, asking), _Answer):
-                if need.segment is not worked_on and not light:
+                if need.segment is not worked_on and not (light or need.light):
                     await turn.aclose()
                     worked_on = need.segment
                     await turn.enter_async_context(self.fetcher.turn(self.upstream, worked_on))
@@ -181,6 +181,9 @@ class QueryContext:
                     await self.fill([need.segment], lacking, passing=need.passing)
                     for name in need.by_row:
                         await self.fetcher.by_row(self.upstream, need.segment, name)
+                    if need.sums is not None:
+                        fetcher, upstream = self.fetcher, self.upstream
+                        await fetcher.sums(upstream, need.segment, need.sums, need.rows)
         return need.value
 
     async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:

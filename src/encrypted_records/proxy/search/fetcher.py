@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from pyroaring import BitMap
+
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import Reading, turn_round, working_bytes
+from encrypted_records.index.segments.reading import (
+    Reading,
+    sum_column,
+    turn_round,
+    working_bytes,
+)
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
@@ -203,6 +210,23 @@ class Fetcher:
         segment.columns[field] = column
         self._cache.put_column(segment.view, field, column)
         await self._forget_ended(upstream, [segment])
+
+    async def sums(
+        self, upstream: Upstream, segment: PagedSegment, field: str, rows: BitMap
+    ) -> None:
+        """Bring what a column of numbers adds up to, with the keys of some rows. Its directory must
+        be here.
+
+        Raises:
+            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+        """
+        sums = self._cache.sums(segment.view, field)
+        if sums is None or not sums.has(rows):
+            limits = upstream.sizes.reading
+            sums = await self.read(upstream, segment, sum_column(segment, field, rows, limits))
+            self._cache.put_sums(segment.view, field, sums)
+            await self._forget_ended(upstream, [segment])
+        segment.sums[field] = sums
 
     async def read(
         self, upstream: Upstream, segment: PagedSegment, reading: Reading[T], run: Run = aside

@@ -1,5 +1,5 @@
-"""The caches in memory: opened segments, the directories, data pages and columns of paged ones, and
-rows, sealed as the API has them.
+"""The caches in memory: opened segments, the directories, data pages and columns of paged ones and
+what columns add up to, and rows, sealed as the API has them.
 
 All of it is immutable, under keys that are never reused, so nothing here is ever stale: a segment
 that a later definition shows with other names or grids is another view of it. What is here is not
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search.memory_pool import CacheUsage, LruCache, MemoryPool
 
 #: Where room is short, the cache that has most for its share makes some.
 SEGMENT_SHARE, DIRECTORY_SHARE, BLOCK_SHARE, COLUMN_SHARE, ROW_SHARE = 15, 20, 25, 25, 15
+SUM_SHARE = 1
 #: Bytes of a segment's uid, with which its views begin.
 UID = 16
 #: What a row takes beside its bytes.
@@ -54,6 +56,7 @@ class MemoryCache:
         self._directories = LruCache[tuple[bytes, str], Outline](pool, DIRECTORY_SHARE)
         self._blocks = LruCache[tuple[bytes, int], EntryBlock](pool, BLOCK_SHARE)
         self._columns = LruCache[tuple[bytes, str], ByRow](pool, COLUMN_SHARE)
+        self._sums = LruCache[tuple[bytes, str], ColumnSums](pool, SUM_SHARE)
         self._rows = LruCache[tuple[bytes, int], RowBlock](pool, ROW_SHARE)
 
     @classmethod
@@ -90,6 +93,13 @@ class MemoryCache:
     def put_column(self, view: bytes, field: str, column: ByRow) -> None:
         self._columns.put((view, field), column)
 
+    def sums(self, view: bytes, field: str) -> ColumnSums | None:
+        """What a column of a segment that :meth:`get` gave adds up to."""
+        return self._sums.get((view, field))
+
+    def put_sums(self, view: bytes, field: str, sums: ColumnSums) -> None:
+        self._sums.put((view, field), sums)
+
     def rows(self, schema: bytes, number: int) -> RowBlock | None:
         """The block of this number of a schema's rows."""
         return self._rows.get((schema, number))
@@ -111,6 +121,7 @@ class MemoryCache:
         self._directories.drop_where(lambda key: _uid(key[0]) in gone)
         self._blocks.drop_where(lambda key: _uid(key[0]) in gone)
         self._columns.drop_where(lambda key: _uid(key[0]) in gone)
+        self._sums.drop_where(lambda key: _uid(key[0]) in gone)
 
     @property
     def uses(self) -> dict[str, CacheUsage]:
@@ -120,6 +131,7 @@ class MemoryCache:
             "directories": self._directories.use,
             "pages": self._blocks.use,
             "columns": self._columns.use,
+            "sums": self._sums.use,
             "rows": self._rows.use,
         }
 
@@ -128,6 +140,7 @@ class MemoryCache:
         self._directories.clear()
         self._blocks.clear()
         self._columns.clear()
+        self._sums.clear()
         self._rows.clear()
 
 

@@ -1,0 +1,147 @@
+"""Measures of numbers over all rows of segments, or all but a few: without the column.
+
+What measures need of the values is where some of them lie among all (:mod:`.ranks`), and what all
+add up to, which is kept of each segment. The values of rows that are left out, since they are dead
+or do not match, are looked up and taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records.index.columns.sums import Halves
+from encrypted_records.index.query.asking import Asking, bring_directories, bring_sums
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.field_rows import count_values, of_one_group
+from encrypted_records.index.query.measures import Shown, list_ranks
+from encrypted_records.index.query.ranks import Ranks, SortedRows
+from encrypted_records.index.query.row_keys import look_up_keys
+from encrypted_records.index.query.tallies import Tally, Values
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import ReadingLimits
+from encrypted_records.model.aggregations import Extreme, Histogram, Percentile
+
+#: Of a segment's rows, the share that may be left out: to look many up takes as long as all.
+_MOST_LEFT_OUT = 1 / 16
+_HIGHEST = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RankedMeasures:
+    """Of one field of numbers.
+
+    ``by_row`` is whether columns by row stay in memory, so that rows are looked up in these; else
+    they are when a column is added up. ``left_out`` rows of a segment may be, at most.
+    """
+
+    shown: Shown
+    field: str
+    limits: ReadingLimits
+    by_row: bool
+    left_out: int
+
+    def fits(self, part: Candidates) -> bool:
+        """Whether a part is measured so sooner than by its column."""
+        segment = part.segment
+        if not isinstance(segment, PagedSegment) or not segment.has_column(self.field):
+            return False
+        if isinstance(segment.columns.get(self.field), ColumnDictionary):
+            return False
+        left_out = segment.count - len(part)
+        return left_out <= min(self.left_out, segment.count * _MOST_LEFT_OUT)
+
+    def add(self, parts: Sequence[Candidates], tally: Tally) -> Asking[None]:
+        """Take in all values of some parts, each of which fits or is here with its keys.
+
+        Args:
+            tally: if it needs values, it has had none, and gets no more.
+
+        Raises:
+            DoesNotOpen: a page or a column that is needed does not open.
+        """
+        rows: list[SortedRows] = []
+        halves = Halves()
+        for part in parts:
+            own = yield from self._sort(part)
+            rows.append(own)
+            if tally.adds:
+                halves += yield from self._add_up(part, own)
+        ranks = Ranks(self.field, rows, self.limits)
+        values = yield from self._condense(ranks, tally)
+        tally.add(values, halves if tally.adds else None)
+
+    def _sort(self, part: Candidates) -> Asking[SortedRows]:
+        segment = part.segment
+        if not self.fits(part):
+            values = count_values(part, self.field, part.dictionary(self.field))
+            return SortedRows(values.keys, values.keys, values.counts, values.keys[:0])
+        assert isinstance(segment, PagedSegment)
+        yield from bring_directories(segment, [self.field])
+        firsts, lasts, counts = segment.directories[self.field].stretches()
+        left_out: Keys = firsts[:0]
+        if not part.is_whole:
+            left_out = yield from self._look_up(segment, _others(part))
+        return SortedRows(firsts, lasts, counts, left_out, segment)
+
+    def _look_up(self, segment: PagedSegment, rows: BitMap) -> Asking[Keys]:
+        """The keys of rows that are left out."""
+        if not self.by_row:
+            sums = yield from bring_sums(segment, self.field, rows)
+            return sums.keys_of(rows)
+        held = segment.columns.get(self.field)
+        keys = yield from look_up_keys(segment, self.field, rows, self.limits)
+        if held is None:
+            segment.columns.pop(self.field, None)
+        return keys
+
+    def _add_up(self, part: Candidates, rows: SortedRows) -> Asking[Halves]:
+        left_out = Halves.of(rows.left_out)
+        if rows.segment is None or rows.is_exact:
+            return Halves.of(rows.firsts, rows.counts) - left_out
+        # What was looked up need not be looked up again.
+        looked_up = BitMap() if self.by_row or part.is_whole else _others(part)
+        sums = yield from bring_sums(rows.segment, self.field, looked_up)
+        return sums.halves - left_out
+
+    def _condense(self, ranks: Ranks, tally: Tally) -> Asking[Values]:
+        """Few values that give the same measures as all: of the keys that matter, each has those
+        that lie between it and the one before."""
+        count = ranks.count
+        if not count:
+            return of_one_group(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+        numbers: set[int] = set()
+        for measure in tally.measures:
+            match measure:
+                case Percentile():
+                    numbers.update(list_ranks(measure, count))
+                case Histogram():
+                    numbers.update((1, count))
+                case Extreme():
+                    numbers.add(count if measure.highest else 1)
+        upto = yield from ranks.select(numbers)
+        histograms = [one for one in tally.measures if isinstance(one, Histogram)]
+        if histograms:
+            ends = np.array([min(upto), max(upto)], np.uint64)
+            edges = {edge for one in histograms for edge in self.shown.edges(one, ends)}
+            before = {edge - 1 for edge in edges if 0 < edge <= _HIGHEST}
+            upto |= yield from ranks.upto(before - upto.keys())
+        # Those behind the last key that matters.
+        upto[_HIGHEST] = count
+        keys = sorted(upto)
+        counts = np.diff([upto[key] for key in keys], prepend=0)
+        kept = counts > 0
+        return of_one_group(np.array(keys, np.uint64)[kept], counts[kept].astype(np.int64))
+
+
+def _others(part: Candidates) -> BitMap:
+    """The rows of the segment's groups that are not among some candidates; dead ones that it does
+    not index are."""
+    segment = part.segment
+    assert isinstance(segment, PagedSegment)
+    return BitMap(range(segment.covered)) - part.matches.possible
