@@ -31,9 +31,12 @@ class Aggregation(Question):
         asked: dict[str, Any],
         limits: AggregateLimits = STANDARD,
         reading: ReadingLimits = IN_WINDOWS,
+        *,
+        by_row: bool = True,
     ) -> None:
         self.limits = limits
         self.reading = reading
+        self.by_row = by_row
         self.asked = parse_aggregation(asked, world.definition)
         super().__init__(world, self.asked.where)
         self.parts = [part.only(self._decided(part.positions.tolist())) for part in self.parts]
@@ -51,7 +54,13 @@ class Aggregation(Question):
                 part.segment.columns.clear()
         while True:
             asking = aggregate(
-                self.asked, self.world.definition, self.parts, self.texts, self.limits, self.reading
+                self.asked,
+                self.world.definition,
+                self.parts,
+                self.texts,
+                self.limits,
+                self.reading,
+                by_row=self.by_row,
             )
             found = answer(asking, self.world.sealed, self.reading)
             if found is not None:

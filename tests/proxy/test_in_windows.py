@@ -13,6 +13,7 @@ import pytest
 
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
@@ -121,6 +122,24 @@ def test_answers_are_the_same_however_little_is_read_at_once(store: Store, tmp_p
             assert answers(other) == expected
             # Once more, from what was kept.
             assert answers(other) == expected
+
+
+def test_answers_are_the_same_where_columns_by_row_do_not_stay(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(store)
+    monkeypatch.setattr(Fetcher, "keeps_columns", lambda *_: False)
+    own = with_keyrings(store.service, tmp_path / "own")
+    sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=WITH_KEYS)
+    overrides = Overrides(question_sizes=sizes)
+    with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+        other = replace(store, service=replace(store.service, proxy_url=proxy.url))
+        assert answers(other) == expected
+        assert answers(other) == expected
+        # The two large segments have dead rows, which were looked up while ages were added up.
+        use = proxy.services.segments.uses["sums"]
+        assert (use.count, use.misses) == (2, 2)
+        assert use.hits == 2
 
 
 def test_pages_that_pass_may_be_more_than_those_that_stay(store: Store, tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ class Outline:
         if isinstance(self.bounds, NumberBounds):
             ends = self.ends.astype(np.int64)
             return self.bounds.firsts, self.bounds.lasts, np.diff(ends, prepend=0)[self.leading :]
-        counts = np.diff(self.starts.astype(np.int64), append=self.present)
-        return self.runs, self.runs, counts
+        starts = np.append(self.starts.astype(np.int64), self.present)
+        return self.runs, self.runs, np.diff(starts)
 
     def links(self, *, alike: bool) -> Mask:
         """Of each page of present rows but the first, whether it begins with the key with which the

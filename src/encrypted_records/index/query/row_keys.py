@@ -40,13 +40,14 @@ def look_up_keys(
         DoesNotOpen: the column, or a page of it, does not open.
     """
     yield from bring_by_row(segment, [name])
-    held = segment.columns.get(name) or segment.dictionary(name)
-    if isinstance(held, PageMap):
+    column = segment.columns.get(name)
+    if isinstance(column, PageMap):
         # A merge may have left out millions.
-        rows = bitmap(*(some[held.pages.take(some) > 0] for some in in_pieces(rows)))
-        held = yield from read_rows(segment, name, held, rows, limits)
-    none: Keys = np.zeros(0, held.keys.dtype)
-    found = [none]
+        rows = bitmap(*(some[column.pages.take(some) > 0] for some in in_pieces(rows)))
+        held: Dictionary = yield from read_rows(segment, name, column, rows, limits)
+    else:
+        held = segment.dictionary(name)
+    found: list[Keys] = [np.zeros(0, held.keys.dtype)]
     for some in in_pieces(rows):
         codes = held.codes_of(some).astype(np.intp)
         found.append(held.keys[codes[codes > 0] - 1])
