@@ -17,7 +17,12 @@ import numpy as np
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import Asking, bring_by_row, bring_directories
+from encrypted_records.index.query.asking import (
+    Asking,
+    bring_by_row,
+    bring_directories,
+    bring_kept,
+)
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import (
     count_values,
@@ -235,12 +240,15 @@ class _Work:
             if is_of_numbers and tally.table is None and ranked.fits(part):
                 yield from ranked.add([part], tally)
                 return
-            yield from bring_by_row(segment, [name])
-            dictionary = dictionary_of(part, name)
-            if dictionary is None:
-                yield from read_values(part, name, tally, self.reading)
+            if self.by_row:
+                yield from bring_by_row(segment, [name])
             else:
-                tally.add(count_values(part, name, dictionary))
+                # To turn it round for one question takes more memory, and no less time.
+                yield from bring_kept(segment, name)
+            if _is_here(segment, name):
+                tally.add(count_values(part, name, part.dictionary(name)))
+            else:
+                yield from read_values(part, name, tally, self.reading)
 
     def _add_groups(
         self, part: Candidates, groups: RowGroups, number: Codes, tallies: Mapping[str, Tally]
@@ -276,6 +284,11 @@ class _Work:
                     by_row[rows] = number[own.of_rows(rows)] + 1
                 for name, tally in unread.items():
                     yield from read_values(part, name, tally, self.reading, by_row)
+
+
+def _is_here(segment: OpenedSegment, name: str) -> bool:
+    """Whether a field of a segment can be told by row."""
+    return not isinstance(segment, PagedSegment) or segment.has_keys(name)
 
 
 @contextmanager

@@ -21,15 +21,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of a segment, data ``pages`` to put in, or fields whose ``directories`` are needed, or whose
-    columns are, ``by_row``, or of one field ``sums``, with the keys of ``rows``, if its directory
-    is here. Pages in ``passing`` are looked at once, and taken out again. What is ``light`` takes
-    little memory."""
+    """Of a segment, data ``pages`` to put in; fields whose ``directories`` are needed, or whose
+    columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
+    directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
+    out again. What is ``light`` takes little memory."""
 
     segment: PagedSegment
     pages: frozenset[int] = frozenset()
     directories: tuple[str, ...] = ()
     by_row: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     sums: str | None = None
     rows: BitMap = field(default_factory=BitMap)
     passing: bool = False
@@ -70,6 +71,15 @@ def bring_by_row(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:
         lacking = tuple(name for name in own if name not in segment.columns)
         if lacking:
             yield Need(segment, by_row=lacking)
+
+
+def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
+    """Have a column by row if it is kept, and its directory."""
+    yield from bring_directories(segment, [field])
+    if not isinstance(segment, PagedSegment) or field in segment.columns:
+        return
+    if segment.has_column(field):
+        yield Need(segment, kept=(field,), light=True)
 
 
 def bring_sums(segment: PagedSegment, field: str, rows: BitMap) -> Asking[ColumnSums]:

@@ -121,12 +121,20 @@ def read_values(
     """
     segment = part.segment
     assert isinstance(segment, PagedSegment)
+    is_one = groups is None
     if groups is None:
         groups = mask_of(part.matches.possible, segment.covered).view(np.uint8)
 
     def take(window: Window) -> None:
         entries = WindowEntries(segment, field, window)
         own = groups.take(entries.ordinals)
+        if is_one and len(entries.keys) and not has_long(entries.keys):
+            # Without what is made of each entry.
+            starts = np.cumsum(entries.lengths) - entries.lengths
+            counts = np.add.reduceat(own, starts, dtype=np.int64)
+            used = np.flatnonzero(counts)
+            tally.add(of_one_group(entries.keys[used], counts[used]))
+            return
         at = np.flatnonzero(own)
         if not len(at):
             return

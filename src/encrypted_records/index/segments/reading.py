@@ -143,7 +143,8 @@ def read_column(
 
     def check(window: Window) -> None:
         for page, block in window:
-            rows[block.ordinals] = True
+            # As in ``by_row``: by other numbers, numpy takes twice as long.
+            rows[block.ordinals.astype(np.intp)] = True
             outermost[page] = block.ordinals[[0, -1]]
         take(window)
 

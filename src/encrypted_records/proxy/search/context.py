@@ -179,6 +179,8 @@ class QueryContext:
                 with self.stats.stage("fetch_pages"):
                     lacking = partial(_lacking, need)
                     await self.fill([need.segment], lacking, passing=need.passing)
+                    for name in need.kept:
+                        self.fetcher.use_cached(need.segment, name)
                     for name in need.by_row:
                         await self.fetcher.by_row(self.upstream, need.segment, name)
                     if need.sums is not None:
