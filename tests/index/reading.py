@@ -45,6 +45,9 @@ def answer(asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD) 
             wanted = {*need.pages, *need.segment.missing_directories(need.directories)}
             for number in wanted:
                 need.segment.put(number, sealed(need.segment, number))
+            for other, pages in need.beside:
+                for number in pages:
+                    other.put(number, sealed(other, number))
             for name in need.by_row:
                 turned = read(need.segment, turn_round(need.segment, name, limits), sealed)
                 need.segment.columns[name] = turned

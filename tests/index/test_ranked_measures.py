@@ -23,7 +23,7 @@ from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, sum_column
 from encrypted_records.model.aggregations import parse_aggregation
 from tests import aggregate_oracle
@@ -35,7 +35,7 @@ from tests.support.paged_segments import roles_of, sealed_page, stored_directory
 TEXT = """{"type": "object", "properties": {
     "n": {"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807},
     "s": {"type": "string"}}}"""
-FIELDS = {
+FIELDS: dict[str, dict[str, Any]] = {
     "n": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
     "s": {"type": "string"},
 }
@@ -151,8 +151,9 @@ class Counted(Aggregation):
         opened = 0
         sealed = self.world.sealed
 
-        def counting(segment: PagedSegment, number: int) -> bytes:
+        def counting(segment: OpenedSegment, number: int) -> bytes:
             nonlocal opened
+            assert isinstance(segment, PagedSegment)
             opened += segment.directories.field_of(number) is None
             return sealed(segment, number)
 

@@ -24,7 +24,8 @@ class Need:
     """Of a segment, data ``pages`` to put in; fields whose ``directories`` are needed, or whose
     columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
     directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
-    out again. What is ``light`` takes little memory."""
+    out again. What is ``light`` takes little memory. ``beside`` are data pages of other segments,
+    to put in together with ``pages``."""
 
     segment: PagedSegment
     pages: frozenset[int] = frozenset()
@@ -35,23 +36,27 @@ class Need:
     rows: BitMap = field(default_factory=BitMap)
     passing: bool = False
     light: bool = False
+    beside: tuple[tuple[PagedSegment, frozenset[int]], ...] = ()
+
+    def pages_of(self, segment: PagedSegment) -> frozenset[int]:
+        """The data pages to put into a segment."""
+        if segment is self.segment:
+            return self.pages
+        return next(pages for other, pages in self.beside if other is segment)
 
 
 Asking = Generator[Need, None, T]
 
 
-def ask_for(
-    segment: PagedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
-) -> Asking[T]:
+def ask_for(segment: PagedSegment, reading: Reading[T], *, passing: bool = True) -> Asking[T]:
     """What reads one segment, as work on several.
 
     Args:
-        passing, light: as for :class:`Need`.
+        passing: as for :class:`Need`.
     """
     try:
         while True:
-            pages = frozenset(next(reading))
-            yield Need(segment, pages=pages, passing=passing, light=light)
+            yield Need(segment, pages=frozenset(next(reading)), passing=passing)
     except StopIteration as end:
         found: T = end.value
         return found

@@ -8,7 +8,7 @@ k-th value the few that it may be in. It takes no memory for the values, and no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import Asking, ask_for
+from encrypted_records.index.query.asking import Asking, Need, ask_for
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 
@@ -198,25 +198,44 @@ class Ranks:
         self, chosen: NDArray[np.intp], take: Callable[[int, EntryBlock], None]
     ) -> Asking[None]:
         """Hand over the pages of some stretches, with their numbers."""
-        # A few are worth keeping, and take little.
-        few = len(chosen) <= self._limits.window
+        every: list[tuple[PagedSegment, dict[int, int]]] = []
         for owner in np.unique(self._owners[chosen]).tolist():
             segment = self._segments[owner]
             assert segment is not None
             leading = segment.directories[self._field].leading
             own = chosen[self._owners[chosen] == owner]
-            numbers = dict(zip((self._places[own] + leading).tolist(), own.tolist(), strict=True))
-            reading = read_pages(
-                segment, self._field, numbers, partial(_hand_over, numbers, take), self._limits
-            )
-            yield from ask_for(segment, reading, passing=not few, light=few)
+            places = (self._places[own] + leading).tolist()
+            every.append((segment, dict(zip(places, own.tolist(), strict=True))))
+        # A few are brought together, are worth keeping, and take little.
+        brought: list[tuple[PagedSegment, frozenset[int]]] = []
+        if len(chosen) <= self._limits.window:
+            brought = list(self._list_missing(every))
+            if brought:
+                (first, pages), *others = brought
+                yield Need(first, pages=pages, light=True, beside=tuple(others))
+        for segment, stretches in every:
+            hand_over = partial(_hand_over, stretches, take)
+            reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
+            yield from ask_for(segment, reading)
+        for segment, pages in brought:
+            for number in pages:
+                del segment.blocks[number]
+
+    def _list_missing(
+        self, every: Sequence[tuple[PagedSegment, Collection[int]]]
+    ) -> Iterator[tuple[PagedSegment, frozenset[int]]]:
+        for segment, places in every:
+            numbers = segment.directories[self._field].numbers[list(places)]
+            missing = frozenset(numbers.tolist()) - segment.blocks.keys()
+            if missing:
+                yield segment, frozenset(missing)
 
 
 def _hand_over(
-    numbers: dict[int, int], take: Callable[[int, EntryBlock], None], window: Window
+    stretches: dict[int, int], take: Callable[[int, EntryBlock], None], window: Window
 ) -> None:
     for page, block in window:
-        take(numbers[page], block)
+        take(stretches[page], block)
 
 
 def _bounds(block: EntryBlock) -> Codes:

@@ -178,7 +178,8 @@ class QueryContext:
                     await turn.enter_async_context(self.fetcher.turn(self.upstream, worked_on))
                 with self.stats.stage("fetch_pages"):
                     lacking = partial(_lacking, need)
-                    await self.fill([need.segment], lacking, passing=need.passing)
+                    segments = [need.segment, *(segment for segment, _ in need.beside)]
+                    await self.fill(segments, lacking, passing=need.passing)
                     for name in need.kept:
                         self.fetcher.use_cached(need.segment, name)
                     for name in need.by_row:
@@ -230,10 +231,10 @@ def _go_on(asking: Asking[T]) -> Need | _Answer[T]:
 
 def _lacking(need: Need, segment: OpenedSegment) -> set[int]:
     assert isinstance(segment, PagedSegment)
-    return {
-        *segment.missing_directories([*need.directories, *need.by_row]),
-        *(need.pages - segment.blocks.keys()),
-    }
+    pages = need.pages_of(segment) - segment.blocks.keys()
+    if segment is not need.segment:
+        return set(pages)
+    return {*segment.missing_directories([*need.directories, *need.by_row]), *pages}
 
 
 async def _here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
