@@ -1,22 +1,23 @@
-"""What a question held goes back to the system, however large the arrays were."""
+"""What a question held goes back to the system or to other threads."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from encrypted_records.proxy.process.heap import LARGE
+from encrypted_records.proxy.process.heap import ARENAS, LARGE
 
 #: Large arrays that are freed raise the limit from which on glibc gives freed ones back; what is
 #: kept after that lies in front of the one that is freed last.
 _PROGRAM = """
 import sys
 import numpy as np
-from encrypted_records.proxy.process.heap import give_back_large
+from encrypted_records.proxy.process.heap import bound_heap
 if sys.argv[1] == "set":
-    give_back_large()
+    bound_heap()
 size = int(sys.argv[2])
 
 def resident():
@@ -50,3 +51,38 @@ def left(how: str) -> int:
 def test_large_arrays_go_back_to_the_system_once_they_are_freed() -> None:
     assert left("set") < LARGE
     assert left("unset") > 4 * LARGE
+
+
+#: Threads that have memory at once; glibc writes what its arenas have into a file.
+_THREADS = """
+import ctypes, sys, threading
+from encrypted_records.proxy.process.heap import bound_heap
+if sys.argv[1] == "set":
+    bound_heap()
+held = threading.Barrier(9)
+def hold():
+    some = [bytearray(5000) for _ in range(100)]
+    held.wait()
+    held.wait()
+threads = [threading.Thread(target=hold) for _ in range(8)]
+for thread in threads:
+    thread.start()
+held.wait()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = libc.fopen(sys.argv[2].encode(), b"w")
+libc.malloc_info(0, ctypes.c_void_p(file))
+libc.fclose(ctypes.c_void_p(file))
+held.wait()
+"""
+
+
+def arenas(how: str, told: Path) -> int:
+    subprocess.run([sys.executable, "-c", _THREADS, how, str(told)], check=True)
+    return told.read_text().count("<heap nr=")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own limits")
+def test_threads_use_what_others_freed(tmp_path: Path) -> None:
+    assert arenas("set", tmp_path / "set") <= ARENAS
+    assert arenas("unset", tmp_path / "unset") > ARENAS

@@ -29,7 +29,7 @@ from encrypted_records.proxy.http.load_limit import Crowd, LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.hardening import harden
-from encrypted_records.proxy.process.heap import give_back_large
+from encrypted_records.proxy.process.heap import bound_heap
 from encrypted_records.proxy.services import build_services
 from encrypted_records.proxy.settings import ProxySettings
 
@@ -88,7 +88,7 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
     """
     _log_to_stderr(settings.log_format)
     harden()
-    give_back_large()
+    bound_heap()
     app = create_app(settings, overrides)
     with listen(settings.host, settings.port, "--proxy-port") as listening:
         log.info("the proxy listens on http://%s:%d", settings.host, settings.port)

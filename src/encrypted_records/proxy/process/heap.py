@@ -3,7 +3,8 @@
 glibc raises the size from which on an array gets a mapping of its own as soon as a larger one was
 freed, up to 32 MiB. So masks of millions of rows would come to lie between smaller things, and
 nothing of them would go back to the system. It cannot be told to give pages back from between,
-either: this process locks its memory (:mod:`.hardening`).
+either: this process locks its memory (:mod:`.hardening`). And each thread that finds all others at
+work gets an arena of its own, of which no other thread uses what was freed there.
 """
 
 from __future__ import annotations
@@ -16,21 +17,28 @@ import sys
 log = logging.getLogger(__name__)
 
 # Of <malloc.h>.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Arrays of more bytes go back to the system once they are freed. The work of questions is in
 #: smaller ones, for which the system would have to find pages each time.
 LARGE = 8 << 20
 #: How much is kept at the end of the heap.
 _SPARE = 16 << 20
+#: Between which threads are divided: Python runs one at a time, but where numpy or a cipher works.
+ARENAS = 2
 
 
-def give_back_large() -> None:
-    """Have what is freed of large arrays go back to the system, where glibc is what allocates."""
+def bound_heap() -> None:
+    """Have what is freed of large arrays go back to the system, and what is freed of small ones to
+    other threads, where glibc is what allocates. To be called before there are threads."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(ctypes.util.find_library("c"))
     try:
-        done = libc.mallopt(_M_MMAP_THRESHOLD, LARGE) and libc.mallopt(_M_TRIM_THRESHOLD, _SPARE)
+        done = (
+            libc.mallopt(_M_MMAP_THRESHOLD, LARGE)
+            and libc.mallopt(_M_TRIM_THRESHOLD, _SPARE)
+            and libc.mallopt(_M_ARENA_MAX, ARENAS)
+        )
     except AttributeError:
         done = 0
     if not done:
