@@ -193,6 +193,19 @@ def test_dead_rows_are_looked_up_with_the_sum_and_once() -> None:
     assert question.count() == first - 160
 
 
+def test_segments_that_are_older_than_a_field_have_nothing_of_it() -> None:
+    world = large_world(10**9)
+    world.change(
+        TEXT.replace('"s":', '"m": {"type": "integer", "minimum": 0, "maximum": 9999}, "s":')
+    )
+    world.ingest([{"m": 7 * at, "n": 1} for at in range(400)])
+    shares = {"op": "percentile", "field": "m", "p": [50, 100]}
+    question = Counted(world, {"measures": [shares, {"op": "avg", "field": "m"}]})
+    (whole,) = question.answer().groups
+    assert whole.results == ([7 * 199, 7 * 399], 7 * Decimal(399) / 2)
+    assert question.count() <= 2
+
+
 def test_many_rows_that_are_left_out_are_not_looked_up() -> None:
     """A half of a column is measured by its own rows."""
     body = {

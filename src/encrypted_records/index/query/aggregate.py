@@ -224,11 +224,12 @@ class _Work:
         ranked = self._ranked(name)
         if tally.table is None or tally.lists or not any(map(ranked.fits, parts)):
             return False
-        minis = (not isinstance(part.segment, PagedSegment) for part in parts)
-        return all(is_mini or ranked.fits(part) for is_mini, part in zip(minis, parts, strict=True))
+        return all(_has_little(part, name) or ranked.fits(part) for part in parts)
 
     def _add_part(self, part: Candidates, name: str, tally: Tally) -> Asking[None]:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+        if isinstance(segment, PagedSegment) and not segment.has_column(name):
+            return  # it is older than the field
         with _columns_of(part):
             yield from bring_directories(segment, [name])
             known = known_counts(part, name, tally)
@@ -284,6 +285,12 @@ class _Work:
                     by_row[rows] = number[own.of_rows(rows)] + 1
                 for name, tally in unread.items():
                     yield from read_values(part, name, tally, self.reading, by_row)
+
+
+def _has_little(part: Candidates, name: str) -> bool:
+    """Whether a segment is small, or older than a field."""
+    segment = part.segment
+    return not isinstance(segment, PagedSegment) or not segment.has_column(name)
 
 
 def _is_here(segment: OpenedSegment, name: str) -> bool:

@@ -57,7 +57,7 @@ class RankedMeasures:
         return left_out <= min(self.left_out, segment.count * _MOST_LEFT_OUT)
 
     def add(self, parts: Sequence[Candidates], tally: Tally) -> Asking[None]:
-        """Take in all values of some parts, each of which fits or is here with its keys.
+        """Take in all values of some parts. Each fits, is small, or is older than the field.
 
         Args:
             tally: if it needs values, it has had none, and gets no more.
@@ -78,6 +78,9 @@ class RankedMeasures:
 
     def _sort(self, part: Candidates) -> Asking[SortedRows]:
         segment = part.segment
+        if isinstance(segment, PagedSegment) and not segment.has_column(self.field):
+            none: Keys = np.zeros(0, np.uint64)
+            return SortedRows(none, none, np.zeros(0, np.int64), none)
         if not self.fits(part):
             values = count_values(part, self.field, part.dictionary(self.field))
             return SortedRows(values.keys, values.keys, values.counts, values.keys[:0])
