@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
-from encrypted_records.model.aggregations import Aggregation, Count, parse_aggregation
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.model.aggregations import (
+    Aggregation,
+    Count,
+    Extreme,
+    Histogram,
+    Percentile,
+    parse_aggregation,
+)
+from encrypted_records.model.predicates import Everything
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
@@ -58,8 +67,12 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
             return AggregateResult(aggregation, Aggregated([bucket], 1))
     # Of a large schema, one column of one segment at a time is brought.
     few = context.snapshot.count * len(aggregation.fields) <= context.sizes.few_values
-    at_once = aggregation.fields if few else ()
+    at_once = aggregation.fields if few and _needs_columns(context, aggregation) else ()
     parts = await match_rows(context, aggregation.where, at_once)
+    with context.stats.stage("fetch_pages"):
+        large = (part.segment for part in parts)
+        segments = [one for one in large if isinstance(one, PagedSegment)]
+        await context.fill(segments, lambda one: one.missing_directories(aggregation.fields))
     texts = context.texts()
     is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
     run: Run = aside if is_long else asyncio.to_thread
@@ -74,3 +87,14 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         if groups is not None:
             return AggregateResult(aggregation, groups)
         await learn_texts(context, texts)
+
+
+def _needs_columns(context: QueryContext, aggregation: Aggregation) -> bool:
+    """Whether more than directories and a few pages is needed of the fields that are measured."""
+    ranked = (Count, Extreme, Percentile, Histogram)
+    if aggregation.group_by or not isinstance(aggregation.where, Everything):
+        return True
+    if not all(isinstance(one, ranked) for one in aggregation.measures):
+        return True
+    kinds = {context.definition.fields[name].kind for name in aggregation.fields}
+    return not kinds.isdisjoint(("string", "uuid"))
