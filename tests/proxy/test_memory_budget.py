@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.front import Asked, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
@@ -34,6 +36,8 @@ ROWS, SEGMENTS = 4200, 5
 #: MiB. The columns of these segments take five times as much.
 LITTLE = 1
 AT_ONCE = 4
+#: One column of one segment at a time, as of many more records.
+ONE_BY_ONE = Overrides(question_sizes=Sizes(few_values=0))
 
 
 def person(number: int) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def questions() -> Iterator[tuple[str, dict[str, Any]]]:
             {"op": "sum", "field": "age"},
             {"op": "distinct", "field": "name"},
             {"op": "percentile", "field": "code", "p": [50]},
+            {"op": "avg", "field": "code"},
         ]
         yield aggregate, {"where": where, "measures": measures}
         yield aggregate, {"where": where, "measures": measures[:2], "group_by": ["city"]}
@@ -123,7 +128,9 @@ def test_a_proxy_with_little_memory_answers_alike_from_its_disk(
     assert {status for status, _ in expected} == {200}
     with (
         running_front(base_url) as front,
-        running_proxy(front.url, tmp_path / "little", memory_cache=LITTLE) as proxy,
+        running_proxy(
+            front.url, tmp_path / "little", memory_cache=LITTLE, overrides=ONE_BY_ONE
+        ) as proxy,
     ):
         for again in range(2):
             assert answers(store, proxy) == expected
