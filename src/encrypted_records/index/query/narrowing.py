@@ -32,6 +32,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.queries import SortKey
 
+
 @dataclass(frozen=True, slots=True)
 class Narrowed:
     """The rows that are left, and the fields of the order as they are needed of these."""
