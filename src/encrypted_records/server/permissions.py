@@ -102,7 +102,8 @@ _reached_whole = Prepared(
     "datasets_schema.id",
     "organizations_membership.user_id",
 )
-_written = Prepared(
+#: Of a schema and a user who may store into it, where the organization has a roster.
+written = Prepared(
     lambda: Schema.objects.filter(
         _shared(writes=True), **{f"{_MEMBERS}__user__isnull": False}
     ).values_list("id"),
@@ -327,9 +328,17 @@ def require_writer(user: User, schema: Schema) -> None:
         NotAllowed: ``not_writer``; the user may read the schema at most.
         NotFound: it was deleted meanwhile, and nobody may write what is not there.
     """
-    if schema.dataset.organization.has_roster and not _written.rows(
-        as_stored(schema.pk), as_stored(user.pk)
-    ):
+    if schema.dataset.organization.has_roster:
+        require_written(schema, bool(written.rows(as_stored(schema.pk), as_stored(user.pk))))
+
+
+def require_written(schema: Schema, is_written: bool) -> None:
+    """As :func:`require_writer`, of one for whom :data:`written` was asked.
+
+    Raises:
+        NotAllowed, NotFound: as :func:`require_writer`.
+    """
+    if not is_written and schema.dataset.organization.has_roster:
         if not Schema.objects.filter(pk=schema.pk).exists():
             raise NotFound("there is no such schema, or none that you can reach")
         raise _not_writer()

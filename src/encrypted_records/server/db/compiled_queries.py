@@ -35,11 +35,33 @@ class Compiled:
 
     def rows(self, values: Sequence[Any]) -> list[list[Any]]:
         """The rows of the statement with all its values, as fields have them."""
-        with executed(self.sql, values) as cursor:
-            rows = [list(row) for row in cursor.fetchall()]
+        return self.ask(values).rows()
+
+    def ask(self, values: Sequence[Any]) -> Asked:
+        """The same, to be had later."""
+        return Asked(self, begin(self.sql, values))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A statement that was sent. In a pipeline (:mod:`.pipelines`) its answer is waited for when
+    it is wanted, with those of all that were sent before."""
+
+    compiled: Compiled
+    cursor: Any
+
+    def rows(self) -> list[list[Any]]:
+        """As :meth:`Compiled.rows`; once.
+
+        Raises:
+            django.db.DatabaseError: as :func:`executed`, also of a statement sent before.
+        """
+        own = connections[DEFAULT_DB_ALIAS]
+        with _errors_of_driver(own):
+            rows = [list(row) for row in self.cursor.fetchall()]
+            self.cursor.close()
         if rows:
-            own = connections[DEFAULT_DB_ALIAS]
-            for at, functions, expression in self.converters:
+            for at, functions, expression in self.compiled.converters:
                 for row in rows:
                     for convert in functions:
                         row[at] = convert(row[at], expression, own)
@@ -66,11 +88,15 @@ class Prepared:
 
     def rows(self, *wanted: Any) -> list[list[Any]]:
         """The rows in which the columns, in their order, have these values."""
+        return self.ask(*wanted).rows()
+
+    def ask(self, *wanted: Any) -> Asked:
+        """The same, to be had later."""
         compiled = self._compiled
         if compiled is None:
             made = self.compile()
             compiled = self._compiled = replace(made, sql=as_driver_has_it(made.sql))
-        return compiled.rows((*compiled.constants, *wanted))
+        return compiled.ask((*compiled.constants, *wanted))
 
     def compile(self) -> Compiled:
         """The statement, with Django's marks for values."""
@@ -138,6 +164,83 @@ class Pair:
         return one, other, both
 
 
+class Together:
+    """Several questions as one statement.
+
+    Args:
+        rows: of each of these the first row is wanted.
+        exist: of each of these, whether there is a row; also SQL of ours, with marks for values.
+        counted: tables whose next numbers are drawn, where the database has sequences.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Prepared],
+        exist: Sequence[Prepared | str],
+        counted: Sequence[str] = (),
+    ) -> None:
+        self._rows, self._exist, self._counted = rows, exist, counted
+        self._compiled: tuple[list[Compiled], Compiled] | None = None
+
+    def ask(self, rows: Sequence[Sequence[Any]], exist: Sequence[Sequence[Any]]) -> Answers:
+        """Put all questions.
+
+        Args:
+            rows, exist: the values of each of the questions.
+        """
+        if self._compiled is None:
+            self._compiled = self._compile()
+        parts, whole = self._compiled
+        values: list[Any] = []
+        for part, own in zip(parts, [*exist, *rows], strict=True):
+            values += part.constants
+            values += own
+        widths = [part.width for part in parts[len(exist) :]]
+        return Answers(whole.ask(values), len(exist), whole.width, widths)
+
+    def _compile(self) -> tuple[list[Compiled], Compiled]:
+        """Of each part, those that say whether first, and the statement."""
+        exist = [
+            Compiled(one, (), (), 1) if isinstance(one, str) else one.compile()
+            for one in self._exist
+        ]
+        rows = [one.compile() for one in self._rows]
+        columns = [f"EXISTS({one.sql})" for one in exist]
+        if connection.vendor == "postgresql":
+            columns += [f"nextval(pg_get_serial_sequence('{one}', 'id'))" for one in self._counted]
+        converters = []
+        width = at = len(columns)
+        tables = "(SELECT 1 AS one) AS always"
+        for number, one in enumerate(rows):
+            columns.append(f"r{number}.*")
+            tables += (
+                f" LEFT JOIN (SELECT 1 AS is_there, q.* FROM ({one.sql}) AS q LIMIT 1)"  # noqa: S608  no input
+                f" AS r{number} ON 1 = 1"
+            )
+            converters += [(at + 1 + column, *more) for column, *more in one.converters]
+            at += 1 + one.width
+        sql = f"SELECT {', '.join(columns)} FROM {tables}"  # noqa: S608  no input
+        whole = Compiled(as_driver_has_it(sql), (), tuple(converters), width)
+        return [*exist, *rows], whole
+
+
+class Answers:
+    """What became of the questions of a :class:`Together`; waited for when it is looked at."""
+
+    def __init__(self, asked: Asked, exist: int, before: int, widths: Sequence[int]) -> None:
+        self._asked, self._exist, self._before, self._widths = asked, exist, before, widths
+
+    def take(self) -> tuple[list[bool], list[int], list[list[Any] | None]]:
+        """Whether there is a row, the numbers that were drawn, and the first rows."""
+        (row,) = self._asked.rows()
+        found: list[list[Any] | None] = []
+        at = self._before
+        for width in self._widths:
+            found.append(row[at + 1 : at + 1 + width] if row[at] else None)
+            at += 1 + width
+        return [bool(one) for one in row[: self._exist]], row[self._exist : self._before], found
+
+
 @cache
 def as_driver_has_it(sql: str) -> str:
     """SQL of ours with the marks for values that the driver knows."""
@@ -147,17 +250,16 @@ def as_driver_has_it(sql: str) -> str:
     return re.sub("%s", lambda _: f"${next(numbers)}", sql)
 
 
-@contextmanager
-def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
-    """A cursor that has the outcome of a statement of :func:`as_driver_has_it`.
+def begin(sql: str, values: Sequence[Any]) -> Any:
+    """A cursor that has the outcome of a statement of :func:`as_driver_has_it`, or will have it
+    where a pipeline is open. Whoever asked closes it.
 
     The driver is asked itself: Django looks for the marks in a statement each time, and writes the
     values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a
     statement with its plan, where it can (:mod:`.postgres.base`).
 
     Raises:
-        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
-            server lost a statement that it had kept: none is kept after that.
+        django.db.DatabaseError: as :func:`executed`.
     """
     own = connections[DEFAULT_DB_ALIAS]
     # As Django does for a cursor: the server may have ended the connection since.
@@ -165,23 +267,47 @@ def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
     own.ensure_connection()
     own.validate_no_broken_transaction()
     is_raw = own.vendor == "postgresql"
-    with own.wrap_database_errors:
+    with _errors_of_driver(own):
         cursor = psycopg.RawCursor(own.connection) if is_raw else own.connection.cursor()
         try:
             cursor.execute(sql, values)
+        except BaseException:
+            cursor.close()
+            raise
+    return cursor
+
+
+@contextmanager
+def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
+    """As :func:`begin`, closed when the block ends.
+
+    Raises:
+        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
+            server lost a statement that it had kept: none is kept after that.
+    """
+    cursor = begin(sql, values)
+    try:
+        with _errors_of_driver(connections[DEFAULT_DB_ALIAS]):
             yield cursor
+    finally:
+        cursor.close()
+
+
+@contextmanager
+def _errors_of_driver(own: Any) -> Iterator[None]:
+    """Have what the driver raises be an error of Django's."""
+    with own.wrap_database_errors:
+        try:
+            yield
         except LOST as error:
             if isinstance(own, DatabaseWrapper):
                 own.stop_preparing()
             raise psycopg.OperationalError("the server lost a statement") from error
-        finally:
-            cursor.close()
 
 
 def execute(sql: str, values: Sequence[Any]) -> None:
     """As :func:`executed`, of what has no outcome."""
-    with executed(sql, values):
-        pass
+    begin(sql, values).close()
 
 
 class Lookup(Generic[M]):
@@ -213,37 +339,45 @@ class Lookup(Generic[M]):
 
 
 def insert(row: Model) -> None:
-    """Store a new row, with the number that the database gives it; no signal is sent."""
-    sql, fields = _insertion(type(row))
-    values = [_prepare(one, one.pre_save(row, True)) for one in fields]
-    with executed(sql, values) as cursor:
-        if row._meta.auto_field is not None:
+    """Store a new row; no signal is sent. One without a number gets it from the database, and has
+    it then."""
+    is_counted = row._meta.auto_field is not None and row.pk is None
+    sql, values = _insertion(row, is_counted)
+    if is_counted:
+        with executed(f"{sql} RETURNING {_column(row._meta.pk)}", values) as cursor:
             [row.pk] = cursor.fetchone()
+    else:
+        execute(sql, values)
     row._state.adding, row._state.db = False, connection.alias
 
 
+def _insertion(row: Model, is_counted: bool) -> tuple[str, list[Any]]:
+    sql, fields = _inserting(type(row), is_counted)
+    return sql, [_prepare(one, one.pre_save(row, True)) for one in fields]
+
+
 @cache
-def _insertion(model: type[Model]) -> tuple[str, list[Field[Any, Any]]]:
+def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[Any, Any]]]:
+    """A statement, and the fields of its values.
+
+    Args:
+        is_counted: whether the database gives the row its number.
+    """
     table = connection.ops.quote_name(model._meta.db_table)
-    counted = model._meta.auto_field
+    counted = model._meta.auto_field if is_counted else None
     fields = [one for one in model._meta.local_concrete_fields if one is not counted]
     columns = ", ".join(_column(one) for one in fields)
     marks = ", ".join(["%s"] * len(fields))
     sql = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  no input
-    if counted is not None:
-        sql += f" RETURNING {_column(counted)}"
     return as_driver_has_it(sql), fields
 
 
-def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> int:
-    """Set fields of the rows in which others have certain values; how many rows that are."""
+def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
+    """Set fields of the rows in which others have certain values."""
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
-    prepared = [_prepare(one, value) for one, value in pairs]
-    with executed(sql, prepared) as cursor:
-        changed: int = cursor.rowcount
-        return changed
+    execute(sql, [_prepare(one, value) for one, value in pairs])
 
 
 @cache

@@ -14,8 +14,10 @@ locked in the order of their ids, so two requests never wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from django.db import transaction
 
@@ -33,8 +35,9 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_queries import Lookup, Prepared, insert, update
+from encrypted_records.server.db.compiled_queries import Prepared, insert, update
 from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.pipelines import pipelined
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import (
@@ -42,12 +45,15 @@ from encrypted_records.server.records import (
     compacting,
     definitions,
     ending,
+    facts,
     preconditions,
     signing,
     staging,
+    store,
     storing,
 )
 from encrypted_records.server.records.checks import Checked
+from encrypted_records.server.records.facts import Facts
 from encrypted_records.server.records.models import (
     CommitLog,
     CommitRequest,
@@ -62,7 +68,6 @@ from encrypted_records.server.records.standing import Standing, place_at_the_end
 _locked = Prepared(
     lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id", locks="datasets_schema"
 )
-_of_id = Lookup(CommitLog, "schema", "commit_id")
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def apply(
         except ErsError:
             # One that is in the log was right when it came. It is looked for now, and not before:
             # nearly every commit is new.
-            if _receipt(schema, commit) is None:
+            if _find_receipt(schema, commit) is None:
                 raise
     return _apply_all(user, commits, lambda _, commit: commit, by_retention=by_retention)
 
@@ -115,7 +120,7 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     """
     checked = [checks.check_bare(commit) for commit in commits]
     for schema, commit in _reach(user, checked):
-        if _receipt(schema, commit) is None:
+        if _find_receipt(schema, commit) is None:
             definitions.require_current(schema, commit.body)
     return _apply_all(
         user,
@@ -158,22 +163,24 @@ def _apply_all(
 ) -> CommitOutcome:
     """Apply commits in one transaction; ``ready`` is called under the lock of the schema's row."""
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
-    with transaction.atomic():
-        locked = {
-            schema.pk: schema
-            for stored in sorted(map(as_stored, schema_ids))
-            for schema in map(rows.schema_of, _locked.rows(stored))
-        }
+    is_small = len(commits) == 1 and facts.is_small(commits[0])
+    with pipelined() if is_small else nullcontext(), transaction.atomic():
+        locks = [_locked.ask(stored) for stored in sorted(map(as_stored, schema_ids))]
+        # Sent behind the locks, so that they see what was committed before these were had.
+        asked = [facts.ask(user, commit, is_small=is_small) for commit in commits]
+        every = [rows.schema_of(row) for lock in locks for row in lock.rows()]
+        locked = {schema.pk: schema for schema in every}
         outcomes = []
-        for schema_id, commit in zip(schema_ids, commits, strict=True):
+        for schema_id, commit, own in zip(schema_ids, commits, asked, strict=True):
             if schema_id not in locked:
                 raise NotFound("there is no such schema, or none that you can reach")
+            schema, known = locked[schema_id], own.take()
             # Who lost the right since this request began stores nothing any more.
-            permissions.require_writer(user, locked[schema_id])
-            receipt, new = _apply_one(user, locked[schema_id], commit, ready)
+            permissions.require_written(schema, known.is_written)
+            receipt, new = _apply_one(user, schema, commit, known, ready)
             outcomes.append((receipt, new))
             if new:
-                _note(user, locked[schema_id], commit, by_retention=by_retention)
+                _note(user, schema, commit, by_retention=by_retention)
     return CommitOutcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
 
 
@@ -198,30 +205,40 @@ def _action(body: CommitBody) -> Action:
     return Action.RECORDS_DELETED if body.killed else Action.INDEX_MERGED
 
 
-def _receipt(schema: Schema, commit: Checked) -> Receipt | None:
+def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
     """The receipt of a commit that is in the log.
 
     Raises:
         Conflict: ``commit_reused``; its id is there with another content.
     """
-    known = _of_id.first(schema.pk, commit.body.id)
-    if known is None:
+    rows = facts.in_log.rows(as_stored(schema.pk), commit.body.id)
+    return _receipt(commit, rows[0] if rows else None)
+
+
+def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
+    """As :func:`_find_receipt`, of the row of :data:`facts.in_log`."""
+    if logged is None:
         return None
-    if bytes(known.digest) != commit.digest:
+    version, digest = logged
+    if bytes(digest) != commit.digest:
         raise Conflict("another commit has this id already", code="commit_reused")
-    return Receipt(commit.body.id, commit.body.schema, known.version)
+    return Receipt(commit.body.id, commit.body.schema, version)
 
 
 def _apply_one(
-    user: User, schema: Schema, commit: Checked, ready: Callable[[Schema, Checked], Checked]
+    user: User,
+    schema: Schema,
+    commit: Checked,
+    facts: Facts,
+    ready: Callable[[Schema, Checked], Checked],
 ) -> tuple[Receipt, bool]:
-    receipt = _receipt(schema, commit)
+    receipt = _receipt(commit, facts.logged)
     if receipt is not None:
         return receipt, False
-    signing.require_signed(user, schema, commit)
+    signing.require_signed(user, schema, commit, facts.signer)
     definitions.require_current(schema, commit.body)
     known = definitions.definitions_of(schema, commit.body)
-    preconditions.require_writer_knows(schema, commit)
+    preconditions.require_writer_knows(schema, commit, facts.head)
     body, version = commit.body, schema.version + 1
     ends_all = _ends_all(schema, body)
     changed = definitions.enter(schema, body, version, ends_all=ends_all)
@@ -246,12 +263,12 @@ def _apply_one(
     sizes = {uid: place.size for uid, place in places.items()}
     segments: Mapping[bytes, int] = {}
     if not body.compacts:
-        segments = storing.add_segments(schema, commit, freed, sizes, version)
-    numbers = storing.add_groups(schema, commit, segments, places, version)
+        segments = storing.add_segments(schema, commit, facts, freed, sizes, version)
+    numbers = storing.add_groups(schema, commit, facts, segments, places, version)
     if standing is not None:
         standing.finish(numbers, version)
     added = sum(group.count for group in body.groups) if body.adds_records else 0
-    _log(schema, commit, version)
+    _log(schema, commit, version, is_first=facts.head is None)
     update(
         Schema,
         {"id": schema.pk},
@@ -301,8 +318,11 @@ def _ends_all(schema: Schema, body: CommitBody) -> bool:
     return live.count() == len(body.ended)
 
 
-def _log(schema: Schema, commit: Checked, version: int) -> None:
+def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> None:
     """
+    Args:
+        is_first: whether the writer has no commit yet.
+
     Raises:
         Conflict: ``commit_reused``; a request that the commit stores is stored.
     """
@@ -310,9 +330,12 @@ def _log(schema: Schema, commit: Checked, version: int) -> None:
     if body.requests:
         if CommitRequest.objects.filter(schema=schema, request__in=body.requests).exists():
             raise Conflict("a request that the commit stores is stored", code="commit_reused")
-        CommitRequest.objects.bulk_create(
-            CommitRequest(schema=schema, request=request) for request in body.requests
-        )
+        requests = [CommitRequest(schema=schema, request=one) for one in body.requests]
+        if len(requests) <= store.FEW:
+            for one in requests:
+                insert(one)
+        else:
+            CommitRequest.objects.bulk_create(requests)
     insert(
         CommitLog(
             schema=schema,
@@ -326,5 +349,7 @@ def _log(schema: Schema, commit: Checked, version: int) -> None:
         )
     )
     head = {"counter": body.counter, "digest": commit.digest}
-    if not update(WriterHead, {"schema": schema.pk, "writer": body.writer}, **head):
+    if is_first:
         insert(WriterHead(schema=schema, writer=body.writer, **head))
+    else:
+        update(WriterHead, {"schema": schema.pk, "writer": body.writer}, **head)

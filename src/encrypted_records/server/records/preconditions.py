@@ -10,18 +10,21 @@ from __future__ import annotations
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import MAX_BEHIND, CommitBody
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
-from encrypted_records.server.db.compiled_queries import Lookup
 from encrypted_records.server.records.checks import Checked
-from encrypted_records.server.records.models import CommitLog, WriterHead
-
-_head = Lookup(WriterHead, "schema", "writer")
+from encrypted_records.server.records.models import CommitLog
 
 
-def require_writer_knows(schema: Schema, commit: Checked) -> None:
+def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes] | None) -> None:
+    """
+    Args:
+        head: number and digest of the writer's last commit, where it has one.
+
+    Raises:
+        Conflict: ``writer_conflict``, ``log_moved``, ``log_conflict`` or ``key_mismatch``.
+    """
     body = commit.body
     _require_key(schema, body)
-    head = _head.first(schema.pk, body.writer)
-    counter, previous = (head.counter, bytes(head.digest)) if head else (0, bytes(32))
+    counter, previous = head or (0, bytes(32))
     if body.counter != counter + 1 or body.previous != previous:
         raise Conflict(
             "the commit does not follow the writer's last one",

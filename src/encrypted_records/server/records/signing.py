@@ -6,7 +6,9 @@ cannot add a commit that no reader takes, and that would end the schema.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Exists, OuterRef, Subquery
 
@@ -28,7 +30,7 @@ _ORGANIZATION = "dataset__organization"
 #: Of a schema and a member who is in its organization: the member's keys, number and digest of the
 #: roster's head, whether the schema is placed, and the dataset's epoch. Every commit asks for all
 #: of it, so it is one question.
-_signer = Prepared(
+signer = Prepared(
     lambda: (
         Schema.objects.filter(**{f"{_ORGANIZATION}__standings__present": True})
         .annotate(
@@ -70,16 +72,23 @@ class Signed:
             raise BadInput(rule, code=f"invalid_{self.name}")
 
 
-def require_signed(user: User, schema: Schema, commit: Checked) -> None:
+def require_signed(
+    user: User, schema: Schema, commit: Checked, found: Sequence[Any] | None
+) -> None:
     """Check who signed a new commit, and that it is of the present roster and epoch; the schema is
     locked.
+
+    Args:
+        found: the row of :data:`signer`, read under the lock: what was read with the schema may be
+            older.
 
     Raises:
         BadInput: ``invalid_commit``.
         Conflict: ``roster_moved``, ``key_mismatch``.
     """
     sent = commit.commit
-    require(user, schema, Signed("commit", commit.body, sent.signature, wire.commit_message(sent)))
+    signed = Signed("commit", commit.body, sent.signature, wire.commit_message(sent))
+    _require(user, schema, signed, found)
 
 
 def require(user: User, schema: Schema, signed: Signed) -> None:
@@ -88,13 +97,16 @@ def require(user: User, schema: Schema, signed: Signed) -> None:
     Raises:
         BadInput, Conflict: as :meth:`Signed.require` and :func:`require_signed`.
     """
+    rows = signer.rows(as_stored(schema.pk), signed.body.member)
+    _require(user, schema, signed, rows[0] if rows else None)
+
+
+def _require(user: User, schema: Schema, signed: Signed, found: Sequence[Any] | None) -> None:
     name, body = signed.name, signed.body
-    # As it is now: what was read with the schema may be older than the lock.
-    found = _signer.rows(as_stored(schema.pk), as_stored(ids.to_text(body.member)))
-    if not found:
+    if found is None:
         _refuse_unknown_signer(user, schema, signed)
         return
-    keys, number, digest, is_placed, epoch = found[0]
+    keys, number, digest, is_placed, epoch = found
     _require_head(signed, number, bytes(digest))
     _require_sender(user, signed)
     right = signatures.is_by(bytes(keys), signed.signature, signed.message)

@@ -29,6 +29,8 @@ from encrypted_records.server.db.keyed import Key, cut, lookup, pairs, select
 #: Also from here, where those look who ask for rows and pages.
 __all__ = ["Key", "cut", "lookup", "pairs", "select"]
 
+#: So many rows are stored one by one.
+FEW = 4
 #: How long a hold counts after it was renewed last.
 HELD_FOR = timedelta(minutes=5)
 
@@ -142,8 +144,8 @@ def add_dead(rows: Iterable[tuple[int, int, int]]) -> None:
 
 def insert(table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
     """Store rows in a bulky table; a few are stored before a COPY would have begun."""
-    first = list(islice(left := iter(rows), 5))
-    if len(first) < 5:
+    first = list(islice(left := iter(rows), FEW + 1))
+    if len(first) <= FEW:
         for row in first:
             execute(as_driver_has_it(table.insert), row)
         return

@@ -10,6 +10,7 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.compiled_queries import Lookup, insert
 from encrypted_records.server.records import checks, compacting, identities, store
 from encrypted_records.server.records.checks import Checked
+from encrypted_records.server.records.facts import Facts
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.standing import Place
 
@@ -20,6 +21,7 @@ _group_of_uid = Lookup(RecordGroup, "schema", "uid")
 def add_segments(
     schema: Schema,
     commit: Checked,
+    facts: Facts,
     freed: Sequence[RecordGroup],
     added: Mapping[bytes, checks.Size],
     version: int,
@@ -40,7 +42,7 @@ def add_segments(
         for some in store.cut(list(numbers.values())):
             IndexSegment.objects.filter(pk__in=some).update(version=version)
     else:
-        numbers = _store_segments(schema, commit, version)
+        numbers = _store_segments(schema, commit, facts, version)
     freed_numbers = {bytes(group.uid): group.pk for group in freed}
     for segment in segments:
         moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
@@ -49,13 +51,17 @@ def add_segments(
     return numbers
 
 
-def _store_segments(schema: Schema, commit: Checked, version: int) -> dict[bytes, int]:
+def _store_segments(
+    schema: Schema, commit: Checked, facts: Facts, version: int
+) -> dict[bytes, int]:
     segments = commit.body.segments
-    if any(_segment.exists(schema.pk, one.uid) for one in segments):
+    # Of the first one it is known.
+    if facts.has_segment or any(_segment.exists(schema.pk, one.uid) for one in segments[1:]):
         raise Conflict("a segment's uid is taken", code="uid_taken")
     numbers = {}
     for s in segments:
         stored = IndexSegment(
+            pk=facts.segment_number,
             schema=schema,
             uid=s.uid,
             form=s.form,
@@ -78,6 +84,7 @@ def _store_segments(schema: Schema, commit: Checked, version: int) -> dict[bytes
 def add_groups(
     schema: Schema,
     commit: Checked,
+    facts: Facts,
     segments: Mapping[bytes, int],
     places: Mapping[bytes, Place],
     version: int,
@@ -102,11 +109,13 @@ def add_groups(
             row.pk = commit.staged.groups[uid]
         RecordGroup.objects.bulk_update(rows.values(), _PUBLISHED, batch_size=100)
         return dict(commit.staged.groups)
-    if any(_group_of_uid.exists(schema.pk, uid) for uid in rows):
+    if facts.has_group or any(_group_of_uid.exists(schema.pk, group.uid) for group in every[1:]):
         raise Conflict("a group's uid is taken", code="uid_taken")
     if not commit.body.ended:
-        require_new(row.record_id for row in commit.new_rows() if row.version == 1)
+        new = [row.record_id for row in commit.new_rows() if row.version == 1]
+        require_new(new, are_apart=not facts.has_ids_between)
     for row in rows.values():
+        row.pk = facts.group_number
         insert(row)
     numbers = {uid: row.pk for uid, row in rows.items()}
     store.add_runs((numbers[one.group], one.first, one.runs) for one in commit.batches)
@@ -135,12 +144,15 @@ def _group(
     )
 
 
-def require_new(record_ids: Iterable[bytes]) -> None:
+def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None:
     """
+    Args:
+        are_apart: whether no row has an id between the least and the greatest of these.
+
     Raises:
         Conflict: ``record_exists``; one is there, or is named twice.
     """
     every = list(record_ids)
     distinct = set(every)
-    if len(distinct) != len(every) or identities.is_any_stored(distinct):
+    if len(distinct) != len(every) or (not are_apart and identities.is_any_stored(distinct)):
         raise Conflict("a record with one of these ids is stored already", code="record_exists")

@@ -1,0 +1,156 @@
+"""What a commit is judged by that stands in other tables than its schema's row.
+
+It is read under the lock of that row with two statements, of which one is of the table of rows
+alone: that may be in partitions, or over several servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.compiled_queries import (
+    Answers,
+    Asked,
+    Compiled,
+    Prepared,
+    Together,
+    as_driver_has_it,
+)
+from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.records import signing, store
+from encrypted_records.server.records.checks import Checked
+from encrypted_records.server.records.models import (
+    CommitLog,
+    IndexSegment,
+    RecordGroup,
+    WriterHead,
+)
+
+#: Version and digest of a schema's commit of an id.
+in_log = Prepared(
+    lambda: CommitLog.objects.values_list("version", "digest"),
+    "commit_log.schema_id",
+    "commit_log.commit_id",
+)
+_ROWS = (
+    in_log,
+    signing.signer,
+    Prepared(
+        lambda: WriterHead.objects.values_list("counter", "digest"),
+        "writer_head.schema_id",
+        "writer_head.writer",
+    ),
+)
+_EXIST = (
+    permissions.written,
+    Prepared(
+        lambda: IndexSegment.objects.values_list("pk"),
+        "index_segment.schema_id",
+        "index_segment.uid",
+    ),
+    Prepared(
+        lambda: RecordGroup.objects.values_list("pk"), "record_group.schema_id", "record_group.uid"
+    ),
+    "SELECT 1 FROM changed_row WHERE record_id >= %s AND record_id <= %s",
+    "SELECT 1 FROM row_part WHERE last_id >= %s AND first_id <= %s",
+)
+_questions = Together(_ROWS, _EXIST)
+_questions_and_numbers = Together(_ROWS, _EXIST, ("index_segment", "record_group"))
+_BETWEEN = "SELECT 1 FROM record_row WHERE record_id >= %s AND record_id <= %s LIMIT 1"
+#: No id lies between these.
+_NOWHERE = b"\xff" * 17, b""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found.
+
+    ``logged`` is the row of :data:`in_log`, ``signer`` that of :data:`.signing.signer`, ``head``
+    number and digest of the writer's last commit. ``has_segment`` and ``has_group`` say whether the
+    uid of the commit's first one is taken, ``has_ids_between`` whether a row may have an id from
+    the least to the greatest of the new records'. Numbers are those that the only segment and the
+    only group get; None where the database gives them later.
+    """
+
+    logged: Sequence[Any] | None
+    signer: Sequence[Any] | None
+    head: tuple[int, bytes] | None
+    is_written: bool
+    has_segment: bool
+    has_group: bool
+    has_ids_between: bool
+    segment_number: int | None
+    group_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFacts:
+    """Questions that were sent."""
+
+    answers: Answers
+    between: Asked
+
+    def take(self) -> Facts:
+        """What was found, waited for now; once."""
+        exist, numbers, (logged, signer, head) = self.answers.take()
+        is_written, has_segment, has_group, *have_ids = exist
+        segment, group = numbers or (None, None)
+        return Facts(
+            logged=logged,
+            signer=signer,
+            head=None if head is None else (head[0], bytes(head[1])),
+            is_written=is_written,
+            has_segment=has_segment,
+            has_group=has_group,
+            has_ids_between=any(have_ids) or bool(self.between.rows()),
+            segment_number=segment,
+            group_number=group,
+        )
+
+
+def is_small(commit: Checked) -> bool:
+    """Whether a commit adds a few rows, and does nothing else: then all that is stored of it is
+    said in statements whose outcome nobody has to look at before the next one."""
+    body, rows = commit.body, sum(len(one.rows) for one in commit.batches)
+    does_more = body.killed or body.ended or body.replaced or body.definition_text
+    return (
+        not does_more
+        and len(body.groups) == len(body.segments) == len(commit.batches) == 1
+        and 0 < rows <= store.FEW
+        and body.segments[0].pages <= store.FEW
+        and len(body.requests) <= store.FEW
+    )
+
+
+def ask(user: User, commit: Checked, *, is_small: bool) -> AskedFacts:
+    """Ask for all of it, behind the lock of the schema's row.
+
+    Args:
+        is_small: as :func:`is_small` says.
+    """
+    body = commit.body
+    schema, member = body.schema, as_stored(user.pk)
+    ids = [row.record_id for row in commit.new_rows() if row.version == 1]
+    span = (min(ids), max(ids)) if ids else _NOWHERE
+    questions = _questions_and_numbers if is_small else _questions
+    answers = questions.ask(
+        ((schema, body.id), (schema, body.member), (schema, body.writer)),
+        (
+            (schema, member),
+            (schema, body.segments[0].uid if body.segments else b""),
+            (schema, body.groups[0].uid if body.groups else b""),
+            span,
+            span,
+        ),
+    )
+    return AskedFacts(answers, _are_between().ask(span))
+
+
+@cache
+def _are_between() -> Compiled:
+    return Compiled(as_driver_has_it(_BETWEEN), (), (), 1)
