@@ -85,7 +85,7 @@ def lookup(columns: str, table: str, wanted: str) -> str:
     )
 
 
-def cut(keys: Sequence[T]) -> Iterator[Sequence[T]]:
+def cut(keys: Sequence[T], size: int = _KEYS_PER_QUERY) -> Iterator[Sequence[T]]:
     """A bounded number of keys at a time."""
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        yield keys[start : start + _KEYS_PER_QUERY]
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]

@@ -90,7 +90,8 @@ class Places:
         self._under_way: Counter[bytes] = Counter()
         self._waiting = 0
         self._changing = threading.Lock()
-        self._calls: SimpleQueue[None] = SimpleQueue()
+        #: by which idle threads are called; the one that had work last is the last
+        self._idle: list[SimpleQueue[None]] = []
         self._looking: asyncio.TimerHandle | None = None
         for number in range(threads):
             threading.Thread(target=self._serve, name=f"request-{number}", daemon=True).start()
@@ -114,9 +115,12 @@ class Places:
             line.append(asked)
             self._lines.setdefault(sender, line)
             self._waiting += 1
+            # Its connection to the database, and all it needs, is nearest to the processor.
+            called = self._idle.pop() if self._idle else None
         if ousted is not None:
             ousted.fail(_overloaded())
-        self._calls.put(None)
+        if called is not None:
+            called.put(None)
         if self._looking is None:
             self._look_later()
         return await asked.outcome
@@ -136,31 +140,36 @@ class Places:
         return longest.pop()
 
     def _serve(self) -> None:
+        call: SimpleQueue[None] = SimpleQueue()
         while True:
-            self._calls.get()
-            # What is left in a line, since its sender had as many threads as one may have, is for
-            # the thread that then is free.
-            while (asked := self._take()) is not None:
-                try:
-                    asked.do()
-                finally:
-                    self._leave(asked.sender)
-                    del asked
+            with self._changing:
+                asked = self._take()
+                if asked is None:
+                    # What is left in a line, since its sender had as many threads as one may have,
+                    # is for the thread that then is free.
+                    self._idle.append(call)
+            if asked is None:
+                call.get()
+                continue
+            try:
+                asked.do()
+            finally:
+                self._leave(asked.sender)
+                del asked
 
     def _take(self) -> _Asked[Any] | None:
         """The next request, of the first sender that may have one more thread."""
-        with self._changing:
-            for sender, line in self._lines.items():
-                if self._under_way[sender] < self._most_of_one:
-                    asked = line.popleft()
-                    self._waiting -= 1
-                    self._under_way[sender] += 1
-                    if line:
-                        self._lines.move_to_end(sender)
-                    else:
-                        del self._lines[sender]
-                    return asked
-            return None
+        for sender, line in self._lines.items():
+            if self._under_way[sender] < self._most_of_one:
+                asked = line.popleft()
+                self._waiting -= 1
+                self._under_way[sender] += 1
+                if line:
+                    self._lines.move_to_end(sender)
+                else:
+                    del self._lines[sender]
+                return asked
+        return None
 
     def _leave(self, sender: bytes) -> None:
         with self._changing:

@@ -35,7 +35,8 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_queries import Prepared, insert, update
+from encrypted_records.server.db.compiled_changes import insert, update
+from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.pipelines import pipelined
 from encrypted_records.server.organizations import audit
@@ -235,7 +236,7 @@ def _apply_one(
     receipt = _receipt(commit, facts.logged)
     if receipt is not None:
         return receipt, False
-    signing.require_signed(user, schema, commit, facts.signer)
+    signing.require_signed(user, commit, facts.roster_head, facts.signer)
     definitions.require_current(schema, commit.body)
     known = definitions.definitions_of(schema, commit.body)
     preconditions.require_writer_knows(schema, commit, facts.head)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from encrypted_records.model.digests import DIGEST
-from encrypted_records.server.records import store
+from encrypted_records.server.records import row_ranges, store
 from encrypted_records.server.records.bulk import parts
 from encrypted_records.server.records.models import ChangedRow, RecordGroup
+from encrypted_records.server.records.row_ranges import Range
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
 
@@ -34,13 +35,27 @@ def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
     return found | parts.versions_at(left) if left else found
 
 
-def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
-    """Ordinal, id and version of each row of a group from ``first`` to below ``end``."""
-    found = store.versions_between(group, first, end)
-    if len(found) < end - first:
-        # Once each: a row may move to an object between the two questions.
-        found = sorted({*found, *parts.versions_between(group, first, end)})
+def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
+    """Ordinal, id and version of each row of these ranges, by ordinal."""
+    found = row_ranges.versions_in(ranges)
+    for one, rows in found.items():
+        group, first, end = one
+        if len(rows) < end - first:
+            # Once each: a row may move to an object between the two questions.
+            found[one] = sorted({*rows, *parts.versions_between(group, first, end)})
     return found
+
+
+def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
+    """The rows of each of these ranges, by ordinal; one that is not there is left out.
+
+    Raises:
+        ObjectLost, ObjectAltered, StoreUnavailable: as :func:`rows_between`.
+    """
+    return {
+        one: rows if len(rows) == one[2] - one[1] else [row for row, _ in rows_between(*one)]
+        for one, rows in row_ranges.rows_in(ranges).items()
+    }
 
 
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:

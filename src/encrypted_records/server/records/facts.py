@@ -39,6 +39,7 @@ in_log = Prepared(
 )
 _ROWS = (
     in_log,
+    signing.roster_head,
     signing.signer,
     Prepared(
         lambda: WriterHead.objects.values_list("counter", "digest"),
@@ -70,14 +71,16 @@ _NOWHERE = b"\xff" * 17, b""
 class Facts:
     """What was found.
 
-    ``logged`` is the row of :data:`in_log`, ``signer`` that of :data:`.signing.signer`, ``head``
-    number and digest of the writer's last commit. ``has_segment`` and ``has_group`` say whether the
-    uid of the commit's first one is taken, ``has_ids_between`` whether a row may have an id from
-    the least to the greatest of the new records'. Numbers are those that the only segment and the
-    only group get; None where the database gives them later.
+    ``logged`` is the row of :data:`in_log`, ``roster_head`` and ``signer`` are those of
+    :data:`.signing.roster_head` and :data:`.signing.signer`; ``head`` is number and digest of the
+    writer's last commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's
+    first one is taken, ``has_ids_between`` whether a row may have an id from the least to the
+    greatest of the new records'. Numbers are those that the only segment and the only group get;
+    None where the database gives them later.
     """
 
     logged: Sequence[Any] | None
+    roster_head: Sequence[Any]
     signer: Sequence[Any] | None
     head: tuple[int, bytes] | None
     is_written: bool
@@ -97,11 +100,13 @@ class AskedFacts:
 
     def take(self) -> Facts:
         """What was found, waited for now; once."""
-        exist, numbers, (logged, signer, head) = self.answers.take()
+        exist, numbers, (logged, roster_head, signer, head) = self.answers.take()
         is_written, has_segment, has_group, *have_ids = exist
         segment, group = numbers or (None, None)
+        assert roster_head is not None, "the schema is locked"
         return Facts(
             logged=logged,
+            roster_head=roster_head,
             signer=signer,
             head=None if head is None else (head[0], bytes(head[1])),
             is_written=is_written,
@@ -139,7 +144,7 @@ def ask(user: User, commit: Checked, *, is_small: bool) -> AskedFacts:
     span = (min(ids), max(ids)) if ids else _NOWHERE
     questions = _questions_and_numbers if is_small else _questions
     answers = questions.ask(
-        ((schema, body.id), (schema, body.member), (schema, body.writer)),
+        ((schema, body.id), (schema,), (schema, body.member), (schema, body.writer)),
         (
             (schema, member),
             (schema, body.segments[0].uid if body.segments else b""),

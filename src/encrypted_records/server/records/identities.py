@@ -14,6 +14,7 @@ from django.db import connection
 from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
 from encrypted_records.server.records import contents, store
 from encrypted_records.server.records.bulk import parts
+from encrypted_records.server.records.row_ranges import Range
 
 #: (record id, version)
 Identity = tuple[bytes, int]
@@ -69,6 +70,6 @@ def _changed_in(table: str, group: int) -> list[Identity]:
         return [(bytes(one), version) for one, version in cursor.fetchall()]
 
 
-def list_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
-    """Ordinal, id and version of each row of a group from ``first`` to below ``end``."""
-    return contents.versions_between(group, first, end)
+def list_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
+    """Ordinal, id and version of each row of these ranges of ordinals of groups."""
+    return contents.versions_in(ranges)

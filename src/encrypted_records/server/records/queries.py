@@ -36,6 +36,7 @@ from encrypted_records.model.records import (
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import contents, erased, replica, store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
+from encrypted_records.server.records.row_ranges import Range
 
 MAX_PAGE_REFS = 4096
 MAX_ROW_REFS = 1000
@@ -231,24 +232,63 @@ def digests(
             hint="read the manifest again: a merge may have replaced the segment",
         )
     return (
-        _row_digests(groups[ref.group], runs, ref)
-        if isinstance(ref, RowRef)
-        else _page_digests(segments[ref.segment][0], ref)
-        for ref in wanted
+        _row_digests(groups[one.group], runs, one, held[_run_of(groups[one.group], one)])
+        if isinstance(one, RowRef)
+        else _page_digests(segments[one.segment][0], one)
+        for some in _with_few_rows(groups, wanted)
+        for held in [_rows_beside(groups, some)]
+        for one in some
     )
 
 
-def _row_digests(group: store.StoredGroup, runs: Mapping[int, bytes], ref: RowRef) -> RowDigests:
-    number, count = group.number, group.count
+def _run_of(group: store.StoredGroup, ref: RowRef) -> Range:
+    """The rows that a row is digested with."""
     first = ref.ordinal - ref.ordinal % RUN
-    places = range(first, min(first + RUN, count))
-    held = {row.ordinal: row for row, _ in contents.rows_between(number, first, places.stop)}
-    left = erased.digests_of(number, first, places.stop) if group.erased else {}
+    return group.number, first, min(first + RUN, group.count)
+
+
+def _with_few_rows(
+    groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
+) -> Iterator[list[RowRef | PageRef]]:
+    """As many at a time as are digested with no more rows than a run has."""
+    some: list[RowRef | PageRef] = []
+    count = 0
+    for ref in wanted:
+        size = 0
+        if isinstance(ref, RowRef):
+            _, first, end = _run_of(groups[ref.group], ref)
+            size = end - first
+        if some and count + size > RUN:
+            yield some
+            some, count = [], 0
+        some.append(ref)
+        count += size
+    yield some
+
+
+def _rows_beside(
+    groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
+) -> dict[Range, list[store.StoredSealedRow]]:
+    """The rows of each run that one of these rows is of."""
+    rows = (ref for ref in wanted if isinstance(ref, RowRef))
+    ranges = {_run_of(groups[ref.group], ref) for ref in rows}
+    return contents.rows_in(sorted(ranges)) if ranges else {}
+
+
+def _row_digests(
+    group: store.StoredGroup,
+    runs: Mapping[int, bytes],
+    ref: RowRef,
+    rows: Sequence[store.StoredSealedRow],
+) -> RowDigests:
+    number, first, end = _run_of(group, ref)
+    held = {row.ordinal: row for row in rows}
+    left = erased.digests_of(number, first, end) if group.erased else {}
     own = [
         row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
         if at in held
         else left.get(at, HOLE)
-        for at in places
+        for at in range(first, end)
     ]
     return RowDigests(ref.group, group.salt, first, b"".join(own), runs[number])
 

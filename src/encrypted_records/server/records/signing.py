@@ -21,7 +21,6 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
-from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
 from encrypted_records.server.records.checks import Checked
 
@@ -52,6 +51,13 @@ signer = Prepared(
     "datasets_schema.id",
     "roster_standing.member",
 )
+#: Number and digest of the head of the roster that a schema's organization has; 0 where none.
+roster_head = Prepared(
+    lambda: Schema.objects.values_list(
+        f"{_ORGANIZATION}__roster_number", f"{_ORGANIZATION}__roster_digest"
+    ),
+    "datasets_schema.id",
+)
 
 
 @dataclass(frozen=True)
@@ -73,14 +79,14 @@ class Signed:
 
 
 def require_signed(
-    user: User, schema: Schema, commit: Checked, found: Sequence[Any] | None
+    user: User, commit: Checked, head: Sequence[Any], found: Sequence[Any] | None
 ) -> None:
     """Check who signed a new commit, and that it is of the present roster and epoch; the schema is
     locked.
 
     Args:
-        found: the row of :data:`signer`, read under the lock: what was read with the schema may be
-            older.
+        head, found: the rows of :data:`roster_head` and :data:`signer`, read under the lock: what
+            was read with the schema may be older.
 
     Raises:
         BadInput: ``invalid_commit``.
@@ -88,7 +94,7 @@ def require_signed(
     """
     sent = commit.commit
     signed = Signed("commit", commit.body, sent.signature, wire.commit_message(sent))
-    _require(user, schema, signed, found)
+    _require(user, signed, head, found)
 
 
 def require(user: User, schema: Schema, signed: Signed) -> None:
@@ -97,14 +103,16 @@ def require(user: User, schema: Schema, signed: Signed) -> None:
     Raises:
         BadInput, Conflict: as :meth:`Signed.require` and :func:`require_signed`.
     """
-    rows = signer.rows(as_stored(schema.pk), signed.body.member)
-    _require(user, schema, signed, rows[0] if rows else None)
+    uid = as_stored(schema.pk)
+    rows = signer.rows(uid, signed.body.member)
+    head = () if rows else roster_head.rows(uid)[0]
+    _require(user, signed, head, rows[0] if rows else None)
 
 
-def _require(user: User, schema: Schema, signed: Signed, found: Sequence[Any] | None) -> None:
+def _require(user: User, signed: Signed, head: Sequence[Any], found: Sequence[Any] | None) -> None:
     name, body = signed.name, signed.body
     if found is None:
-        _refuse_unknown_signer(user, schema, signed)
+        _refuse_unknown_signer(user, signed, *head)
         return
     keys, number, digest, is_placed, epoch = found
     _require_head(signed, number, bytes(digest))
@@ -121,15 +129,14 @@ def _require(user: User, schema: Schema, signed: Signed, found: Sequence[Any] | 
         )
 
 
-def _refuse_unknown_signer(user: User, schema: Schema, signed: Signed) -> None:
+def _refuse_unknown_signer(user: User, signed: Signed, number: int, digest: bytes) -> None:
     """Of what names nobody who is in the roster: right where there is none.
 
     Raises:
         BadInput, Conflict: as :func:`require_signed`.
     """
     name, body = signed.name, signed.body
-    organization = Organization.objects.get(pk=schema.dataset.organization_id)
-    if not organization.has_roster:
+    if not number:
         signed.require(
             not body.roster and not signed.signature,
             f"a {name} is signed, and the organization has no roster",
@@ -137,7 +144,7 @@ def _refuse_unknown_signer(user: User, schema: Schema, signed: Signed) -> None:
         named = (body.roster_digest, body.member)
         signed.require(named == (_NOTHING, _NOBODY), f"a {name} names a member of no roster")
         return
-    _require_head(signed, organization.roster_number, bytes(organization.roster_digest))
+    _require_head(signed, number, bytes(digest))
     _require_sender(user, signed)
     raise Conflict(
         f"the roster does not have who signed the {name}",

@@ -7,7 +7,7 @@ version; :mod:`.sweeping` deletes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -22,6 +22,8 @@ from encrypted_records.server.records.checks import Size, require
 from encrypted_records.server.records.models import RecordGroup, RowPart
 
 Run = tuple[int, int]
+#: Ordinal, record id and version.
+_Row = tuple[int, bytes, int]
 #: Rows whose ids are compared at once.
 _AT_ONCE = 10_000
 
@@ -59,6 +61,10 @@ class _Piece:
     end: int
     new: Group
     to: int
+
+    @property
+    def to_end(self) -> int:
+        return self.to + self.end - self.first
 
 
 def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, Place]:
@@ -120,7 +126,7 @@ class Standing:
 
     def _dead(self) -> dict[bytes, set[int]]:
         """By new group, the ordinals of rows that are dead or holes in the old ones."""
-        died = {group.pk: store.deaths_of(group.pk) for group in self._old}
+        died = store.deaths_of([group.pk for group in self._old])
         of_old = {
             group.pk: store.hole_ordinals(group.holes) | died[group.pk].keys()
             for group in self._old
@@ -147,8 +153,8 @@ class Standing:
         Raises:
             BadInput: ``invalid_commit``; a row has another id or version, or is missing.
         """
-        for piece in self._pieces:
-            self._compare(piece, numbers[piece.new.uid])
+        for pieces in _together(self._pieces):
+            self._compare(pieces, numbers)
         # By when it died each goes, and by what was asked since: no reader needs it here.
         store.add_dead(
             (numbers[one.group], row.ordinal, self._died[one.group].get(row.ordinal, version))
@@ -163,25 +169,45 @@ class Standing:
         with_dead = [numbers[one.group] for one in self._body.killed]
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
-    def _compare(self, piece: _Piece, number: int) -> None:
+    def _compare(self, pieces: Sequence[_Piece], numbers: Mapping[bytes, int]) -> None:
+        """Compare the rows of so many pieces as are read at once."""
+        ranges = [(one.old.pk, one.first, one.end) for one in pieces]
+        places = [(numbers[one.new.uid], one.to, one.to_end) for one in pieces]
+        found = identities.list_in([*ranges, *places])
+        for piece, old, new in zip(pieces, ranges, places, strict=True):
+            self._compare_one(piece, found[old], found[new])
+
+    def _compare_one(self, piece: _Piece, old: Sequence[_Row], new: Sequence[_Row]) -> None:
         dead, holes = self._dead_rows[piece.new.uid], self._holes.get(piece.new.uid, set())
-        killed = dead - holes
         shift = piece.to - piece.first
+        require(
+            [(at + shift, *one) for at, *one in old if at + shift not in dead]
+            == [row for row in new if row[0] not in dead],
+            "a row is not of the record and version that it stands for",
+        )
+        with_bytes = {at for at, _, _ in new}
+        killed = (at for at in dead - holes if piece.to <= at < piece.to_end)
+        require(
+            with_bytes.isdisjoint(holes) and all(at in with_bytes for at in killed),
+            "a hole has a row, or a row that died has none",
+        )
+
+
+def _together(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
+    """The pieces, cut so that none is too long, as many at a time as are read at once."""
+    some: list[_Piece] = []
+    count = 0
+    for piece in pieces:
         for first in range(piece.first, piece.end, _AT_ONCE):
             end = min(piece.end, first + _AT_ONCE)
-            old = identities.list_between(piece.old.pk, first, end)
-            new = identities.list_between(number, first + shift, end + shift)
-            require(
-                [(at + shift, *one) for at, *one in old if at + shift not in dead]
-                == [row for row in new if row[0] not in dead],
-                "a row is not of the record and version that it stands for",
-            )
-            with_bytes = {at for at, _, _ in new}
-            require(
-                with_bytes.isdisjoint(holes)
-                and all(at in with_bytes for at in killed if first + shift <= at < end + shift),
-                "a hole has a row, or a row that died has none",
-            )
+            if some and count + end - first > _AT_ONCE:
+                yield some
+                some, count = [], 0
+            to = piece.to + first - piece.first
+            some.append(replace(piece, first=first, end=end, to=to))
+            count += end - first
+    if some:
+        yield some
 
 
 def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:

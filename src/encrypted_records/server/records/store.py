@@ -236,7 +236,7 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
     keys = _in_table(keys)
     rows = keyed.rows_at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
-    return {(row[0], row[1]): _row(row) for row in rows}
+    return {(row[0], row[1]): row_of(row) for row in rows}
 
 
 def _in_table(keys: Sequence[Key]) -> Sequence[Key]:
@@ -313,7 +313,7 @@ def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
             """,
             [group, limit, offset],
         )
-        return [_row(row) for row in cursor.fetchall()]
+        return [row_of(row) for row in cursor.fetchall()]
 
 
 def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow, bool]]:
@@ -329,19 +329,25 @@ def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow
             """,
             [group, first, end],
         )
-        return [(_row(row), bool(row[5])) for row in cursor.fetchall()]
+        return [(row_of(row), bool(row[5])) for row in cursor.fetchall()]
 
 
 def dead_of(group: int) -> set[int]:
     """Ordinals of the rows of a group that a commit ended."""
-    return set(deaths_of(group))
+    return set(deaths_of([group])[group])
 
 
-def deaths_of(group: int) -> dict[int, int]:
-    """By ordinal, the versions that ended rows of a group."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ordinal, version FROM dead_row WHERE group_id = %s", [group])
-        return dict(cursor.fetchall())
+def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
+    """By group and ordinal, the versions that ended rows of these groups."""
+    found: dict[int, dict[int, int]] = {number: {} for number in groups}
+    for some in cut(list(found)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = f"SELECT group_id, ordinal, version FROM dead_row WHERE group_id IN ({marks})"  # noqa: S608
+        with connection.cursor() as cursor:
+            cursor.execute(statement, list(some))
+            for number, ordinal, version in cursor.fetchall():
+                found[number][ordinal] = version
+    return found
 
 
 def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
@@ -358,7 +364,7 @@ def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
             """,
             [record_id],
         )
-        return [_row(row) for row in cursor.fetchall()]
+        return [row_of(row) for row in cursor.fetchall()]
 
 
 def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
@@ -372,5 +378,6 @@ def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes,
         return [(at, bytes(one), version) for at, one, version in cursor.fetchall()]
 
 
-def _row(row: tuple[Any, ...]) -> StoredSealedRow:
+def row_of(row: tuple[Any, ...]) -> StoredSealedRow:
+    """Of the columns ``group_id, ordinal, record_id, version, sealed``."""
     return StoredSealedRow(row[0], row[1], bytes(row[2]), row[3], bytes(row[4]))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import Group
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_queries import Lookup, insert
+from encrypted_records.server.db.compiled_changes import insert
+from encrypted_records.server.db.compiled_queries import Lookup
 from encrypted_records.server.records import checks, compacting, identities, store
 from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.facts import Facts
