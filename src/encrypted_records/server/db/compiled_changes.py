@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,49 @@ from encrypted_records.server.db.compiled_queries import (
     field_of,
 )
 
+#: What waits for the end of :func:`gathered`: SQL with Django's marks, and its values.
+_waiting: ContextVar[list[tuple[str, Sequence[Any]]] | None] = ContextVar("waiting", default=None)
+
+
+@contextmanager
+def gathered() -> Iterator[None]:
+    """Say all that is stored and changed in this block with one statement when it ends, where the
+    database can: on PostgreSQL each statement costs more than what it does.
+
+    No part of it sees what another one does, and no two may change one row. A row that gets its
+    number from the database is stored at once.
+
+    Raises:
+        django.db.DatabaseError: as :func:`executed`, of any of them.
+    """
+    if connection.vendor != "postgresql":
+        yield
+        return
+    waiting: list[tuple[str, Sequence[Any]]] = []
+    token = _waiting.set(waiting)
+    try:
+        yield
+    finally:
+        _waiting.reset(token)
+    if waiting:
+        sql = _as_one(tuple(sql for sql, _ in waiting))
+        execute(sql, [value for _, values in waiting for value in values])
+
+
+@cache
+def _as_one(statements: tuple[str, ...]) -> str:
+    *first, last = statements
+    parts = ", ".join(f"part_{number} AS ({sql})" for number, sql in enumerate(first))
+    return as_driver_has_it(f"WITH {parts} {last}" if parts else last)
+
+
+def _execute(sql: str, values: Sequence[Any]) -> None:
+    waiting = _waiting.get()
+    if waiting is None:
+        execute(as_driver_has_it(sql), values)
+    else:
+        waiting.append((sql, values))
+
 
 def insert(row: Model) -> None:
     """Store a new row; no signal is sent. One without a number gets it from the database, and has
@@ -24,10 +69,11 @@ def insert(row: Model) -> None:
     is_counted = row._meta.auto_field is not None and row.pk is None
     sql, values = _insertion(row, is_counted)
     if is_counted:
-        with executed(f"{sql} RETURNING {_column(row._meta.pk)}", values) as cursor:
+        sql = as_driver_has_it(f"{sql} RETURNING {_column(row._meta.pk)}")
+        with executed(sql, values) as cursor:
             [row.pk] = cursor.fetchone()
     else:
-        execute(sql, values)
+        _execute(sql, values)
     row._state.adding, row._state.db = False, connection.alias
 
 
@@ -48,8 +94,7 @@ def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[An
     fields = [one for one in model._meta.local_concrete_fields if one is not counted]
     columns = ", ".join(_column(one) for one in fields)
     marks = ", ".join(["%s"] * len(fields))
-    sql = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  no input
-    return as_driver_has_it(sql), fields
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks})", fields  # noqa: S608  no input
 
 
 def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
@@ -57,7 +102,7 @@ def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
-    execute(sql, [_prepare(one, value) for one, value in pairs])
+    _execute(sql, [_prepare(one, value) for one, value in pairs])
 
 
 @cache
@@ -68,8 +113,7 @@ def _updating(
     sets = ", ".join(f"{_column(one)} = %s" for one in new)
     wheres = " AND ".join(f"{_column(one)} = %s" for one in old)
     table = connection.ops.quote_name(model._meta.db_table)
-    sql = f"UPDATE {table} SET {sets} WHERE {wheres}"  # noqa: S608  no input
-    return as_driver_has_it(sql), [*new, *old]
+    return f"UPDATE {table} SET {sets} WHERE {wheres}", [*new, *old]  # noqa: S608  no input
 
 
 #: Values of these classes go to both databases as they are, whatever columns they are for; others

@@ -35,7 +35,7 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_changes import insert, update
+from encrypted_records.server.db.compiled_changes import gathered, insert, update
 from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.pipelines import pipelined
@@ -178,10 +178,11 @@ def _apply_all(
             schema, known = locked[schema_id], own.take()
             # Who lost the right since this request began stores nothing any more.
             permissions.require_written(schema, known.is_written)
-            receipt, new = _apply_one(user, schema, commit, known, ready)
-            outcomes.append((receipt, new))
-            if new:
-                _note(user, schema, commit, by_retention=by_retention)
+            with gathered() if is_small else nullcontext():
+                receipt, new = _apply_one(user, schema, commit, known, ready)
+                outcomes.append((receipt, new))
+                if new:
+                    _note(user, schema, commit, by_retention=by_retention)
     return CommitOutcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
 
 
