@@ -344,3 +344,23 @@ def test_a_header_that_comes_twice_counts_twice(start: Start) -> None:
     with api.server.connect(twice) as connection:
         rest_of(connection)
     assert api.app.environ["HTTP_X_FORWARDED_FOR"] == "1.1.1.1,2.2.2.2"
+
+
+def test_the_thread_that_had_work_last_has_the_next_request() -> None:
+    """Its connection to the database is nearest to the processor."""
+
+    async def ask() -> list[int]:
+        places = Places(THREADS)
+
+        async def rest() -> None:
+            # An answer is told before its thread is free again.
+            while len(places._idle) < THREADS:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+        used = []
+        for _ in range(20):
+            await rest()
+            used.append(await places.run(lambda _tell: threading.get_ident()))
+        return used
+
+    assert len(set(asyncio.run(ask()))) == 1

@@ -158,3 +158,77 @@ ask(20)
 print(kept())
 """
     assert run(_ASKING + losing, postgresql_url, tmp_path).split() == ["lost", "0"]
+
+
+def test_a_statement_that_is_lost_in_a_pipeline_fails_its_transaction_and_is_kept_no_more(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    losing = """
+from django.db import connections
+from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.pipelines import pipelined
+
+one = Prepared(lambda: Login.objects.values_list("pk"), "accounts_login.id")
+
+
+def ask_together(looks):
+    with pipelined(), transaction.atomic():
+        every = [one.ask(b"") for _ in range(3)]
+        if looks:
+            assert [asked.rows() for asked in every] == [[], [], []]
+
+
+for looks in (True, False):
+    type(connections["default"]).prepares = True
+    connection.close()
+    for _ in range(10):
+        ask_together(looks)
+    assert kept() == 1
+    connection.connection.pgconn.exec_(b"DEALLOCATE ALL")
+    try:
+        ask_together(looks)
+    except OperationalError:
+        print("lost")
+    ask_together(True)
+    print(kept())
+"""
+    assert run(_ASKING + losing, postgresql_url, tmp_path).split() == ["lost", "0"] * 2
+
+
+def test_what_fails_in_a_pipeline_undoes_its_transaction_and_the_connection_goes_on(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    api.new_account()
+    failing = """
+from django.db import IntegrityError
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.compiled_changes import gathered, insert, update
+from encrypted_records.server.db.pipelines import pipelined
+
+user = User.objects.get()
+other = User(email="other@example.com", password="x")
+
+
+def fail(*, later):
+    with pipelined(), transaction.atomic():
+        update(User, {"id": user.pk}, password="changed")
+        insert(User(pk=user.pk, email="another@example.com", password="x"))
+        if later:
+            insert(other)
+
+
+for later in (False, True):
+    try:
+        fail(later=later)
+    except IntegrityError:
+        print("refused")
+    assert User.objects.count() == 1 and User.objects.get().password == user.password
+with pipelined(), transaction.atomic(), gathered():
+    update(User, {"id": user.pk}, password="changed")
+    insert(other)
+assert {one.email: one.password for one in User.objects.all()} == {
+    user.email: "changed", other.email: "x"
+}
+print("stored")
+"""
+    assert run(_ASKING + failing, postgresql_url, tmp_path).split() == ["refused"] * 2 + ["stored"]

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload
 from tests.server.api import Account, Answer, Api, running_api
+from tests.server.standing_model import Model
+from tests.server.test_compactions import compact, merge
 from tests.server.test_short_way import LONG, alike, user_of
 from tests.server.writer import FRAMES, Writer, person
 
-#: Has SQLite write each statement of the API's process into the file of ``ERS_TRACE``.
+Trace = Callable[[], list[str]]
+#: Has SQLite, or the driver of PostgreSQL, write each statement of the API's process into the file
+#: of ``ERS_TRACE``; of the latter also where a pipeline begins.
 _TRACING = """
 import os
 import sqlite3
 import sqlite3.dbapi2
 
+import psycopg
+
+_execute, _pipeline = psycopg.Cursor.execute, psycopg.Connection.pipeline
+
+
+def execute(cursor, query, *arguments, **options):
+    note(query if isinstance(query, str) else query.decode())
+    return _execute(cursor, query, *arguments, **options)
+
+
+def pipeline(connection):
+    note("PIPELINE")
+    return _pipeline(connection)
+
+
+psycopg.Cursor.execute, psycopg.Connection.pipeline = execute, pipeline
 _connect = sqlite3.connect
 
 
@@ -162,22 +185,42 @@ def test_who_may_only_read_stores_on_neither_way(api: Api) -> None:
     assert {code for _, code in said()} == {"roster_moved"}
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the trace is of a process of its own")
-def test_a_commit_of_one_record_is_one_transaction_of_few_statements(tmp_path: Path) -> None:
-    """Each of them is a round trip to PostgreSQL, and one of the transactions a write to disk."""
+@contextmanager
+def traced_api(tmp_path: Path, database_url: str | None = None) -> Iterator[tuple[Api, Trace]]:
+    """An API, and what gives the statements since it was last asked."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(_TRACING)
     trace = tmp_path / "trace"
+    trace.touch()
     traced = {"PYTHONPATH": str(tmp_path / "site"), "ERS_TRACE": str(trace)}
-    with running_api(tmp_path, environment=traced) as api:
-        account = api.new_account()
-        writer = new_writer(account)
-        for _ in range(3):
-            writer.send(writer.adding([person()]))
-        upload = writer.adding([person()])
-        before = len(trace.read_text().splitlines())
-        assert send(account, upload).status == 201
-        statements = trace.read_text().splitlines()[before:]
+    told = 0
+
+    def statements() -> list[str]:
+        nonlocal told
+        every = trace.read_text().splitlines()
+        new, told = every[told:], len(every)
+        return new
+
+    with running_api(tmp_path, environment=traced, database_url=database_url) as api:
+        yield api, statements
+
+
+def traced_commit(api: Api, trace: Trace, requests: Sequence[bytes] = ()) -> list[str]:
+    """The statements by which a commit of one record is stored, asked often enough before."""
+    writer = new_writer(api.new_account())
+    for _ in range(8):
+        writer.send(writer.adding([person()]))
+    upload = writer.adding([person()], requests=requests)
+    trace()
+    assert send(writer.account, upload).status == 201
+    return trace()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the trace is of a process of its own")
+def test_a_commit_of_one_record_is_one_transaction_of_few_statements(tmp_path: Path) -> None:
+    """Each of them costs time, and one of the transactions a write to disk."""
+    with traced_api(tmp_path) as (api, trace):
+        statements = traced_commit(api, trace)
     words = [one.split()[0] for one in statements]
     assert words.count("BEGIN") == words.count("COMMIT") == 1
     assert words[1] == "BEGIN", "who asks, and whether they may, is one question before"
@@ -185,7 +228,75 @@ def test_a_commit_of_one_record_is_one_transaction_of_few_statements(tmp_path: P
         *("index_segment", "index_page", "record_group", "row_run", "record_row"),
         *("commit_log", "organizations_auditentry"),
     ]
-    assert len(statements) <= 23, statements
+    assert len(statements) <= 15, statements
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the trace is of a process of its own")
+def test_on_postgresql_what_it_stores_in_common_tables_is_one_statement_in_one_pipeline(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    """Each of them is a message to another process, and each answer that is waited for a way."""
+    with traced_api(tmp_path, postgresql_url) as (api, trace):
+        statements = traced_commit(api, trace)
+        with_request = traced_commit(api, trace, requests=[ids.new_id()])
+    assert [one.split()[0] for one in statements] == [
+        *("WITH", "PIPELINE", "SELECT", "SELECT", "SELECT"),
+        *("INSERT", "INSERT", "INSERT", "WITH"),
+    ], statements
+    assert tables(statements, "INSERT") == ["index_page", "row_run", "record_row"]
+    # That of its client is looked for beside.
+    assert len(with_request) == len(statements) + 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the trace is of a process of its own")
+def test_many_groups_become_one_by_statements_that_do_not_grow_with_them(tmp_path: Path) -> None:
+    counts = []
+    with traced_api(tmp_path) as (api, trace):
+        for groups in (8, 32):
+            model = Model(new_writer(api.new_account()))
+            for _ in range(groups):
+                model.add([person()])
+            merge(model)
+            trace()
+            compact(model, 0, groups)
+            own = trace()
+            assert tables(own, "INSERT").count("record_row") == groups
+            counts.append(len(own) - groups)
+    assert counts[0] == counts[1] < 30, counts
+
+
+def test_who_loses_the_right_while_a_commit_waits_for_its_turn_stores_nothing(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    with running_api(tmp_path, database_url=postgresql_url) as api:
+        account = api.new_account()
+        writer = new_writer(account)
+        organization, schema = (
+            ids.from_text(one.rstrip("/").rpartition("/")[2])
+            for one in (account.organization, writer.schema["url"])
+        )
+        api.execute("UPDATE organizations_organization SET roster_number = 1")
+        with (
+            psycopg.connect(postgresql_url) as before,
+            psycopg.connect(postgresql_url, autocommit=True) as beside,
+            ThreadPoolExecutor(1) as threads,
+        ):
+            before.execute(
+                "SELECT 1 FROM datasets_schema WHERE id = %s FOR NO KEY UPDATE", [schema]
+            )
+            sent = threads.submit(send, account, writer.adding([person()]))
+            while not beside.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                " AND datname = current_database()"
+            ).fetchall():
+                assert not sent.done(), sent.result()
+            beside.execute(
+                "UPDATE organizations_membership SET all_data = false WHERE organization_id = %s",
+                [organization],
+            )
+            before.rollback()
+            answer = sent.result()
+    assert (answer.status, answer.code) in {(403, "not_writer"), (404, "not_found")}
 
 
 def tables(statements: Sequence[str], word: str) -> list[str]:
