@@ -132,6 +132,19 @@ def test_behind_a_pool_no_server_is_asked_to_keep_anything(
     assert run(script, postgresql_url, tmp_path).split() == ["0"]
 
 
+def test_behind_a_pool_each_statement_waits_for_the_one_before(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    script = f"""{_ASKING}
+from encrypted_records.server.db.pipelines import pipelined
+with pipelined(), transaction.atomic():
+    print(bool(connection.connection.pgconn.pipeline_status))
+    ask(1)
+"""
+    assert run(script, postgresql_url, tmp_path).split() == ["True"]
+    assert run(f"{_BEHIND_A_POOL}{script}", postgresql_url, tmp_path).split() == ["False"]
+
+
 @pytest.mark.parametrize(
     "loss",
     [

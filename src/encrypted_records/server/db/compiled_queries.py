@@ -252,7 +252,7 @@ def as_driver_has_it(sql: str) -> str:
 
 def begin(sql: str, values: Sequence[Any]) -> Any:
     """A cursor that has the outcome of a statement of :func:`as_driver_has_it`, or will have it
-    where a pipeline is open. Whoever asked closes it.
+    where a pipeline is open. The caller closes it.
 
     The driver is asked itself: Django looks for the marks in a statement each time, and writes the
     values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a

@@ -5,7 +5,8 @@ the transaction ends. What was sent in between is one round trip, and the server
 next statements are written. Each statement still sees what was committed when it began.
 
 COPY has no place in a pipeline, and there nobody learns how many rows an update found without
-looking (``rowcount`` is -1).
+looking (``rowcount`` is -1). Behind a pool, which may wait for the end of each statement, there is
+none.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ def pipelined() -> Iterator[None]:
             after that.
     """
     own = connections[DEFAULT_DB_ALIAS]
-    if not isinstance(own, DatabaseWrapper) or not psycopg.Pipeline.is_supported():
+    if not isinstance(own, DatabaseWrapper):
         yield
         return
     # The transaction would find out too late.
     own.close_if_health_check_failed()
     own.ensure_connection()
+    if not own.is_direct or not psycopg.Pipeline.is_supported():
+        yield
+        return
     try:
         with own.wrap_database_errors, own.connection.pipeline():
             yield

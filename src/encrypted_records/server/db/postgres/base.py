@@ -35,10 +35,13 @@ LOST = (
 class DatabaseWrapper(base.DatabaseWrapper):
     #: whether statements are kept by servers, as far as this process knows
     prepares = True
+    #: whether this connection leads to one process of the server, with no pool in between
+    is_direct = False
 
     def init_connection_state(self) -> None:
         super().init_connection_state()
-        if self.prepares and _leads_to_one_process(self.connection):
+        self.is_direct = _leads_to_one_process(self.connection)
+        if self.prepares and self.is_direct:
             self.connection.prepare_threshold = _ASKED_BEFORE
 
     def stop_preparing(self) -> None:
