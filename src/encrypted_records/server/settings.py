@@ -364,5 +364,8 @@ LOGGING = {
         # middleware.RequestLog says the same once for every request
         "django.request": {"level": "ERROR"},
         "django.security": {"level": "ERROR"},
+        # What it warns of are errors that a request has failed with already, in the words of the
+        # server, which may quote a parameter.
+        "psycopg": {"level": "ERROR"},
     },
 }
