@@ -28,7 +28,7 @@ from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import damage, erased, store, turns
-from encrypted_records.server.records.bulk import cache_files, layout, objects, parts
+from encrypted_records.server.records.bulk import cache_files, objects, parts
 from encrypted_records.server.records.models import (
     AskedErasure,
     ChangedRow,
@@ -38,6 +38,7 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     RowPart,
 )
+from encrypted_records.server.records.rewriting import rewritten
 
 #: A longer grace time than this is there for restored databases, and no object goes before it.
 USUAL_GRACE = timedelta(minutes=15)
@@ -226,7 +227,7 @@ def _dead_in(part: RowPart, limit: int) -> set[int]:
 
 
 def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
-    """Written before the transaction, taken over in it, as everything that becomes an object."""
+    """Write a part's object again without these rows."""
     if objects.is_lost(part.object_id):
         damage.forget(group, part)
         return
@@ -243,29 +244,12 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         for row in [held.get((group.pk, at))]
     ]
     own = b"".join([of_row.get(at, HOLE) for at in range(part.first, end)])
-    # It is shorter than one that was not too long.
     left = {at: of_row.get(at, HOLE) for at in gone}
     left |= erased.digests_of(group.pk, part.first, end)
-    written = (
-        list(layout.row_objects(bytes(group.uid), part.first, rows, own, left)) if any(rows) else []
-    )
     at_once = bool(limits.asked) and without_grace()
-    with objects.written([one.data for one in written]) as numbers, transaction.atomic():
-        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
-        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
-        if not locked.exists() or not mine.exists():
-            objects.give_up(numbers)  # another API was first
+    with rewritten(group, part, rows, own, left, at_once=at_once) as is_replaced:
+        if not is_replaced:
             return
-        for one, number in zip(written, numbers, strict=True):
-            objects.replace(part.object_id, number, at_once=at_once)
-            mine.update(
-                object_id=number,
-                blocks=one.entries,
-                first_id=one.first_id,
-                last_id=one.last_id,
-            )
-        if not written:
-            objects.drop(mine, at_once=at_once)
         erased.add((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from django.db import transaction
 from django.db.models import F
 
 from encrypted_records.errors import InvalidSetting, ObjectAltered, ObjectLost
@@ -38,6 +37,7 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     RowPart,
 )
+from encrypted_records.server.records.rewriting import rewritten
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,8 @@ def _head(held: BulkStore, name: str, size: int) -> Head | None:
 
 
 def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: Contents) -> bool:
-    """Have these rows be those of a part, if they are; whether they are.
-
-    Written before the transaction, taken over in it, as everything that becomes an object.
-    """
-    salt, uid = bytes(group.salt), bytes(group.uid)
+    """Have these rows be those of a part, if they are; whether they are."""
+    salt = bytes(group.salt)
     end = part.first + part.count
     known = erased.digests_of(group.pk, part.first, end)
     own = {
@@ -190,23 +187,9 @@ def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: Content
     rows = [None if at in known else row for at, row in enumerate(found.rows, part.first)]
     kept = b"".join([own.get(at, HOLE) for at in range(part.first, end)])
     gone = found.gone | known
-    written = list(layout.row_objects(uid, part.first, rows, kept, gone)) if any(rows) else []
-    with objects.written([one.data for one in written]) as numbers, transaction.atomic():
-        locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
-        mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
-        if not locked.exists() or not mine.exists():
-            objects.give_up(numbers)  # it was written again, or has ended
+    with rewritten(group, part, rows, kept, gone, at_once=True) as is_replaced:
+        if not is_replaced:
             return True
-        for one, number in zip(written, numbers, strict=True):
-            objects.replace(part.object_id, number, at_once=True)
-            mine.update(
-                object_id=number,
-                blocks=one.entries,
-                first_id=one.first_id,
-                last_id=one.last_id,
-            )
-        if not written:
-            objects.drop(mine, at_once=True)
         new = sorted(found.gone.keys() - known.keys())
         erased.add((group.pk, at, found.gone[at]) for at in new)
         for some in store.cut(new):
