@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.proxy.process.heap import ARENAS, LARGE
+from encrypted_records.memory.heap import ARENAS, LARGE
 
 #: Large arrays that are freed raise the limit from which on glibc gives freed ones back; what is
 #: kept after that lies in front of the one that is freed last.
 _PROGRAM = """
 import sys
 import numpy as np
-from encrypted_records.proxy.process.heap import bound_heap
+from encrypted_records.memory.heap import bound_heap
 if sys.argv[1] == "set":
     bound_heap()
 size = int(sys.argv[2])
@@ -56,9 +56,9 @@ def test_large_arrays_go_back_to_the_system_once_they_are_freed() -> None:
 #: Threads that have memory at once; glibc writes what its arenas have into a file.
 _THREADS = """
 import ctypes, sys, threading
-from encrypted_records.proxy.process.heap import bound_heap
-if sys.argv[1] == "set":
-    bound_heap()
+from encrypted_records.memory.heap import bound_heap
+if sys.argv[1] != "unset":
+    bound_heap(int(sys.argv[1]))
 held = threading.Barrier(9)
 def hold():
     some = [bytearray(5000) for _ in range(100)]
@@ -84,5 +84,6 @@ def arenas(how: str, told: Path) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's own limits")
 def test_threads_use_what_others_freed(tmp_path: Path) -> None:
-    assert arenas("set", tmp_path / "set") <= ARENAS
+    assert arenas("1", tmp_path / "one") == 1
+    assert arenas(str(ARENAS), tmp_path / "set") <= ARENAS
     assert arenas("unset", tmp_path / "unset") > ARENAS

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
+from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.process.memory_turns import MemoryTurns
-from encrypted_records.proxy.process.offload import user
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.proxies import running_proxy
@@ -44,8 +43,7 @@ class Crowd:
         self.leave[number] = asyncio.Event()
 
         async def wait() -> None:
-            user.set(name.encode())
-            async with self.turns.take(size):
+            async with self.turns.take(size, name.encode()):
                 self.got.append((name, number))
                 await self.leave[number].wait()
 

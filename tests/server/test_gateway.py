@@ -3,125 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.listening.pace import Limits
-from encrypted_records.server.gateway.admission import Places
-from encrypted_records.server.gateway.gateway import Gateway
 from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, Held, Room
 from encrypted_records.server.gateway.passing import Passing, Untaken
-from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running, until
-
-THREADS = 2
-PATIENT = replace(SHORT, head_seconds=60.0, grace_seconds=60.0, unread_seconds=60.0)
-FRAMES = "/api/commits/"
-
-
-@dataclass
-class App:
-    """A WSGI application that says what it was given, and waits where it is told to."""
-
-    calls: list[str] = field(default_factory=list)
-    gate: threading.Event = field(default_factory=threading.Event)
-    made: int = 0
-    streamed: int = 0
-    counting: threading.Lock = field(default_factory=threading.Lock)
-    ended: threading.Event = field(default_factory=threading.Event)
-    stopped: threading.Event = field(default_factory=threading.Event)
-    environ: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        self.environ = environ
-        path = environ["PATH_INFO"]
-        self.calls.append(path)
-        if path == "/wait":
-            assert self.gate.wait(PATIENCE)
-        if path == "/bug":
-            raise ValueError
-        if environ.get("HTTP_AUTHORIZATION") == "wrong":
-            start("401 Unauthorized", [])
-            return [b""]
-        body = environ["wsgi.input"].read()
-        if path == "/stream":
-            start("200 OK", [])
-            return self._stream(int(environ["QUERY_STRING"]))
-        start("200 OK", [("X-Length", str(len(body)))])
-        return [body[:10]]
-
-    def _stream(self, pieces: int) -> Iterator[bytes]:
-        try:
-            for number in range(pieces):
-                if number == 40:
-                    assert self.gate.wait(PATIENCE)
-                self.made = number + 1
-                yield number.to_bytes(4, "big") * (1 << 14)
-            self.ended.set()
-            with self.counting:
-                self.streamed += 1
-        finally:
-            self.stopped.set()
-
-
-@dataclass
-class Api:
-    app: App
-    room: Room
-    server: Running
-    seen: list[tuple[str, int]]
-
-    def ask(self, path: str, body: bytes = b"", *, sent: int | None = None, **head: str) -> bytes:
-        with self.server.connect(request(path, len(body), **head) + body[:sent]) as connection:
-            return rest_of(connection)
-
-
-def request(path: str, length: int, **head: str) -> bytes:
-    given = {"Host": "x", "Connection": "close"} | (
-        {"Content-Length": str(length)} if length else {}
-    )
-    lines = [f"{name}: {value}" for name, value in (given | head).items()]
-    method = "POST" if length else "GET"
-    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split()[1])
-
-
-def code(answer: bytes) -> str:
-    return str(json.loads(answer.partition(b"\r\n\r\n")[2])["code"])
+from tests.listening.conftest import PATIENCE, rest_of, until
+from tests.server.gateways import (
+    FRAMES,
+    THREADS,
+    Start,
+    code,
+    request,
+    starting,
+    status,
+)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Api]]:
-    with ExitStack() as stack:
-
-        def begin(
-            limits: Limits = PATIENT, *, waiting: int = 4, wait_seconds: float = 60.0, **room: int
-        ) -> Api:
-            app, seen = App(), []
-            space = Room(tmp_path, **room)
-            places = Places(THREADS, waiting=waiting, wait_seconds=wait_seconds)
-            gateway = Gateway(app, space, places, lambda *told: seen.append(told[:2]))
-            api = Api(app, space, stack.enter_context(running(gateway, limits)), seen)
-            stack.callback(app.gate.set)
-            return api
-
+def start(tmp_path: Path) -> Iterator[Start]:
+    with starting(tmp_path) as begin:
         yield begin
-
-
-Start = Callable[..., Api]
 
 
 def test_bodies_that_do_not_come_hold_no_thread(start: Start) -> None:

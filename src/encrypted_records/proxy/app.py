@@ -19,6 +19,7 @@ from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
 from encrypted_records.listening.socket_protocol import Socket
+from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.routes import ROUTES
@@ -29,7 +30,6 @@ from encrypted_records.proxy.http.load_limit import Crowd, LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.hardening import harden
-from encrypted_records.proxy.process.heap import bound_heap
 from encrypted_records.proxy.services import build_services
 from encrypted_records.proxy.settings import ProxySettings
 

@@ -20,6 +20,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import Startup
 from encrypted_records.listening import pace
+from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.admission.admission import Admission
 from encrypted_records.proxy.admission.identity import Identity, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
@@ -38,7 +39,6 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.process.memory_turns import MemoryTurns
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.saved_questions import SavedQuestions

@@ -22,6 +22,7 @@ from encrypted_records.index.segments.reading import (
     turn_round,
     working_bytes,
 )
+from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
@@ -34,8 +35,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.memory_turns import MemoryTurns
-from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.process.offload import Run, aside, user
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
@@ -251,7 +251,7 @@ class Fetcher:
         if not isinstance(segment, PagedSegment) or segment.covered <= sizes.alone_rows:
             yield
             return
-        async with self._turns.take(working_bytes(segment, sizes.reading)):
+        async with self._turns.take(working_bytes(segment, sizes.reading), user.get()):
             yield
 
     def keep(self, segment: PagedSegment, field: str) -> None:

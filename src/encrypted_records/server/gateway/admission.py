@@ -83,7 +83,7 @@ class Places:
             most_of_one: threads that one sender has at once; all of them where None.
         """
         self._most = waiting
-        self._wait_seconds = wait_seconds
+        self.wait_seconds = wait_seconds
         self._most_of_one = most_of_one or threads
         #: whose turn it is comes first; there is no empty line
         self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
@@ -110,7 +110,7 @@ class Places:
         with self._changing:
             line = self._lines.get(sender) or deque()
             if self._is_full(len(line)):
-                raise _overloaded()
+                raise overloaded()
             ousted = self._oust() if self._waiting >= 2 * self._most else None
             line.append(asked)
             self._lines.setdefault(sender, line)
@@ -118,7 +118,7 @@ class Places:
             # Its connection to the database, and all it needs, is nearest to the processor.
             called = self._idle.pop() if self._idle else None
         if ousted is not None:
-            ousted.fail(_overloaded())
+            ousted.fail(overloaded())
         if called is not None:
             called.put(None)
         if self._looking is None:
@@ -184,7 +184,7 @@ class Places:
         """Turn away those who have waited too long."""
         self._looking = None
         late: list[_Asked[Any]] = []
-        began = time.monotonic() - self._wait_seconds
+        began = time.monotonic() - self.wait_seconds
         with self._changing:
             for sender, line in list(self._lines.items()):
                 while line and line[0].since <= began:
@@ -194,12 +194,12 @@ class Places:
             self._waiting -= len(late)
             waits = bool(self._lines)
         for asked in late:
-            asked.fail(_overloaded())
+            asked.fail(overloaded())
         if waits:
             self._look_later()
 
 
-def _overloaded() -> Overloaded:
+def overloaded() -> Overloaded:
     return Overloaded(
         "more is asked of the API than it can answer just now", retry_after=RETRY_SECONDS
     )

@@ -21,6 +21,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -35,8 +36,8 @@ from encrypted_records import logs
 from encrypted_records.errors import ErsError, TooLarge
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.server.gateway.admission import SENDER, Places
-from encrypted_records.server.gateway.held_bodies import SMALL_BYTES, Held, Room
+from encrypted_records.server.gateway.admission import SENDER, Places, overloaded
+from encrypted_records.server.gateway.held_bodies import LARGE_BYTES, SMALL_BYTES, Held, Room
 from encrypted_records.server.gateway.passing import Passing
 from encrypted_records.server.http import body_limits as bodies
 
@@ -125,9 +126,26 @@ class Gateway:
         body = Held(self._room, on_disk=bodies.are_sealed(scope["path"]))
         try:
             early = await self._receive(scope, receive, body, environ)
-            return early or await self._ask(scope, environ, body.rewind())
+            return early or await self._ask_with(scope, environ, body)
         finally:
             body.close()
+
+    async def _ask_with(self, scope: Scope, environ: dict[str, Any], body: Held) -> _Answer:
+        """What Django answers to a request that is here as a whole. A large one waits for memory
+        first, and has no thread while it waits.
+
+        Raises:
+            Overloaded: it cannot be answered now.
+        """
+        async with AsyncExitStack() as turn:
+            if body.size > LARGE_BYTES:
+                taken = self._room.turns.take(body.size, self._sender(self._name(scope)))
+                try:
+                    async with asyncio.timeout(self._places.wait_seconds):
+                        await turn.enter_async_context(taken)
+                except TimeoutError:
+                    raise overloaded() from None
+            return await self._ask(scope, environ, body.rewind())
 
     async def _receive(
         self, scope: Scope, receive: Receive, body: Held, environ: dict[str, Any]
@@ -186,9 +204,7 @@ class Gateway:
         environ["wsgi.input"] = body
         run = partial(self._run, asyncio.get_running_loop(), environ)
         name = self._name(scope)
-        # Who is not known yet shares one turn with all others who are not: names can be made up.
-        known = b"" if name is None else self._senders.get(name, b"")
-        answer: _Answer = await self._places.run(run, known)
+        answer: _Answer = await self._places.run(run, self._sender(name))
         found = environ.get(SENDER)
         if name is not None and found is not None:
             self._remember(name, found.encode())
@@ -196,6 +212,11 @@ class Gateway:
             # Who shows what was revoked must not keep its owner waiting.
             self._forget(name)
         return answer
+
+    def _sender(self, name: bytes | None) -> bytes:
+        """Whose turn a request takes. Who is not known yet shares one with all others who are not:
+        names can be made up."""
+        return b"" if name is None else self._senders.get(name, b"")
 
     def _remember(self, name: bytes, sender: bytes) -> None:
         """Whose credentials these are, from now on."""

@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import IO
 
 from encrypted_records.errors import Overloaded
+from encrypted_records.memory.turns import MemoryTurns
 
 #: So much of each is kept without being counted. Connections are counted.
 SMALL_BYTES = 64 << 10
 MEMORY_BYTES = 64 << 20
+#: A larger body waits for its turn to be taken apart. Bodies take turns at so many bytes.
+LARGE_BYTES = 1 << 20
+TURN_BYTES = 64 << 20
 DISK_BYTES = 4 << 30
 
 
@@ -51,10 +55,20 @@ class Room:
 
     Args:
         folder: where the files are.
+        turns: bytes of the large bodies that threads have at once. What a thread makes of one takes
+            about twice its bytes beside it.
     """
 
-    def __init__(self, folder: Path, *, memory: int = MEMORY_BYTES, disk: int = DISK_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory: int = MEMORY_BYTES,
+        disk: int = DISK_BYTES,
+        turns: int = TURN_BYTES,
+    ) -> None:
         self._folder = folder
+        self.turns = MemoryTurns(turns)
         self.memory = Budget(memory)
         self.disk = Budget(disk)
 
@@ -116,6 +130,8 @@ class Held:
         self._in_file += count
 
     def _forget_memory(self) -> None:
+        # The request that was made of it refers to this, and may stay for longer.
+        self._memory.truncate(0)
         self._memory = io.BytesIO()
         self._room.memory.give_back(self._counted)
         self._counted = 0
@@ -123,6 +139,9 @@ class Held:
     def rewind(self) -> IO[bytes]:
         """All of it, to be read from its beginning."""
         body = self._memory if self._file is None else self._file
+        if self._file is None:
+            # Cut to its length, so that who reads all of it gets these very bytes, and no copy.
+            self._memory.getvalue()
         body.seek(0)
         return body
 

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from encrypted_records.errors import ErsError, Malformed
 from encrypted_records.model import wire
+from encrypted_records.server.http.parsers import Frames
 
 #: What an operation answers with, and what it takes, for the OpenAPI document.
 FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
@@ -27,14 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 def body_of(request: Request) -> bytes:
-    """
+    """The body of a request, which has it no more.
+
     Raises:
         Malformed: there is none.
     """
-    body = request.data
-    if not isinstance(body, bytes):
+    frames = request.data
+    if not isinstance(frames, Frames):
         raise Malformed("the body is empty", code="malformed_frame")
-    return body
+    return frames.take()
 
 
 def stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:

@@ -116,20 +116,22 @@ def row_objects(
         row_digests: of these rows, one after the other.
         gone: the digests of those that were erased, by ordinal.
     """
-    blocks: list[tuple[bytes, Entry]] = []
+    pieces: list[bytes] = []
+    entries: list[Entry] = []
     size = HEAD_BYTES
     begun = first
     lines = _lines(rows, row_digests)
     for at in range(0, len(rows), RUN):
         own = lines[at * LINE_BYTES : (at + RUN) * LINE_BYTES]
         block, entry = _block(rows[at : at + RUN], own)
-        if blocks and size + len(block) > MOST_BYTES:
-            yield _row_object(group, begun, first + at - begun, blocks, gone)
-            blocks, size, begun = [], HEAD_BYTES, first + at
-        blocks.append((block, entry._replace(start=size, length=len(block))))
-        size += len(block)
-    if blocks:
-        yield _row_object(group, begun, first + len(rows) - begun, blocks, gone)
+        if entries and size + entry.length > MOST_BYTES:
+            yield _row_object(group, begun, first + at - begun, pieces, entries, gone)
+            pieces, entries, size, begun = [], [], HEAD_BYTES, first + at
+        pieces += block
+        entries.append(entry._replace(start=size))
+        size += entry.length
+    if entries:
+        yield _row_object(group, begun, first + len(rows) - begun, pieces, entries, gone)
 
 
 def row_head(group: bytes, first: int, count: int) -> bytes:
@@ -146,19 +148,20 @@ def _row_object(
     group: bytes,
     first: int,
     count: int,
-    blocks: Sequence[tuple[bytes, Entry]],
+    pieces: Sequence[bytes],
+    entries: Sequence[Entry],
     gone: Mapping[int, bytes],
 ) -> RowObject:
     own = [_GONE.pack(at, gone[at]) for at in sorted(gone) if first <= at < first + count]
     head = row_head(group, first, count)
-    least = min(entry.least for _, entry in blocks)
-    greatest = max(entry.greatest for _, entry in blocks)
+    least = min(entry.least for entry in entries)
+    greatest = max(entry.greatest for entry in entries)
     spanned = least <= greatest
     return RowObject(
         first,
         count,
-        head + b"".join([block for block, _ in blocks] + own),
-        b"".join([_ENTRY.pack(*entry) for _, entry in blocks]),
+        b"".join([head, *pieces, *own]),
+        b"".join([_ENTRY.pack(*entry) for entry in entries]),
         least if spanned else None,
         greatest if spanned else None,
     )
@@ -178,11 +181,14 @@ def _lines(rows: Sequence[Row | None], row_digests: bytes) -> bytes:
     return lines.tobytes()
 
 
-def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[bytes, Entry]:
+def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], Entry]:
+    """The pieces of a block, and its entry, but for where it lies. They are put together only once,
+    as an object: a part is large, and several come at a time."""
     new = [row[0] for row in rows if row is not None and row[1] == 1]
     span = (min(new), max(new)) if new else _NOWHERE
-    block = lines + b"".join([row[2] for row in rows if row is not None])
-    return block, Entry(0, 0, hashlib.sha256(lines).digest(), *span)
+    pieces = [lines, *(row[2] for row in rows if row is not None)]
+    length = sum(map(len, pieces))
+    return pieces, Entry(0, length, hashlib.sha256(lines).digest(), *span)
 
 
 class Head(NamedTuple):
@@ -258,6 +264,28 @@ def places_of(lines: Sequence[Line]) -> list[int]:
     return list(accumulate(lengths, initial=LINE_BYTES * len(lines)))
 
 
+def blocks_around(entries: Sequence[Entry], at: int, most: int) -> Sequence[Entry]:
+    """The block at a place and its neighbours: from a multiple of a power of two on, as many of
+    them as have no more bytes than this; none where it is longer itself."""
+    count = 1 << (len(entries) - 1).bit_length()
+    while count:
+        first = at - at % count
+        some = entries[first : first + count]
+        if sum(one.length for one in some) <= most:
+            return some
+        count //= 2
+    return ()
+
+
+def pages_around(start: int, count: int, length: int, most: int) -> Iterator[int]:
+    """Where in an object of ``count`` pages the one that begins at ``start`` and its neighbours
+    begin: from a multiple of a power of two on, as many of them as have no more bytes than this."""
+    some = 1 << max(0, (most // length).bit_length() - 1)
+    first = (start - HEAD_BYTES) // length // some * some
+    for at in range(first, min(first + some, count)):
+        yield HEAD_BYTES + at * length
+
+
 def check_row(salt: bytes, line: Line, packed: bytes, name: str) -> None:
     """
     Raises:
@@ -274,7 +302,7 @@ def altered(name: str) -> ObjectAltered:
 
 def page_object(segment: bytes, first: int, pages: Sequence[bytes]) -> bytes:
     """Consecutive pages of a segment, all of one length, as one object."""
-    return page_head(segment, first, len(pages)) + b"".join(pages)
+    return b"".join([page_head(segment, first, len(pages)), *pages])
 
 
 def cut_pages(pages: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[bytes]]]:

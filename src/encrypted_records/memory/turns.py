@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from encrypted_records.proxy.process.offload import user
-
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
@@ -32,10 +30,14 @@ class MemoryTurns:
         self._lines: OrderedDict[bytes, deque[_Waiting]] = OrderedDict()
 
     @asynccontextmanager
-    async def take(self, size: int) -> AsyncIterator[None]:
-        """Have a turn at so many bytes; at all of the budget, where they are more."""
+    async def take(self, size: int, user: bytes) -> AsyncIterator[None]:
+        """Have a turn at so many bytes; at all of the budget, where they are more.
+
+        Args:
+            user: whose turn it takes.
+        """
         size = min(size, self.budget)
-        await self._wait(size)
+        await self._wait(size, user)
         try:
             yield
         finally:
@@ -46,12 +48,12 @@ class MemoryTurns:
         """How many wait."""
         return sum(map(len, self._lines.values()))
 
-    async def _wait(self, size: int) -> None:
+    async def _wait(self, size: int, user: bytes) -> None:
         if not self._lines and self.held + size <= self.budget:
             self.held += size
             return
         own = _Waiting(size, asyncio.get_running_loop().create_future())
-        self._lines.setdefault(user.get(), deque()).append(own)
+        self._lines.setdefault(user, deque()).append(own)
         try:
             await own.admitted
         except asyncio.CancelledError:

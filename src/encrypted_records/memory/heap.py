@@ -3,7 +3,7 @@
 glibc raises the size from which on an array gets a mapping of its own as soon as a larger one was
 freed, up to 32 MiB. So masks of millions of rows would come to lie between smaller things, and
 nothing of them would go back to the system. It cannot be told to give pages back from between,
-either: this process locks its memory (:mod:`.hardening`). And each thread that finds all others at
+either: a proxy locks its memory. And each thread that finds all others at
 work gets an arena of its own, of which no other thread uses what was freed there.
 """
 
@@ -27,9 +27,13 @@ _SPARE = 16 << 20
 ARENAS = 2
 
 
-def bound_heap() -> None:
+def bound_heap(arenas: int = ARENAS) -> None:
     """Have what is freed of large arrays go back to the system, and what is freed of small ones to
-    other threads, where glibc is what allocates. To be called before there are threads."""
+    other threads, where glibc is what allocates. To be called before there are threads.
+
+    Args:
+        arenas: between which threads are divided.
+    """
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(ctypes.util.find_library("c"))
@@ -37,7 +41,7 @@ def bound_heap() -> None:
         done = (
             libc.mallopt(_M_MMAP_THRESHOLD, LARGE)
             and libc.mallopt(_M_TRIM_THRESHOLD, _SPARE)
-            and libc.mallopt(_M_ARENA_MAX, ARENAS)
+            and libc.mallopt(_M_ARENA_MAX, arenas)
         )
     except AttributeError:
         done = 0
