@@ -43,6 +43,18 @@ class Slow(Files):
         return data
 
 
+class Counting(Files):
+    """A store of files that knows of each request how many bytes it was for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked: list[int] = []
+
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        self.asked.append(sum(one.end - one.start for one in ranges))
+        return super().read(ranges)
+
+
 class Counted:
     """Counts as the metrics of an API do."""
 

@@ -3,37 +3,23 @@ without the store, never believed where it is damaged, and gone with what is era
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from encrypted_records.errors import ObjectLost
 from encrypted_records.model import wire
-from encrypted_records.model.records import RowRef, SealedRow
-from encrypted_records.server.records.bulk import block_cache
-from encrypted_records.server.records.bulk.block_cache import (
-    MOST_AT_ONCE,
-    TRUSTED_SECONDS,
-    BlockCache,
-)
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import Range
-from tests.server.api import Api, running_api
-from tests.server.cache_parts import Counted, Known, Slow
+from encrypted_records.model.records import Page, PageRef, RowBatch, RowRef, SealedRow
+from tests.server.api import Answer, Api, running_api
 from tests.server.staged import Job
 from tests.server.test_bulk import found, pages_of, published, rows_of
 from tests.server.test_erasing import erase, kill, state, traces, until
-from tests.server.writer import FRAMES, Writer, person
+from tests.server.writer import FRAMES, Writer, group_of, person, sealed_page, segment_over
 from tests.support.postgres import NewDatabase
 from tests.support.swift import Swift, running_swift
 
@@ -135,36 +121,21 @@ def looks(api: Api) -> dict[str, int]:
         return dict(connection.execute("SELECT id, ended FROM cache_file").fetchall())
 
 
-def looked_at(folder: Path, *, database: Known | None = None, **more: Any) -> BlockCache:
-    cache = BlockCache(folder, 1 << 20, **more)
-    assert cache.look(database or Known())
-    return cache
-
-
-def file_of(cache: BlockCache) -> int:
-    assert cache._file is not None
-    return cache._file.fileno()
-
-
-def bytes_of(cache: BlockCache) -> bytes:
-    """All that lies in the file of a cache."""
-    return os.pread(file_of(cache), 1 << 22, 0)
-
-
 def test_what_was_read_is_read_again_while_the_store_is_away(two: Two, job: Job) -> None:
     rows = rows_in(job)
     assert found(rows_of(job, 0, 70)) == [rows[0], rows[70]]
     assert pages_of(job).status == 200
+    unread = published(job.writer, [person()])
     two.swift.kill("proxy")
     try:
         # Of a block, all rows came.
         assert found(rows_of(job, 0, 63, 70)) == [rows[0], rows[63], rows[70]]
         assert pages_of(job).status == 200
-        unread = rows_of(job, MANY - 1)
-        assert (unread.status, unread.code) == (503, "bulk_store_unavailable")
+        refused = rows_of(unread, 0)
+        assert (refused.status, refused.code) == (503, "bulk_store_unavailable")
     finally:
         two.swift.start("proxy")
-    assert found(rows_of(job, MANY - 1)) == [rows[-1]]
+    assert found(rows_of(unread, 0)) == rows_in(unread)
     # It has a file, and nothing of it has a name.
     assert files_of(two.here)
     assert all(one.stat().st_size == 0 for one in (two.here.data_dir / "api").glob("blocks*"))
@@ -178,21 +149,6 @@ def test_a_copy_that_is_damaged_is_not_believed(two: Two, job: Job) -> None:
             file.write(bytes(path.stat().st_size))
     assert found(rows_of(job, 0, MANY - 1)) == [rows[0], rows[-1]]
     assert pages_of(job).status == 200
-
-
-def test_whoever_finds_a_copy_to_be_another_passes_it_over(tmp_path: Path) -> None:
-    """What reads by copies compares digests, and asks the store where they differ."""
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
-    store.put("a" * 32, b"data")
-    wanted = [Range("a" * 32, 0, 4)]
-    cache.read(store, wanted)
-    [(one, kept)] = cache._kept.items()
-    cache._kept[one] = kept._replace(crc=zlib.crc32(b"evil"))
-    os.pwrite(file_of(cache), b"evil", 0)
-    assert cache.read(store, wanted) == [b"evil"]
-    with cache.passed_over():
-        assert cache.read(store, wanted) == [b"data"]
-    assert cache.read(store, wanted) == [b"data"]
 
 
 def test_what_is_erased_goes_from_the_disks_of_all_machines(two: Two, job: Job) -> None:
@@ -265,128 +221,57 @@ def test_of_an_api_that_was_killed_nothing_is_left_and_nobody_waits_for_it(
     assert names_of(third) == [] and cache not in looks(two.here)
     two.here.execute(
         "INSERT INTO cache_file (id, begun, ended, seen)"
-        " VALUES ('gone', 1, 1, now() - interval '11 minutes')"
+        " VALUES ('gone', 1, 1, now() - interval '2 minutes')"
     )
     kill(job.writer, group, 9)
     erase(job.writer)
 
 
-def test_an_api_that_is_to_keep_nothing_deletes_what_it_kept_under_a_name(tmp_path: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        (tmp_path / f"blocks.sqlite3{end}").write_bytes(b"of an older version")
-    block_cache.open_cache(tmp_path, 0)
-    assert block_cache.opened() is None and not list(tmp_path.iterdir())
-
-
-def test_what_was_read_before_a_look_is_not_kept_after_it(tmp_path: Path) -> None:
-    database = Known({"a" * 32})
-    cache = looked_at(tmp_path, database=database)
-
-    def go() -> None:
-        database.objects.clear()
-        assert cache.look(database, soon=True)
-
-    store = Slow(tmp_path / "objects", go)
-    store.put("a" * 32, b"data")
-    assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
-    assert cache.names() == set() and b"data" not in bytes_of(cache)
-
-
-def test_a_process_that_has_not_looked_for_a_minute_asks_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_api_on_a_machine_that_is_lost_is_waited_for_two_minutes(
+    two: Two, job: Job, tmp_path: Path
 ) -> None:
-    database, store = Known({"a" * 32}), Files(tmp_path / "objects")
-    cache = looked_at(tmp_path, database=database)
-    store.put("a" * 32, b"data")
-    wanted = [Range("a" * 32, 0, 4)]
-    assert cache.read(store, wanted) == [b"data"]
-    store.delete(["a" * 32])
-    assert cache.read(store, wanted) == [b"data"]
-    later = block_cache._now() + TRUSTED_SECONDS
-    monkeypatch.setattr(block_cache, "_now", lambda: later)
-    with pytest.raises(ObjectLost):
-        cache.read(store, wanted)
-    database.objects.clear()
-    assert cache.look(database) and cache.names() == set()
-    assert b"data" not in bytes_of(cache)
+    rows = rows_in(job)
+    [group] = job.groups
+    with running_api(
+        tmp_path, database_url=two.here.database_url, environment=two.environment
+    ) as lost:
+        assert elsewhere(job, lost, 10) == [rows[10]]
+        until(lambda: name_of(lost) in looks(two.here))
+        cache = name_of(lost)
+        lost.process.kill()
+        lost.process.wait()
+    kill(job.writer, group, 10)
+    asked = job.writer.account.call("POST", f"{job.writer.schema['url']}erasure/").json()
+    again = [(api, looks(api)[name_of(api)] + 2) for api in (two.here, two.there)]
+    until(lambda: all(looks(api)[name_of(api)] >= number for api, number in again))
+    assert state(job.writer)["done"] < asked["asked"] and cache in looks(two.here)
+    two.here.execute(
+        f"UPDATE cache_file SET seen = seen - interval '2 minutes' WHERE id = '{cache}'"
+    )
+    until(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
 
 
-def test_a_file_that_cannot_be_cleared_is_made_again(tmp_path: Path) -> None:
-    database, store = Known({"a" * 32}), Files(tmp_path / "objects")
-    cache = looked_at(tmp_path, database=database)
-    store.put("a" * 32, b"data")
-    wanted = [Range("a" * 32, 0, 4)]
-    cache.read(store, wanted)
-    # As where the disk takes nothing any more.
-    reading = os.open(f"/proc/self/fd/{file_of(cache)}", os.O_RDONLY)
-    os.dup2(reading, file_of(cache))
-    os.close(reading)
-    database.objects.clear()
-    assert cache.look(database, soon=True) and cache.names() == set()
-    assert bytes_of(cache) == b""
-    assert cache.read(store, wanted) == cache.read(store, wanted) == [b"data"]
-    assert cache.names() == {"a" * 32}
+def test_rows_and_pages_around_those_that_were_read_came_with_them(two: Two) -> None:
+    account = two.here.new_account()
+    writer = Writer(account, account.new_schema())
+    staged = Job(writer)
+    many = [person() for _ in range(MANY)]
+    group = group_of(many)
+    segment = segment_over([(group.uid, MANY)], "paged", pages=10)
+    every = [Page(segment.uid, at, sealed_page("paged")) for at in range(10)]
+    staged.stage(staged.part(0, [group], [segment], [RowBatch(group.uid, 0, many)], every))
+    assert staged.publish(staged.commit()).status == 201
 
+    def pages(*numbers: int) -> Answer:
+        wanted = wire.encode([PageRef(segment.uid, at) for at in numbers])
+        return writer.account.call("POST", f"{writer.schema['url']}pages/", wanted, **FRAMES)
 
-def test_there_is_room_for_no_more_than_was_said(tmp_path: Path) -> None:
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
-    data = b"".join(number.to_bytes(4, "big") for number in range(1 << 20))
-    store.put("a" * 32, data)
-    places, begin = [], 0
-    while begin < len(data):
-        size = 40_000 + begin % 30_011
-        places.append(Range("a" * 32, begin, min(begin + size, len(data))))
-        begin += size
-    for one in places:
-        assert cache.read(store, [one, one]) == [data[one.start : one.end]] * 2
-        assert os.fstat(file_of(cache)).st_size <= 1 << 20
-    # The newest are there, byte for byte, and what is more than somebody waits for is not.
-    store.delete(["a" * 32])
-    newest = [one for one in places if one in cache._kept]
-    assert newest == places[-len(newest) :]
-    assert sum(one.end - one.start for one in newest) > 1 << 19
-    assert cache.read(store, newest) == [data[one.start : one.end] for one in newest]
-    store.put("b" * 32, bytes(MOST_AT_ONCE + 1))
-    whole = [Range("b" * 32, 0, MOST_AT_ONCE), Range("b" * 32, MOST_AT_ONCE, MOST_AT_ONCE + 1)]
-    assert list(map(len, cache.read(store, whole))) == [MOST_AT_ONCE, 1]
-    assert cache.names() == {"a" * 32}
-    # What had to make room, or is deleted, has left no byte behind.
-    cache.forget({"a" * 32})
-    assert not any(bytes_of(cache))
-
-
-def test_a_disk_that_is_nearly_full_is_left_to_others(tmp_path: Path) -> None:
-    store, much = Files(tmp_path / "objects"), shutil.disk_usage(tmp_path).total
-    cache = looked_at(tmp_path, keep_free=much)
-    store.put("a" * 32, b"data")
-    assert cache.read(store, [Range("a" * 32, 0, 4)]) == [b"data"]
-    assert cache.names() == set()
-
-
-def test_what_a_store_reads_over_is_kept_as_well(tmp_path: Path) -> None:
-    store, cache = Files(tmp_path / "objects"), looked_at(tmp_path)
-    pages = [bytes([at]) * 16_384 for at in range(100)]
-    store.put("a" * 32, b"".join(pages))
-    every = [Range("a" * 32, at * 16_384, (at + 1) * 16_384) for at in range(100)]
-    # Between the second and the third lies more than is read as one.
-    wanted = [every[3], every[20], every[99]]
-    assert cache.read(store, wanted, every) == [pages[3], pages[20], pages[99]]
-    store.delete(["a" * 32])
-    assert cache.read(store, every[3:21]) == pages[3:21]
-    for at in (2, 21, 98):
-        with pytest.raises(ObjectLost):
-            cache.read(store, [every[at]])
-
-
-def test_what_becomes_of_ranges_is_counted(tmp_path: Path) -> None:
-    store, counted = Files(tmp_path / "objects"), Counted()
-    cache = BlockCache(tmp_path, 1000, counted)
-    database = Known({"a" * 32})
-    assert cache.look(database)
-    store.put("a" * 32, bytes(4000))
-    for start in (0, 600, 0, 0):
-        cache.read(store, [Range("a" * 32, start, start + 600)])
-    assert (counted.hits, counted.misses, counted.size) == (1, 3, 600)
-    database.objects.clear()
-    assert cache.look(database, soon=True)
-    assert (counted.gone, counted.room, counted.size) == (1, 2, 0)
+    assert found(rows_of(staged, 100)) == [many[100]] and pages(5).status == 200
+    two.swift.kill("proxy")
+    try:
+        assert found(rows_of(staged, *range(MANY))) == many
+        around = pages(*range(10))
+    finally:
+        two.swift.start("proxy")
+    assert around.status == 200
+    assert wire.decode_all(around.body, Page) == every

@@ -43,7 +43,7 @@ MAX_ROW_REFS = 1000
 MAX_DIGEST_REFS = 100
 #: Log entries gathered into one ManifestDelta before the next begins, in bytes.
 DELTA_BYTES = 32 << 20
-_PAGES_AT_ONCE = 64
+_PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
 #: Of a header in a frame: uid, salt and lengths.
 _BESIDE_HEADER = 64

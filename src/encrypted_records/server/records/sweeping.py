@@ -68,8 +68,8 @@ def look() -> None:
     more = True
     while more:
         more = False
-        _try(_drop_copies)
         for work in (sweep, sweep_rows, erasing.sweep, _drop_expired, _sweep_objects):
+            _try(_drop_copies)
             for _ in range(MOST_PIECES):
                 begun = time.monotonic()
                 if not _try(work):

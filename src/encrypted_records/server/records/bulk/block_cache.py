@@ -13,7 +13,7 @@ What is erased goes from here too: at once where this process deletes the object
 where another does. The database has of each file which look began last and which has ended
 (:mod:`.cache_files`), and an erasure waits for one that began after the objects were gone. So what
 was asked of the store before a look began is not kept after that, and a process that has not looked
-for a minute, as one that was stopped or has just begun, does without its copies.
+for a minute, as one that cannot reach the database, drops all of its copies, by its own clock.
 """
 
 from __future__ import annotations
@@ -31,20 +31,25 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple
 
+from encrypted_records.server.records.bulk.copying import Ahead, Counts, Registry, Spare, Uncounted
 from encrypted_records.server.records.bulk.files import free_below
 from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, BulkStore, Range
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0
-#: So long after its last look began, a process goes by its copies. Less than
+#: So long after its last look began, a process has its copies. Less than
 #: :data:`.cache_files.LAPSE`, by much.
 TRUSTED_SECONDS = 60.0
+#: Seconds after which a process sees that this time is over.
+LAPSE_SECONDS = 5.0
 #: Longer ranges are not kept, nor are those of a request for more in all: who reads that much,
 #: for a merge or an export, does not read it again soon, and would push out what others do.
 MOST_OF_ONE = 256 << 10
 MOST_AT_ONCE = 4 << 20
+#: Of what lies around a range that is read, so much is read with it: a request costs more.
+AHEAD_BYTES = 1 << 20
 #: Ranges that are kept at most, so that what memory has of them is bounded: some 20 MiB.
 MOST_RANGES = 1 << 16
 #: The disk may be the database's, too: with less room than this, nothing more is kept.
@@ -52,39 +57,6 @@ KEEP_FREE_BYTES = 1 << 30
 #: In the folder, one for each process that runs, empty and locked.
 _SIGNS = "blocks-*.lock"
 _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
-
-
-class Registry(Protocol):
-    """What the database knows of the files of all APIs, and of objects."""
-
-    def begin(self, cache: str, /) -> int: ...
-
-    def end(self, cache: str, number: int, /) -> bool: ...
-
-    def leave(self, cache: str, /) -> None: ...
-
-    def known(self, names: Collection[str], /) -> Collection[str]: ...
-
-
-class Counts(Protocol):
-    """Who counts what becomes of ranges, and how many bytes are kept."""
-
-    def looked_up(self, hits: int, misses: int, /) -> None: ...
-
-    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None: ...
-
-    def holds(self, size: int, /) -> None: ...
-
-
-class _Uncounted:
-    def looked_up(self, hits: int, misses: int, /) -> None:
-        pass
-
-    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
-        pass
-
-    def holds(self, size: int, /) -> None:
-        pass
 
 
 class _Kept(NamedTuple):
@@ -113,7 +85,7 @@ class BlockCache:
         self.id = secrets.token_hex(16)
         self._folder = folder
         self._most = most_bytes
-        self._counts = counts or _Uncounted()
+        self._counts = counts or Uncounted()
         self._keep_free = keep_free
         self._lock = threading.Lock()
         self._looking = threading.Lock()
@@ -141,12 +113,17 @@ class BlockCache:
                 self._sign = _locked(self._folder / _SIGNS.replace("*", self.id))
 
     def read(
-        self, store: BulkStore, ranges: Sequence[Range], spare: Sequence[Range] = ()
+        self,
+        store: BulkStore,
+        ranges: Sequence[Range],
+        spare: Spare = lambda: (),
+        ahead: Ahead = lambda _one, _most: (),
     ) -> list[bytes]:
         """As :meth:`BulkStore.read`, which is asked for what is not here.
 
         Args:
             spare: what is kept as well where the store is asked for what lies before and behind.
+            ahead: what the store is asked for as well, as long as this is not half full.
         """
         wanted = sorted(set(ranges))
         if sum(one.end - one.start for one in wanted) > MOST_AT_ONCE:
@@ -155,20 +132,38 @@ class BlockCache:
         left = [one for one in wanted if one not in found]
         self._counts.looked_up(len(found), len(left))
         if left:
-            every = left + self._between(left, spare)
+            every = left + self._beside(left, spare, ahead)
             read = dict(zip(every, store.read(every), strict=True))
             self._keep(read, turn)
             found |= {one: read[one] for one in left}
         return [found[one] for one in ranges]
 
-    def _between(self, left: Sequence[Range], spare: Sequence[Range]) -> list[Range]:
+    def _beside(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
+        """What is read with these, to be kept."""
+        # What is damaged may lie beside what is asked for, which has to be read all the same.
+        if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
+            return []
+        around = self._around(left, ahead)
+        return around + self._between(sorted([*left, *around]), spare)
+
+    def _around(self, left: Sequence[Range], ahead: Ahead) -> list[Range]:
+        """What lies around these and is not here. Nothing that is asked for has to go for it."""
+        with self._lock:
+            free = min(MOST_AT_ONCE, self._most // 2 - self._size)
+            if len(self._kept) > MOST_RANGES // 2:
+                return []
+        most = min(AHEAD_BYTES, free // len(left))
+        around = {near for one in left for near in ahead(one, most)} if most > 0 else set()
+        with self._lock:
+            return sorted(around.difference(left, self._kept))
+
+    def _between(self, left: Sequence[Range], spare: Spare) -> list[Range]:
         """Of what is spare, what is not here and lies between two of these that are read as one."""
-        if not self._is_trusted(TRUSTED_SECONDS):
-            return []  # nothing would be kept
+        kept_too = spare()
         chosen: list[Range] = []
         room = MOST_AT_ONCE - sum(one.end - one.start for one in left)
         with self._lock:
-            new = [one for one in sorted(set(spare)) if one not in self._kept]
+            new = [one for one in sorted(set(kept_too)) if one not in self._kept]
         for before, behind in pairwise(left):
             if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
                 at = bisect_left(new, (before.name, before.end, 0))
@@ -248,6 +243,20 @@ class BlockCache:
             if self._file is not None:
                 self._file.close()
             self._file = self._sign = None
+
+    def lapse(self) -> bool:
+        """Drop everything where the last look began too long ago; whether that was so.
+
+        Nobody waits for this process much longer, so it waits for nothing: the database may be what
+        keeps it from looking.
+        """
+        with self._lock:
+            is_over = not self._ended and not self._is_trusted(TRUSTED_SECONDS)
+            if is_over and self._kept:
+                self._counts.dropped("gone", len(self._kept))
+                self._open()
+                self._counts.holds(0)
+            return is_over
 
     def _is_trusted(self, seconds: float) -> bool:
         return self._looked is not None and _now() - self._looked < seconds
@@ -361,6 +370,13 @@ def open_cache(folder: Path, most_bytes: int, counts: Counts | None = None) -> N
     for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
         path.unlink(missing_ok=True)
     _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
+
+
+def watch_cache() -> None:
+    """Have what this process keeps lapse in time, for ever."""
+    while (cache := opened()) is not None:
+        cache.lapse()
+        time.sleep(LAPSE_SECONDS)
 
 
 def end_cache(registry: Registry) -> None:

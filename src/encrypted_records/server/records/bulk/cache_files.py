@@ -16,8 +16,10 @@ from encrypted_records.server.records.bulk.objects import known_among
 from encrypted_records.server.records.models import CacheFile
 
 #: Nobody waits any more for a file of which nothing was heard for so long: its process was killed,
-#: so that the file is gone, or is paused, and drops what is gone before it goes by anything in it.
-LAPSE = timedelta(minutes=10)
+#: so that the file is gone; or has dropped what is in it, by its own clock, a minute after its last
+#: look began (:meth:`.block_cache.BlockCache.lapse`); or is paused, and does so before anything
+#: else when it goes on.
+LAPSE = timedelta(minutes=2)
 
 
 def begin(cache: str) -> int:

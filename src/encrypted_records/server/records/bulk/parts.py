@@ -18,6 +18,7 @@ from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk import block_cache, choice, layout
+from encrypted_records.server.records.bulk.copying import Ahead, Spare
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
 from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, Range
 from encrypted_records.server.records.models import RowPart
@@ -27,15 +28,18 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 _ENTRY_BYTES = layout.ENTRY_BYTES
-#: What is asked of runs: of each the entry of its block.
-_ROWS = f"""
+#: Blocks of which the entries are asked for together where neighbours are read, too: those from a
+#: multiple of it on in their part.
+_NEAR = 32
+#: What is asked of runs: of each the entry of its block, among those that come together.
+_ROWS = """
 SELECT one, two, p.first, p.count, name, salt,
-    substr(blocks, CAST((two - p.first) / {RUN} * {_ENTRY_BYTES} + 1 AS integer), {_ENTRY_BYTES})
+    substr(blocks, CAST((two - p.first) / {run} * {size} + 1 AS integer), {size})
 FROM wanted JOIN row_part p ON p.group_id = one AND p.first <= two AND two < p.first + p.count
     JOIN bulk_object o ON o.id = p.object_id JOIN record_group g ON g.id = one
-"""  # noqa: S608  no input
+"""
 _PAGES = f"""
-SELECT one, two, p.first, page_bytes, name,
+SELECT one, two, p.first, p.count, page_bytes, name,
     substr(digests, CAST((two - p.first) * {DIGEST} + 1 AS integer), {DIGEST})
 FROM wanted JOIN page_part p ON p.segment_id = one AND p.first <= two AND two < p.first + p.count
     JOIN bulk_object o ON o.id = p.object_id
@@ -72,6 +76,9 @@ class _Block(NamedTuple):
     rows: int
     salt: bytes
     entry: Entry
+    #: with the entries of its neighbours: how many of them lie before it
+    at: int = 0
+    near: bytes = b""
 
     @property
     def lines(self) -> Range:
@@ -80,7 +87,16 @@ class _Block(NamedTuple):
 
     @property
     def whole(self) -> Range:
-        return Range(self.name, self.entry.start, self.entry.start + self.entry.length)
+        return _whole(self.name, self.entry)
+
+    def around(self, most: int) -> list[Range]:
+        """This block and its neighbours, as many as have no more bytes than this."""
+        near = layout.blocks_around(layout.entries_of(self.near), self.at, most)
+        return [_whole(self.name, one) for one in near]
+
+
+def _whole(name: str, entry: Entry) -> Range:
+    return Range(name, entry.start, entry.start + entry.length)
 
 
 @_twice
@@ -116,11 +132,15 @@ def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
     for key in keys:
         by_run.setdefault((key[0], key[1] - key[1] % RUN), []).append(key)
     blocks: dict[_Block, list[Key]] = {}
-    for group, begins, first, count, name, salt, entry in store.select(
-        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_ROWS}", list(by_run)
+    near = 1 if block_cache.opened() is None else _NEAR
+    asked = _ROWS.format(run=RUN * near, size=_ENTRY_BYTES * near)
+    for group, begins, first, count, name, salt, some in store.select(
+        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {asked}", list(by_run)
     ):
         rows = min(RUN, first + count - begins)
-        block = _Block(name, group, begins, rows, bytes(salt), layout.entry_of(bytes(entry)))
+        entries, at = bytes(some), (begins - first) // RUN % near
+        entry = layout.entry_of(entries[at * _ENTRY_BYTES : (at + 1) * _ENTRY_BYTES])
+        block = _Block(name, group, begins, rows, bytes(salt), entry, at, entries)
         held = [key for key in by_run[group, begins] if key[1] < begins + rows]
         if held:
             blocks[block] = held
@@ -133,7 +153,12 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
         return {}
     short = [block for block in blocks if block.entry.length <= layout.WHOLE_BYTES]
     long = [block for block in blocks if block.entry.length > layout.WHOLE_BYTES]
-    read = _read([block.whole for block in short] + [block.lines for block in long])
+    by_range = {block.whole: block for block in short}
+
+    def ahead(one: Range, most: int) -> Sequence[Range]:
+        return by_range[one].around(most) if one in by_range else ()
+
+    read = _read([*by_range, *(block.lines for block in long)], ahead=ahead)
     found: dict[Key, StoredSealedRow] = {}
     wanted: list[tuple[_Block, Key, Line, Range]] = []
     contents: list[bytes] = []
@@ -156,14 +181,18 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
     return found
 
 
-def _read(ranges: Sequence[Range], spare: Sequence[Range] = ()) -> list[bytes]:
+def _read(
+    ranges: Sequence[Range],
+    spare: Spare = lambda: (),
+    ahead: Ahead = lambda _one, _most: (),
+) -> list[bytes]:
     held = choice.chosen().store
     if not ranges:
         return []
     if held is None:
         raise ObjectLost(f"no bulk store is set, and there is an object: {ranges[0].name}")
     cache = block_cache.opened()
-    return held.read(ranges) if cache is None else cache.read(held, ranges, spare)
+    return held.read(ranges) if cache is None else cache.read(held, ranges, spare, ahead)
 
 
 @_twice
@@ -258,10 +287,16 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     rows = list(store.select(lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_PAGES}", keys))
     ranges = [
         Range(name, start, start + length)
-        for _, number, first, length, name, _ in rows
+        for _, number, first, _, length, name, _ in rows
         for start in [layout.HEAD_BYTES + (number - first) * length]
     ]
-    read = _read(ranges, list(_pages_between(ranges)))
+    pages_of = {name: (count, length) for _, _, _, count, length, name, _ in rows}
+
+    def ahead(one: Range, most: int) -> Iterator[Range]:
+        for at in layout.pages_around(one.start, *pages_of[one.name], most):
+            yield one._replace(start=at, end=at + one.end - one.start)
+
+    read = _read(ranges, lambda: list(_pages_between(ranges)), ahead)
     found: dict[Key, bytes] = {}
     for (segment, number, *_, name, digest), data in zip(rows, read, strict=True):
         if digests.page_digest(data) != bytes(digest):

@@ -16,7 +16,7 @@ NEIGHBOURS = 4 << 10
 
 #: And what is asked of a store that is far away, where its client reads over what lies between: a
 #: request costs more than these bytes. What is read over can be kept (:mod:`.block_cache`).
-JOINED_BYTES = 1 << 20
+JOINED_BYTES = 2 << 20
 
 
 class Range(NamedTuple):
