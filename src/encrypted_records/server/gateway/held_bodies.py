@@ -23,7 +23,7 @@ SMALL_BYTES = 64 << 10
 MEMORY_BYTES = 64 << 20
 #: A larger body waits for its turn to be taken apart. Bodies take turns at so many bytes.
 LARGE_BYTES = 1 << 20
-TURN_BYTES = 64 << 20
+TURN_BYTES = 96 << 20
 DISK_BYTES = 4 << 30
 
 
