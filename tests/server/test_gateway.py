@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Overloaded
+from encrypted_records.server.gateway.admission import Places
 from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, Held, Room
 from encrypted_records.server.gateway.passing import Passing, Untaken
 from tests.listening.conftest import PATIENCE, rest_of, until

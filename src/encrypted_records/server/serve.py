@@ -21,7 +21,7 @@ from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Startup
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
-from encrypted_records.memory.heap import give_back_large, share_heap
+from encrypted_records.memory.heap import bound_heap
 from encrypted_records.server.db.served import Served
 
 #: Of each process; they wait for the database while others compute.
@@ -174,8 +174,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
-    give_back_large()
-    share_heap()
+    bound_heap(arenas=1)
     most = choice.chosen().cache // settings.processes
     block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     watch = block_cache.watch_cache
