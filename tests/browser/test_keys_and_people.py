@@ -98,8 +98,10 @@ def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
     words = visitor.shown_words()
     assert len(words) == 24
     visitor.press("I have written them down")
+    expect(page.locator(".phrase")).to_have_count(0)
     shown = page.locator("main").inner_text().split()
-    assert not [word for word in words if len(word) > 4 and word in shown]
+    # What the page says may have one or two of them by chance.
+    assert len([word for word in words if len(word) > 4 and word in shown]) < 4
 
     assert visitor.type_words(words, wrong=1) == 4
     wrong = page.locator("main input[aria-invalid=true]")
