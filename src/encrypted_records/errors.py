@@ -106,7 +106,7 @@ class ErsError(Exception):
         self.flaws = flaws
         #: seconds to wait before trying again, where the other side named them
         self.retry_after = retry_after
-        self.repeated = False  #: whether an earlier try went unanswered, and may have been taken
+        self.repeated = False  #: whether an earlier try failed on its way, and may have been taken
 
 
 class BadInput(ErsError):

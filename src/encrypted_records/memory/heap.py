@@ -3,8 +3,8 @@
 glibc raises the size from which on an array gets a mapping of its own as soon as a larger one was
 freed, up to 32 MiB. So masks of millions of rows would come to lie between smaller things, and
 nothing of them would go back to the system. It cannot be told to give pages back from between,
-either: a proxy locks its memory. And each thread that finds all others at
-work gets an arena of its own, of which no other thread uses what was freed there.
+either: a proxy locks its memory. And each thread that finds all others at work gets an arena of its
+own, of which no other thread uses what was freed there.
 """
 
 from __future__ import annotations

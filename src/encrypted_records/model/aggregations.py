@@ -190,7 +190,7 @@ def _measure(asked: Any, pointer: str, conditions: Conditions) -> Measure:
     if op == "count" and asked.get("field") is None:
         return Count()
     spec = conditions.spec(asked.get("field"), f"{pointer}/field")
-    of_points = spec.kind not in ("string", "uuid")
+    of_points = not spec.is_of_texts
     if not (operator.of_strings or (of_points and (operator.of_dates or spec.format is None))):
         of = "numbers, dates and times" if operator.of_dates else "integer and number fields"
         raise invalid_query("op", f"{op} is for {of}", f"{pointer}/op")

@@ -217,7 +217,7 @@ class Conditions:
         low: tuple[Any, str, bool] | None,
         high: tuple[Any, str, bool] | None,
     ) -> Predicate:
-        if spec.kind in ("string", "uuid"):
+        if spec.is_of_texts:
             read = self.uuid if spec.kind == "uuid" else self.text
             return TextRange(
                 spec.name,

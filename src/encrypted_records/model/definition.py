@@ -93,6 +93,11 @@ class FieldSpec:
         return self.longest_bytes if padded else _ANY_TEXT_BYTES
 
     @property
+    def is_of_texts(self) -> bool:
+        """Whether values are compared as texts, and not as points of a grid."""
+        return self.kind in ("string", "uuid")
+
+    @property
     def texts(self) -> list[str]:
         """The allowed values of a string field."""
         return [value for value in self.allowed or () if isinstance(value, str)]

@@ -47,7 +47,7 @@ def _join(parts: Iterable[Predicate]) -> Iterable[Predicate]:
     """Each range at the place of the first of its field."""
     joined: dict[object, Predicate] = {}
     for place, part in enumerate(parts):
-        if not isinstance(part, NumberRange | TextRange):
+        if not isinstance(part, Range):
             joined[place] = part
             continue
         before = joined.get(part.field)

@@ -144,7 +144,7 @@ class _Record:
 
     def _is_member(self, test: InColumn) -> bool:
         spec = self._definition.fields[test.field]
-        if spec.kind in ("string", "uuid"):
+        if spec.is_of_texts:
             text = self._text(test.field)
             return text is not None and test.members.has_text(text)
         point = spec.to_point(self._data.get(test.field))

@@ -37,7 +37,7 @@ def keys_of(
 
 def _comparable(definition: SchemaDefinition, name: str, value: Value) -> int | str | None:
     spec = definition.fields[name]
-    if spec.kind in ("string", "uuid"):
+    if spec.is_of_texts:
         return comparable(value) if isinstance(value, str) else None
     return spec.to_point(value)
 

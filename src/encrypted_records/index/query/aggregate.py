@@ -236,9 +236,9 @@ class _Work:
             if known is not None:
                 tally.add(known)
                 return
-            is_of_numbers = self.definition.fields[name].kind not in ("string", "uuid")
             ranked = self._ranked(name)
-            if is_of_numbers and tally.table is None and ranked.fits(part):
+            of_texts = self.definition.fields[name].is_of_texts
+            if not of_texts and tally.table is None and ranked.fits(part):
                 yield from ranked.add([part], tally)
                 return
             if self.by_row:

@@ -109,7 +109,7 @@ def compare_with(
         long: the long strings, in the form in which texts are compared.
         few: of no more values, each is looked up alone.
     """
-    if own.kind not in ("string", "uuid"):
+    if not own.is_of_texts:
         keys = to_grid(own, other, keys)
     if len(keys) + len(long) > few:
         return InColumn(own.name, KeyMembers(own, keys, frozenset(long)))

@@ -96,5 +96,4 @@ def _needs_columns(context: QueryContext, aggregation: Aggregation) -> bool:
         return True
     if not all(isinstance(one, ranked) for one in aggregation.measures):
         return True
-    kinds = {context.definition.fields[name].kind for name in aggregation.fields}
-    return not kinds.isdisjoint(("string", "uuid"))
+    return any(context.definition.fields[name].is_of_texts for name in aggregation.fields)

@@ -231,16 +231,16 @@ def _apply_one(
     user: User,
     schema: Schema,
     commit: Checked,
-    facts: Facts,
+    found: Facts,
     ready: Callable[[Schema, Checked], Checked],
 ) -> tuple[Receipt, bool]:
-    receipt = _receipt(commit, facts.logged)
+    receipt = _receipt(commit, found.logged)
     if receipt is not None:
         return receipt, False
-    signing.require_signed(user, commit, facts.roster_head, facts.signer)
+    signing.require_signed(user, commit, found.roster_head, found.signer)
     definitions.require_current(schema, commit.body)
     known = definitions.definitions_of(schema, commit.body)
-    preconditions.require_writer_knows(schema, commit, facts.head)
+    preconditions.require_writer_knows(schema, commit, found.head)
     body, version = commit.body, schema.version + 1
     ends_all = _ends_all(schema, body)
     changed = definitions.enter(schema, body, version, ends_all=ends_all)
@@ -265,12 +265,12 @@ def _apply_one(
     sizes = {uid: place.size for uid, place in places.items()}
     segments: Mapping[bytes, int] = {}
     if not body.compacts:
-        segments = storing.add_segments(schema, commit, facts, freed, sizes, version)
-    numbers = storing.add_groups(schema, commit, facts, segments, places, version)
+        segments = storing.add_segments(schema, commit, found, freed, sizes, version)
+    numbers = storing.add_groups(schema, commit, found, segments, places, version)
     if standing is not None:
         standing.finish(numbers, version)
     added = sum(group.count for group in body.groups) if body.adds_records else 0
-    _log(schema, commit, version, is_first=facts.head is None)
+    _log(schema, commit, version, is_first=found.head is None)
     update(
         Schema,
         {"id": schema.pk},

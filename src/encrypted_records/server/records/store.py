@@ -367,17 +367,6 @@ def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
         return [row_of(row) for row in cursor.fetchall()]
 
 
-def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
-    """Ordinal, id and version of each row of a group from ``first`` to below ``end``."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ordinal, record_id, version FROM record_row"
-            " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s ORDER BY ordinal",
-            [group, first, end],
-        )
-        return [(at, bytes(one), version) for at, one, version in cursor.fetchall()]
-
-
 def row_of(row: tuple[Any, ...]) -> StoredSealedRow:
     """Of the columns ``group_id, ordinal, record_id, version, sealed``."""
     return StoredSealedRow(row[0], row[1], bytes(row[2]), row[3], bytes(row[4]))
