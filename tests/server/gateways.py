@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.listening.pace import Limits
-from encrypted_records.server.gateway.admission import Places
+from encrypted_records.server.gateway.admission import SENDER, Places
 from encrypted_records.server.gateway.gateway import Gateway
 from encrypted_records.server.gateway.held_bodies import Room
 from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running
@@ -33,6 +33,8 @@ class App:
     ended: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     environ: dict[str, Any] = field(default_factory=dict)
+    #: whether it says who sends, before it reads what is sent
+    names_senders: bool = False
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         self.environ = environ
@@ -45,7 +47,11 @@ class App:
         if environ.get("HTTP_AUTHORIZATION") == "wrong":
             start("401 Unauthorized", [])
             return [b""]
+        if self.names_senders:
+            environ[SENDER] = environ.get("HTTP_AUTHORIZATION", "")
         body = environ["wsgi.input"].read()
+        if path == "/hold":
+            assert self.gate.wait(PATIENCE)
         if path == "/stream":
             start("200 OK", [])
             return self._stream(int(environ["QUERY_STRING"]))

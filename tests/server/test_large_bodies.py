@@ -43,6 +43,38 @@ def test_large_bodies_take_turns_at_memory_and_have_no_thread_while_they_wait(
     assert (api.room.turns.held, api.room.memory.left) == (0, MEMORY_BYTES)
 
 
+def test_senders_take_turns_from_their_first_large_body_on(start: Start) -> None:
+    """Who waits with many keeps nobody else waiting for more than one of them."""
+    api = start(turns=2_000_000)
+    api.app.names_senders = True
+    large = b"x" * 1_500_000
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(api.ask, "/hold", large, Authorization="ada")
+        until(lambda: api.app.calls[-1:] == ["/hold"] and api.room.turns.held > 0)
+        sent = []
+        for path, who in (("/a", "ada"), ("/b", "ada"), ("/c", "eve")):
+            sent.append(pool.submit(api.ask, path, large, Authorization=who))
+            until(lambda: api.room.turns.waiting == len(sent))
+        api.app.calls.clear()
+        api.app.gate.set()
+        assert [status(one.result()) for one in (first, *sent)] == [200] * 4
+    assert api.app.calls == ["/a", "/c", "/b"]
+
+
+def test_no_more_bodies_have_a_turn_than_their_sender_may_have_threads(start: Start) -> None:
+    """However small they are: those would wait for a thread, and hold what others wait for."""
+    api = start(turns=100_000_000)
+    api.app.names_senders = True
+    with ThreadPoolExecutor(4) as pool:
+        sent = [
+            pool.submit(api.ask, "/hold", b"x" * 1_500_000, Authorization="ada") for _ in range(4)
+        ]
+        until(lambda: api.room.turns.waiting == 4 - THREADS)
+        assert api.room.turns.held == 100_000_000
+        api.app.gate.set()
+        assert [status(one.result()) for one in sent] == [200] * 4
+
+
 def test_a_large_body_that_waits_for_too_long_is_told_to_come_back(start: Start) -> None:
     api = start(turns=2_000_000, wait_seconds=1.0)
     large = b"x" * 1_500_000

@@ -77,9 +77,10 @@ import django
 django.setup()
 from django.db import OperationalError, connection, transaction
 from encrypted_records.server.accounts.models import Login
-from encrypted_records.server.db.compiled_queries import Lookup
+from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.fields import as_stored
 
-lookup = Lookup(Login, "id")
+prepared = Prepared(lambda: Login.objects.values_list("id", "digest"), f"{Login._meta.db_table}.id")
 
 
 def kept():
@@ -90,7 +91,7 @@ def kept():
 
 def ask(times):
     for _ in range(times):
-        assert not lookup.exists("2Ja5FEkGdV5Cj3ck3Uipy2")
+        assert not prepared.rows(as_stored("2Ja5FEkGdV5Cj3ck3Uipy2"))
 """
 #: Each connection goes to a server process that is not the one it names, as behind a pool.
 _BEHIND_A_POOL = """

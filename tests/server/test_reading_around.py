@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.server.records.bulk import layout
-from encrypted_records.server.records.bulk.block_cache import MOST_AT_ONCE, BlockCache
+from encrypted_records.server.records.bulk.block_cache import MOST_AT_ONCE, MOST_OF_ONE, BlockCache
 from encrypted_records.server.records.bulk.layout import Entry
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.records.bulk.protocol import (
+    JOINED_BYTES,
+    READ_OVER_BYTES,
+    Range,
+    find_reach,
+    join_neighbours,
+)
 from tests.server.cache_parts import Counting, Known
 
 
@@ -52,6 +58,35 @@ def test_of_one_request_no_more_is_read_around_than_fits_into_all(tmp_path: Path
     assert cache.read(store, wanted, ahead=around) == [b"\0"] * 16
     assert mosts == {MOST_AT_ONCE // 16}
     assert sum(store.asked) == MOST_AT_ONCE
+
+
+def test_what_could_not_be_kept_is_not_read(tmp_path: Path) -> None:
+    store = Counting(tmp_path / "objects")
+    cache = BlockCache(tmp_path, 64 << 20)
+    assert cache.look(Known())
+    store.put("a" * 32, bytes(1 << 20))
+    wanted = Range("a" * 32, 0, 1000)
+    long = Range("a" * 32, 1000, 1000 + MOST_OF_ONE + 1)
+    assert cache.read(store, [wanted], ahead=lambda _one, _most: [long]) == [bytes(1000)]
+    assert store.asked == [1000]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * JOINED_BYTES), st.integers(1, 1000)), max_size=300))
+def test_what_is_read_over_has_a_bound(laid: list[tuple[int, int]]) -> None:
+    ranges, at = [], 0
+    for gap, length in laid:
+        ranges.append(Range("a" * 32, at + gap, at + gap + length))
+        at += gap + length
+    reach = find_reach(ranges)
+    asked = sum(one.end - one.start for one in ranges)
+    joined = join_neighbours(ranges, reach)
+    assert sum(one.end - one.start for one in joined) - asked <= READ_OVER_BYTES
+    if sum(gap for gap, _ in laid if gap <= JOINED_BYTES) <= READ_OVER_BYTES:
+        assert reach == JOINED_BYTES
+    else:
+        # And no narrower than it has to be.
+        wider = join_neighbours(ranges, reach + 1)
+        assert sum(one.end - one.start for one in wider) - asked > READ_OVER_BYTES
 
 
 def test_what_is_damaged_keeps_nobody_from_what_lies_beside_it(tmp_path: Path) -> None:

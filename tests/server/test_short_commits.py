@@ -244,6 +244,10 @@ def test_on_postgresql_what_it_stores_in_common_tables_is_one_statement_in_one_p
         *("INSERT", "INSERT", "INSERT", "WITH"),
     ], statements
     assert tables(statements, "INSERT") == ["index_page", "row_run", "record_row"]
+    # Rows move to objects: whoever looks in the table last may find them in neither.
+    in_table, in_objects = statements[3], statements[4]
+    assert "FROM record_row" in in_table
+    assert in_objects.startswith("SELECT EXISTS(")
     # That of its client is looked for beside.
     assert len(with_request) == len(statements) + 1
 

@@ -13,15 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import Field, Model, QuerySet
 
 from encrypted_records.server.db.postgres.base import LOST, DatabaseWrapper
-
-M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -308,34 +306,6 @@ def _errors_of_driver(own: Any) -> Iterator[None]:
 def execute(sql: str, values: Sequence[Any]) -> None:
     """As :func:`executed`, of what has no outcome."""
     begin(sql, values).close()
-
-
-class Lookup(Generic[M]):
-    """Rows of one table, as objects, by the values of some of its fields."""
-
-    def __init__(self, model: type[M], *fields: str) -> None:
-        self._model = model
-        self._fields: list[Field[Any, Any]] = [field_of(model, name) for name in fields]
-        self._names = [field.attname for field in model._meta.concrete_fields]
-        self._prepared = Prepared(
-            lambda: model._default_manager.values_list(*self._names),
-            *(f"{model._meta.db_table}.{field.column}" for field in self._fields),
-        )
-
-    def first(self, *wanted: Any) -> M | None:
-        """A row whose fields, in their order, have these values."""
-        for row in self._rows(wanted):
-            return self._model.from_db(connection.alias, self._names, row)
-        return None
-
-    def exists(self, *wanted: Any) -> bool:
-        return bool(self._rows(wanted))
-
-    def _rows(self, wanted: Sequence[Any]) -> list[list[Any]]:
-        pairs = zip(self._fields, wanted, strict=True)
-        return self._prepared.rows(
-            *(one.get_db_prep_value(value, connection) for one, value in pairs)
-        )
 
 
 def field_of(model: type[Model], name: str) -> Field[Any, Any]:

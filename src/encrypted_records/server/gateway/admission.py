@@ -84,7 +84,7 @@ class Places:
         """
         self._most = waiting
         self.wait_seconds = wait_seconds
-        self._most_of_one = most_of_one or threads
+        self.most_of_one = most_of_one or threads
         #: whose turn it is comes first; there is no empty line
         self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
         self._under_way: Counter[bytes] = Counter()
@@ -160,7 +160,7 @@ class Places:
     def _take(self) -> _Asked[Any] | None:
         """The next request, of the first sender that may have one more thread."""
         for sender, line in self._lines.items():
-            if self._under_way[sender] < self._most_of_one:
+            if self._under_way[sender] < self.most_of_one:
                 asked = line.popleft()
                 self._waiting -= 1
                 self._under_way[sender] += 1

@@ -139,7 +139,10 @@ class Gateway:
         """
         async with AsyncExitStack() as turn:
             if body.size > LARGE_BYTES:
-                taken = self._room.turns.take(body.size, self._sender(self._name(scope)))
+                # No more of them have a turn than one sender has threads: who waits for a thread
+                # of his own keeps nobody else from theirs.
+                size = max(body.size, -(-self._room.turns.budget // self._places.most_of_one))
+                taken = self._room.turns.take(size, self._sender(self._name(scope)))
                 try:
                     async with asyncio.timeout(self._places.wait_seconds):
                         await turn.enter_async_context(taken)
@@ -204,11 +207,14 @@ class Gateway:
         environ["wsgi.input"] = body
         run = partial(self._run, asyncio.get_running_loop(), environ)
         name = self._name(scope)
-        answer: _Answer = await self._places.run(run, self._sender(name))
-        found = environ.get(SENDER)
-        if name is not None and found is not None:
-            self._remember(name, found.encode())
-        elif name is not None and answer.status == 401 and name in self._senders:
+        try:
+            answer: _Answer = await self._places.run(run, self._sender(name))
+        finally:
+            # Also of one who is only looked at, before the body is here.
+            found = environ.get(SENDER)
+            if name is not None and found is not None:
+                self._remember(name, found.encode())
+        if name is not None and found is None and answer.status == 401 and name in self._senders:
             # Who shows what was revoked must not keep its owner waiting.
             self._forget(name)
         return answer

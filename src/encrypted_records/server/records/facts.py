@@ -1,7 +1,7 @@
 """What a commit is judged by that stands in other tables than its schema's row.
 
-It is read under the lock of that row with two statements, of which one is of the table of rows
-alone: that may be in partitions, or over several servers.
+It is read under the lock of that row with two statements, of which the first is of the table of
+rows alone: that may be in partitions, or over several servers.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ in_log = Prepared(
     "commit_log.schema_id",
     "commit_log.commit_id",
 )
+#: The numbers of a schema's segment, and group, of a uid.
+segment_of_uid = Prepared(
+    lambda: IndexSegment.objects.values_list("pk"), "index_segment.schema_id", "index_segment.uid"
+)
+group_of_uid = Prepared(
+    lambda: RecordGroup.objects.values_list("pk"), "record_group.schema_id", "record_group.uid"
+)
 _ROWS = (
     in_log,
     signing.roster_head,
@@ -49,14 +56,8 @@ _ROWS = (
 )
 _EXIST = (
     permissions.written,
-    Prepared(
-        lambda: IndexSegment.objects.values_list("pk"),
-        "index_segment.schema_id",
-        "index_segment.uid",
-    ),
-    Prepared(
-        lambda: RecordGroup.objects.values_list("pk"), "record_group.schema_id", "record_group.uid"
-    ),
+    segment_of_uid,
+    group_of_uid,
     "SELECT 1 FROM changed_row WHERE record_id >= %s AND record_id <= %s",
     "SELECT 1 FROM row_part WHERE last_id >= %s AND first_id <= %s",
 )
@@ -100,6 +101,7 @@ class AskedFacts:
 
     def take(self) -> Facts:
         """What was found, waited for now; once."""
+        is_between = bool(self.between.rows())
         exist, numbers, (logged, roster_head, signer, head) = self.answers.take()
         is_written, has_segment, has_group, *have_ids = exist
         segment, group = numbers or (None, None)
@@ -112,7 +114,7 @@ class AskedFacts:
             is_written=is_written,
             has_segment=has_segment,
             has_group=has_group,
-            has_ids_between=any(have_ids) or bool(self.between.rows()),
+            has_ids_between=is_between or any(have_ids),
             segment_number=segment,
             group_number=group,
         )
@@ -143,6 +145,8 @@ def ask(user: User, commit: Checked, *, is_small: bool) -> AskedFacts:
     ids = [row.record_id for row in commit.new_rows() if row.version == 1]
     span = (min(ids), max(ids)) if ids else _NOWHERE
     questions = _questions_and_numbers if is_small else _questions
+    # First: rows move to objects, and never back, so none is missed by both questions.
+    between = _are_between().ask(span)
     answers = questions.ask(
         ((schema, body.id), (schema,), (schema, body.member), (schema, body.writer)),
         (
@@ -153,7 +157,7 @@ def ask(user: User, commit: Checked, *, is_small: bool) -> AskedFacts:
             span,
         ),
     )
-    return AskedFacts(answers, _are_between().ask(span))
+    return AskedFacts(answers, between)
 
 
 @cache

@@ -8,15 +8,12 @@ from encrypted_records.errors import Conflict
 from encrypted_records.model.records import Group
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.compiled_changes import insert
-from encrypted_records.server.db.compiled_queries import Lookup
+from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.records import checks, compacting, identities, store
 from encrypted_records.server.records.checks import Checked
-from encrypted_records.server.records.facts import Facts
+from encrypted_records.server.records.facts import Facts, group_of_uid, segment_of_uid
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.standing import Place
-
-_segment = Lookup(IndexSegment, "schema", "uid")
-_group_of_uid = Lookup(RecordGroup, "schema", "uid")
 
 
 def add_segments(
@@ -57,7 +54,8 @@ def _store_segments(
 ) -> dict[bytes, int]:
     segments = commit.body.segments
     # Of the first one it is known.
-    if facts.has_segment or any(_segment.exists(schema.pk, one.uid) for one in segments[1:]):
+    own = as_stored(schema.pk)
+    if facts.has_segment or any(segment_of_uid.rows(own, one.uid) for one in segments[1:]):
         raise Conflict("a segment's uid is taken", code="uid_taken")
     numbers = {}
     for s in segments:
@@ -110,7 +108,8 @@ def add_groups(
             row.pk = commit.staged.groups[uid]
         RecordGroup.objects.bulk_update(rows.values(), _PUBLISHED, batch_size=100)
         return dict(commit.staged.groups)
-    if facts.has_group or any(_group_of_uid.exists(schema.pk, group.uid) for group in every[1:]):
+    own = as_stored(schema.pk)
+    if facts.has_group or any(group_of_uid.rows(own, group.uid) for group in every[1:]):
         raise Conflict("a group's uid is taken", code="uid_taken")
     if not commit.body.ended:
         new = [row.record_id for row in commit.new_rows() if row.version == 1]

@@ -69,8 +69,9 @@ def look() -> None:
     while more:
         more = False
         for work in (sweep, sweep_rows, erasing.sweep, _drop_expired, _sweep_objects):
-            _try(_drop_copies)
             for _ in range(MOST_PIECES):
+                # Others wait for this one's copies to go, however long a piece takes.
+                _try(_drop_copies)
                 begun = time.monotonic()
                 if not _try(work):
                     break

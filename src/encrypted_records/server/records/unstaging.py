@@ -1,5 +1,5 @@
-"""Drop what is staged and will not be published. What a request brings late is refused then, or is
-dropped with the rest: nothing is left behind a job's end."""
+"""Drop what is staged and will not be published. What a request with the job's token brings late is
+refused then, or is dropped with the rest: nothing of it is left behind the job's end."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from encrypted_records.server.records.bulk.copying import Ahead, Counts, Registry, Spare, Uncounted
 from encrypted_records.server.records.bulk.files import free_below
-from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, BulkStore, Range
+from encrypted_records.server.records.bulk.protocol import BulkStore, Range, find_reach
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0
@@ -147,7 +147,8 @@ class BlockCache:
         return around + self._between(sorted([*left, *around]), spare)
 
     def _around(self, left: Sequence[Range], ahead: Ahead) -> list[Range]:
-        """What lies around these and is not here. Nothing that is asked for has to go for it."""
+        """What lies around these, is not here, and can be kept. Hardly ever has anything to go for
+        it that was asked for: the file is written round and round, whatever is free in it."""
         with self._lock:
             free = min(MOST_AT_ONCE, self._most // 2 - self._size)
             if len(self._kept) > MOST_RANGES // 2:
@@ -155,17 +156,19 @@ class BlockCache:
         most = min(AHEAD_BYTES, free // len(left))
         around = {near for one in left for near in ahead(one, most)} if most > 0 else set()
         with self._lock:
-            return sorted(around.difference(left, self._kept))
+            new = around.difference(left, self._kept)
+        return sorted(one for one in new if self._can_keep(one.end - one.start))
 
     def _between(self, left: Sequence[Range], spare: Spare) -> list[Range]:
         """Of what is spare, what is not here and lies between two of these that are read as one."""
         kept_too = spare()
+        reach = find_reach(left)
         chosen: list[Range] = []
         room = MOST_AT_ONCE - sum(one.end - one.start for one in left)
         with self._lock:
             new = [one for one in sorted(set(kept_too)) if one not in self._kept]
         for before, behind in pairwise(left):
-            if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
+            if before.name == behind.name and behind.start - before.end <= reach:
                 at = bisect_left(new, (before.name, before.end, 0))
                 while at < len(new) and new[at].name == before.name and room > 0:
                     if new[at].end > behind.start:
@@ -287,9 +290,12 @@ class BlockCache:
             if turn != self._turn or not self._is_trusted(TRUSTED_SECONDS):
                 return
             for one, data in read.items():
-                if len(data) <= min(MOST_OF_ONE, self._most):
+                if self._can_keep(len(data)):
                     self._put(one, data)
             self._counts.holds(self._size)
+
+    def _can_keep(self, size: int) -> bool:
+        return size <= min(MOST_OF_ONE, self._most)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:

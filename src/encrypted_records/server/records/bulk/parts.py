@@ -20,7 +20,7 @@ from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk import block_cache, choice, layout
 from encrypted_records.server.records.bulk.copying import Ahead, Spare
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
-from encrypted_records.server.records.bulk.protocol import JOINED_BYTES, Range
+from encrypted_records.server.records.bulk.protocol import Range, find_reach
 from encrypted_records.server.records.models import RowPart
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
@@ -308,8 +308,9 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 def _pages_between(pages: Sequence[Range]) -> Iterator[Range]:
     """The pages of an object, all of one length, that lie between two of these which a store far
     away reads as one."""
+    reach = find_reach(pages)
     for before, behind in pairwise(sorted(set(pages))):
-        if before.name == behind.name and behind.start - before.end <= JOINED_BYTES:
+        if before.name == behind.name and behind.start - before.end <= reach:
             length = before.end - before.start
             for start in range(before.end, behind.start, length):
                 yield Range(before.name, start, start + length)

@@ -7,6 +7,7 @@ nothing and decides nothing: what is there, and whether it may go, is in the dat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from encrypted_records.errors import ObjectLost
@@ -17,6 +18,8 @@ NEIGHBOURS = 4 << 10
 #: And what is asked of a store that is far away, where its client reads over what lies between: a
 #: request costs more than these bytes. What is read over can be kept (:mod:`.block_cache`).
 JOINED_BYTES = 2 << 20
+#: Of one read, no more than so many bytes lie between what is asked for.
+READ_OVER_BYTES = 64 << 20
 
 
 class Range(NamedTuple):
@@ -76,16 +79,33 @@ class BulkStore(Protocol):
         """
 
 
-def join_neighbours(ranges: Sequence[Range]) -> list[Range]:
-    """Fewer ranges that contain all of these: neighbours in one, each object's in order."""
+def join_neighbours(ranges: Sequence[Range], reach: int = NEIGHBOURS) -> list[Range]:
+    """Fewer ranges that contain all of these: those no further apart than ``reach`` in one, each
+    object's in order."""
     joined: list[Range] = []
     for one in sorted(set(ranges)):
         last = joined[-1] if joined else None
-        if last and last.name == one.name and one.start - last.end <= NEIGHBOURS:
+        if last and last.name == one.name and one.start - last.end <= reach:
             joined[-1] = last._replace(end=max(last.end, one.end))
         else:
             joined.append(one)
     return joined
+
+
+def find_reach(ranges: Sequence[Range]) -> int:
+    """How far apart ranges may lie that a store far away reads as one: :data:`JOINED_BYTES`, or
+    less where too much would lie between them in all."""
+    gaps = sorted(
+        behind.start - before.end
+        for before, behind in pairwise(sorted(set(ranges)))
+        if before.name == behind.name and 0 < behind.start - before.end <= JOINED_BYTES
+    )
+    over = 0
+    for gap in gaps:
+        over += gap
+        if over > READ_OVER_BYTES:
+            return gap - 1
+    return JOINED_BYTES
 
 
 def cut_joined(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from encrypted_records.errors import InvalidSetting, StoreUnavailable
 from encrypted_records.server.records.bulk.protocol import (
-    JOINED_BYTES,
     Range,
     cut_joined,
+    find_reach,
     join_neighbours,
     lost,
 )
@@ -81,24 +81,24 @@ class S3:
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         joined = join_neighbours(ranges)
+        reach = find_reach(joined)
         objects = [(name, list(own)) for name, own in groupby(joined, lambda one: one.name)]
         if len(objects) == 1:
-            contents = self._read_of(*objects[0])
+            contents = self._read_of(reach, *objects[0])
         else:
-            parts = self._readers.map(lambda one: self._read_of(*one), objects)
+            parts = self._readers.map(lambda one: self._read_of(reach, *one), objects)
             contents = [data for part in parts for data in part]
         return cut_joined(ranges, joined, contents)
 
-    def _read_of(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
+    def _read_of(self, reach: int, name: str, ranges: Sequence[Range]) -> list[bytes]:
         starts = [one.start for one in ranges]
         ends = [one.end for one in ranges]
-        small = sum(one.end - one.start for one in ranges) <= _SMALL_BYTES
+        every = join_neighbours(ranges, reach)
+        small = sum(one.end - one.start for one in every) <= _SMALL_BYTES
         store = self._hasty if small else self._store
         with _named():
             try:
-                got = obstore.get_ranges(
-                    store, name, starts=starts, ends=ends, coalesce=JOINED_BYTES
-                )
+                got = obstore.get_ranges(store, name, starts=starts, ends=ends, coalesce=reach)
             except FileNotFoundError:
                 raise lost(name) from None
         return [bytes(data) for data in got]
