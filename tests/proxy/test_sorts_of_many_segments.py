@@ -19,7 +19,7 @@ from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.ingest import seal as sealing
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search import fetcher, segment_filters
+from encrypted_records.proxy.search import fetcher, segment_filters, top_k
 from encrypted_records.proxy.search.upstream import Sizes
 from tests import oracle
 from tests.support import second_proxy as proxies
@@ -49,6 +49,8 @@ STANDARD = Sizes(
 NARROW = replace(
     STANDARD, reading=ReadingLimits(window=2, by_row=0, few=1), scan=ScanLimits(step=4, spare=8)
 )
+#: Conditions are answered by sets of rows.
+BY_SETS = replace(STANDARD, few_entries=1 << 16)
 
 
 def record(number: int) -> dict[str, Any]:
@@ -128,8 +130,8 @@ def in_order(records: list[dict[str, Any]], where: Any, order_by: list[str]) -> 
 
 @pytest.mark.parametrize(
     "asked",
-    [(STANDARD, True), (NARROW, True), (NARROW, False)],
-    ids=["keys", "no keys", "columns that do not stay"],
+    [(STANDARD, True), (NARROW, True), (NARROW, False), (BY_SETS, True)],
+    ids=["keys", "no keys", "columns that do not stay", "sets"],
     indirect=True,
 )
 def test_all_pages_are_the_oracles(asked: Store) -> None:
@@ -183,6 +185,31 @@ def test_one_segment_has_all_rows_of_a_page_where_the_second_field_grows(
     second = asked.proxy("POST", "/api/records/search/", {"schema": asked.schema, **body}).json()
     assert [one["data"] for one in second["results"]] == expected[3:6]
     assert 1 <= len(opened) <= 3
+
+
+@pytest.mark.parametrize("asked", [(BY_SETS, True)], indirect=True)
+@pytest.mark.parametrize("order_by", ["number", "-number"])
+def test_one_segment_rules_others_out_of_an_order_by_one_field(
+    asked: Store, order_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[int] = []
+    own_resolve = top_k.resolve
+
+    async def resolve(context: Any, plan: Any, among: Any, **options: Any) -> Any:
+        rounds.append(len(among))
+        return await own_resolve(context, plan, among, **options)
+
+    monkeypatch.setattr(top_k, "resolve", resolve)
+    records = [one["data"] for one in asked.everything()]
+    where = {"field": "kind", "op": "eq", "value": "k1"}
+    expected = in_order(records, where, [order_by])
+    body: dict[str, Any] = {"where": where, "order_by": [order_by], "limit": 3}
+    for page in (expected[:3], expected[3:6]):
+        rounds.clear()
+        found = asked.proxy("POST", "/api/records/search/", {"schema": asked.schema, **body}).json()
+        assert [one["data"] for one in found["results"]] == page
+        assert rounds == [1]
+        body["cursor"] = found["next_cursor"]
 
 
 @pytest.mark.parametrize("asked", [(STANDARD, True), (STANDARD, False)], indirect=True)

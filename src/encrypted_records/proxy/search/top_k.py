@@ -219,9 +219,12 @@ class _First:
     async def _of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Candidates:
         segment, result = answer.segment, scan.result()
         outermost, *others = self.query.order
-        if not isinstance(segment, PagedSegment) or (result is not None and not others):
+        if not isinstance(segment, PagedSegment):
             return _candidates(self.context, answer, outermost.field, scan)
-        part = await self._narrow(segment, answer.matches, result)
+        if result is not None and not others:
+            part = _candidates(self.context, answer, outermost.field, scan)
+        else:
+            part = await self._narrow(segment, answer.matches, result)
         self._learn(part)
         return part
 
