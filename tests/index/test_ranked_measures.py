@@ -45,6 +45,7 @@ LONG = Limits(mini=8, plain=1 << 16, entries=5)
 PACKED = Limits(mini=8, plain=0, entries=5)
 MEASURES: list[dict[str, Any]] = [
     {"op": "percentile", "field": "n", "p": [0, 1, 5, 50, Decimal("99.9"), 100]},
+    {"op": "percentile", "field": "n", "p": list(range(1, 101))},
     {"op": "histogram", "field": "n", "bins": 4},
     {"op": "histogram", "field": "n", "bounds": [-(2**63), -5, 0, 3, 10**6, 2**63 - 1]},
     {"op": "sum", "field": "n"},

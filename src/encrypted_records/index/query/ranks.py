@@ -3,7 +3,10 @@ above a key.
 
 A segment's directory has the first and last key and the entries of each page. So all pages but
 those that a key may lie inside are counted without being read: of each segment, one; and of the
-k-th value the few that it may be in. It takes no memory for the values, and no column is read.
+k-th value the few that it may be in. No column is read. Kept of opened pages are only the keys among
+which a value is, and how often each comes: for several values together no more than
+``ReadingLimits.entries``, and for one value alone no more than two pages of each segment, where
+that is more.
 """
 
 from __future__ import annotations
@@ -113,12 +116,16 @@ class Ranks:
         """
         found: dict[int, int] = {}
         together: list[_Around] = []
+        held = 0
         for number in sorted(numbers):
             around = yield from self._narrow(number)
-            if together and self._held([*together, around]) > self._limits.entries:
+            # Each keeps its own keys of a page that several need.
+            own = self._held(around)
+            if held and own and held + own > self._limits.entries:
                 found |= yield from self._find(together)
-                together = []
+                together, held = [], 0
             together.append(around)
+            held += own
         return found | (yield from self._find(together))
 
     def _narrow(self, number: int) -> Asking[_Around]:
@@ -130,7 +137,7 @@ class Ranks:
         last = int(self._ends[np.argmax(surely >= number)])
         first = int(self._begins[np.flatnonzero(possibly < number)[-1]])
         found = _Around(number, first, last, 0, [])
-        while self._held([found]) > self._limits.entries:
+        while self._held(found) > self._limits.entries:
             edges = np.concatenate((self._firsts[self._wide], self._lasts[self._wide]))
             inside = np.unique(edges[(edges >= found.first) & (edges < found.last)])
             if not len(inside):
@@ -143,10 +150,9 @@ class Ranks:
                 found.first = middle + 1
         return found
 
-    def _held(self, every: Sequence[_Around]) -> int:
-        """The entries of the pages that are opened to find these values."""
-        chosen = self._pages_of(every)
-        return int(self._counts[chosen].sum())
+    def _held(self, one: _Around) -> int:
+        """The entries of the pages that are opened to find a value."""
+        return int(self._counts[self._pages_of([one])].sum())
 
     def _pages_of(self, every: Sequence[_Around]) -> NDArray[np.intp]:
         chosen = np.zeros(len(self._firsts), np.bool_)
@@ -208,7 +214,8 @@ class Ranks:
             every.append((segment, dict(zip(places, own.tolist(), strict=True))))
         # A few are brought together, are worth keeping, and take little.
         brought: list[tuple[PagedSegment, frozenset[int]]] = []
-        if len(chosen) <= self._limits.window:
+        entries = int(self._counts[chosen].sum())
+        if len(chosen) <= self._limits.window and entries <= self._limits.entries:
             brought = list(self._list_missing(every))
             if brought:
                 (first, pages), *others = brought

@@ -1,0 +1,109 @@
+"""Many percentiles of one field keep no more of its pages than a few do, and are the oracle's."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from encrypted_records.index.query.asking import Asking, Need
+from encrypted_records.index.query.ranks import Ranks, SortedRows
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
+from tests.index.reading import answer
+from tests.index.world import World
+
+TEXT = """{"type": "object", "properties": {
+    "n": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807}}}"""
+SEGMENTS, ROWS, PAGE = 3, 20_000, 1000
+#: Of what the pages of a value have, room for some at once.
+FEW = replace(STANDARD, entries=10 * PAGE)
+#: Spread over all values, and next to each other.
+SPREAD = [ROWS * SEGMENTS * share // 100 for share in range(1, 101)]
+CLOSE = [ROWS * SEGMENTS // 2 + 6 * at for at in range(100)]
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[World, list[int]]:
+    """Segments of the same values as far as chance goes, so that pages of all of them overlap."""
+    world = World(TEXT, limits=Limits(mini=8, plain=1 << 16, entries=PAGE))
+    values = np.random.default_rng(7).integers(0, 10**12, (SEGMENTS, ROWS)).tolist()
+    for some in values:
+        world.ingest([{"n": value} for value in some])
+    return world, sorted(value for some in values for value in some)
+
+
+def ranks_of(world: World, limits: ReadingLimits) -> Ranks:
+    """Of all rows; nothing but directories is here."""
+    parts = []
+    for one in world.ledger.snapshot().segments:
+        segment = world.open_segment(one)
+        assert isinstance(segment, PagedSegment)
+        for number in segment.missing_directories(["n"]):
+            segment.put(number, world.sealed(segment, number))
+        firsts, lasts, counts = segment.directories["n"].stretches()
+        parts.append(SortedRows(firsts, lasts, counts, firsts[:0], segment))
+    return Ranks("n", parts, limits)
+
+
+def watched(asking: Asking[T], needs: list[Need]) -> Asking[T]:
+    """The same, and what it asks for."""
+    try:
+        while True:
+            needs.append(next(asking))
+            yield needs[-1]
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def entries_of(need: Need) -> Iterator[int]:
+    """How many entries each of its pages has."""
+    for segment, pages in ((need.segment, need.pages), *need.beside):
+        directory = segment.directories["n"]
+        for number in pages:
+            at = directory.index_of(number)
+            assert at is not None
+            yield directory.start(at + 1) - directory.start(at)
+
+
+@pytest.mark.parametrize("numbers", [SPREAD, CLOSE], ids=["spread", "close"])
+def test_a_hundred_percentiles_keep_no_more_of_pages_than_there_is_room_for(
+    made: tuple[World, list[int]], numbers: list[int]
+) -> None:
+    world, values = made
+    ranks = ranks_of(world, FEW)
+    tracemalloc.start()
+    try:
+        found = answer(ranks.select(numbers), world.sealed)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == {values[number - 1]: number for number in numbers}
+    # A page in memory takes twelve bytes an entry, what is kept of it sixteen, and numpy makes
+    # some arrays of that.
+    assert most < 100 * FEW.entries, most
+
+
+@pytest.mark.parametrize("limits", [STANDARD, FEW, replace(FEW, entries=1), replace(FEW, window=2)])
+def test_pages_that_come_together_have_no_more_entries_than_there_is_room_for(
+    made: tuple[World, list[int]], limits: ReadingLimits
+) -> None:
+    world, values = made
+    needs: list[Need] = []
+    ranks = ranks_of(world, limits)
+    expected = {values[number - 1]: number for number in SPREAD}
+    assert answer(watched(ranks.select(SPREAD), needs), world.sealed) == expected
+    assert answer(watched(ranks.upto(expected), needs), world.sealed) == expected
+    assert needs
+    for need in needs:
+        every = list(entries_of(need))
+        assert len(every) <= limits.window
+        assert sum(every) <= limits.entries or len(every) == 1
