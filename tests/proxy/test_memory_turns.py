@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.proxies import running_proxy
@@ -188,10 +191,9 @@ def questions() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def store(service: Service, tmp_path: Path) -> Store:
+    """Large segments, and a small one."""
     store = new_store(service, DEFINITION)
     store.ingest([{"name": "first"}])
 
@@ -207,6 +209,13 @@ def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
                 )
 
     asyncio.run(fill())
+    return store
+
+
+@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [ask(store, one) for one in questions()]
     taken: Counter[str] = Counter()
     inside: set[Any] = set()
@@ -227,9 +236,9 @@ def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
 
     monkeypatch.setattr(Fetcher, "turn", watched)
     overrides = Overrides(question_sizes=SIZES, question_memory=1 << 10)
-    own = with_keyrings(service, tmp_path / "own")
-    with running_proxy(service.base_url, own, overrides=overrides) as proxy:
-        other = replace(store, service=replace(service, proxy_url=proxy.url))
+    own = with_keyrings(store.service, tmp_path / "own")
+    with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+        other = replace(store, service=replace(store.service, proxy_url=proxy.url))
         with ThreadPoolExecutor(len(questions())) as threads:
             for _ in range(2):
                 assert list(threads.map(lambda one: ask(other, one), questions())) == expected
@@ -237,6 +246,56 @@ def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
     assert len(taken) == SEGMENTS
     # Each question once in each segment at least, twice.
     assert min(taken.values()) >= 2 * len(questions())
+
+
+@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("dead", [False, True], ids=["all rows", "all but a dead one"])
+@pytest.mark.parametrize("stays", [False, True], ids=["sums", "columns by row"])
+def test_what_is_kept_waits_for_nobody_who_has_all_turns(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: bool, stays: bool
+) -> None:
+    if dead:
+        (found,) = store.search({"field": "age", "op": "eq", "value": 9970}, limit=1)["results"]
+        assert store.proxy("DELETE", found["url"]).status == 204
+    if not stays:
+        monkeypatch.setattr(fetcher, "ROW_BYTES", 1 << 40)
+    has_all, has_been_told = threading.Event(), threading.Event()
+    hold = threading.Event()
+    turn = Fetcher.turn
+
+    @asynccontextmanager
+    async def held(own: Fetcher, upstream: Any, segment: Any) -> AsyncIterator[None]:
+        async with turn(own, upstream, segment):
+            if hold.is_set() and own._turns.held == own._turns.budget:
+                has_all.set()
+                await asyncio.to_thread(has_been_told.wait)
+            yield
+
+    monkeypatch.setattr(Fetcher, "turn", held)
+    measures = [{"op": "avg", "field": "age"}, {"op": "percentile", "field": "age", "p": [1, 50]}]
+    kept = ("aggregate", {"measures": measures})
+    reads = ("aggregate", {"where": questions()[1][1]["where"], "measures": measures})
+    expected = [ask(store, kept), ask(store, reads)]
+    sizes = replace(SIZES, reading=replace(READING, window=64, by_row=1 << 20))
+    overrides = Overrides(question_sizes=sizes, question_memory=1 << 10)
+    own = with_keyrings(store.service, tmp_path / "own")
+    with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+        other = replace(store, service=replace(store.service, proxy_url=proxy.url))
+        turns = proxy.services.fetcher._turns
+        assert ask(other, kept) == expected[0]
+        hold.set()
+        with ThreadPoolExecutor(2) as threads:
+            try:
+                reading = threads.submit(ask, other, reads)
+                assert has_all.wait(60)
+                again = threads.submit(ask, other, kept)
+                while not again.done() and not turns.waiting:
+                    time.sleep(0.01)
+                waiting = turns.waiting
+            finally:
+                has_been_told.set()
+            assert [again.result(), reading.result()] == expected
+    assert not waiting
 
 
 def ask(store: Store, question: tuple[str, dict[str, Any]]) -> Any:

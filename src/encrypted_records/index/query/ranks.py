@@ -3,10 +3,9 @@ above a key.
 
 A segment's directory has the first and last key and the entries of each page. So all pages but
 those that a key may lie inside are counted without being read: of each segment, one; and of the
-k-th value the few that it may be in. No column is read. Kept of opened pages are only the keys among
-which a value is, and how often each comes: for several values together no more than
-``ReadingLimits.entries``, and for one value alone no more than two pages of each segment, where
-that is more.
+k-th value the few that it may be in. No column is read. What stays of opened pages are only the
+keys among which a value is, and how often each comes: for several values together no more than
+``ReadingLimits.entries``; or, for one value alone, those of two pages of each segment.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from encrypted_records.index.ordinals import (
     in_pieces,
     ordinals,
 )
-from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
+from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row, bring_kept
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 from encrypted_records.model.word_columns import column_spec
@@ -39,6 +39,8 @@ def look_up_keys(
     Raises:
         DoesNotOpen: the column, or a page of it, does not open.
     """
+    # A kept one takes no memory more.
+    yield from bring_kept(segment, name)
     yield from bring_by_row(segment, [name])
     column = segment.columns.get(name)
     if isinstance(column, PageMap):

@@ -172,6 +172,10 @@ class QueryContext:
         worked_on: PagedSegment | None = None
         async with AsyncExitStack() as turn:
             while not isinstance(need := await run(_go_on, asking), _Answer):
+                if need.sums is not None and self.fetcher.use_sums(
+                    need.segment, need.sums, need.rows
+                ):
+                    continue  # what is kept takes no memory
                 if need.segment is not worked_on and not (light or need.light):
                     await turn.aclose()
                     worked_on = need.segment

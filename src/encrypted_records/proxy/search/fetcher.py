@@ -220,13 +220,13 @@ class Fetcher:
         Raises:
             DoesNotOpen, Moved, NotFound: as :meth:`segments`.
         """
-        sums = self._cache.sums(segment.view, field)
-        if sums is None or not sums.has(rows):
-            limits = upstream.sizes.reading
-            sums = await self.read(upstream, segment, sum_column(segment, field, rows, limits))
-            self._cache.put_sums(segment.view, field, sums)
-            await self._forget_ended(upstream, [segment])
+        if self.use_sums(segment, field, rows):
+            return
+        limits = upstream.sizes.reading
+        sums = await self.read(upstream, segment, sum_column(segment, field, rows, limits))
         segment.sums[field] = sums
+        self._cache.put_sums(segment.view, field, sums)
+        await self._forget_ended(upstream, [segment])
 
     async def read(
         self, upstream: Upstream, segment: PagedSegment, reading: Reading[T], run: Run = aside
@@ -264,6 +264,15 @@ class Fetcher:
         if column is not None:
             segment.columns[field] = column
         return column is not None
+
+    def use_sums(self, segment: PagedSegment, field: str, rows: BitMap) -> bool:
+        """Put what a column adds up to into the segment, if it is kept with the keys of these
+        rows."""
+        sums = self._cache.sums(segment.view, field)
+        if sums is None or not sums.has(rows):
+            return False
+        segment.sums[field] = sums
+        return True
 
     def keeps_columns(self, rows: int, fields: int) -> bool:
         """Whether columns by row of so many rows and fields leave half of the memory to others.
