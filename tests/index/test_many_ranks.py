@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -64,14 +63,20 @@ def watched(asking: Asking[T], needs: list[Need]) -> Asking[T]:
         return found
 
 
-def entries_of(need: Need) -> Iterator[int]:
+def places_of(segment: PagedSegment, pages: frozenset[int]) -> list[int]:
+    """Where pages are in the order of keys."""
+    directory = segment.directories["n"]
+    places = [directory.index_of(number) for number in pages]
+    return sorted(place for place in places if place is not None)
+
+
+def entries_of(need: Need) -> list[int]:
     """How many entries each of its pages has."""
-    for segment, pages in ((need.segment, need.pages), *need.beside):
-        directory = segment.directories["n"]
-        for number in pages:
-            at = directory.index_of(number)
-            assert at is not None
-            yield directory.start(at + 1) - directory.start(at)
+    return [
+        int(segment.directories["n"].page_entries[place])
+        for segment, pages in ((need.segment, need.pages), *need.beside)
+        for place in places_of(segment, pages)
+    ]
 
 
 @pytest.mark.parametrize("numbers", [SPREAD, CLOSE], ids=["spread", "close"])
@@ -104,6 +109,16 @@ def test_pages_that_come_together_have_no_more_entries_than_there_is_room_for(
     assert answer(watched(ranks.upto(expected), needs), world.sealed) == expected
     assert needs
     for need in needs:
-        every = list(entries_of(need))
+        every = entries_of(need)
         assert len(every) <= limits.window
         assert sum(every) <= limits.entries or len(every) == 1
+
+
+def test_requests_do_not_come_in_the_order_of_keys(made: tuple[World, list[int]]) -> None:
+    world, _ = made
+    needs: list[Need] = []
+    answer(watched(ranks_of(world, FEW).select(SPREAD), needs), world.sealed)
+    first = needs[0].segment
+    least = [places_of(first, need.pages)[0] for need in needs if need.segment is first]
+    assert len(least) > 10
+    assert least not in (sorted(least), sorted(least, reverse=True))

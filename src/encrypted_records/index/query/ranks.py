@@ -10,6 +10,7 @@ keys among which a value is, and how often each comes: for several values togeth
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -116,7 +117,10 @@ class Ranks:
         found: dict[int, int] = {}
         together: list[_Around] = []
         held = 0
-        for number in sorted(numbers):
+        order = list(numbers)
+        # Looked for in their order, they would tell in which order the keys of pages are.
+        secrets.SystemRandom().shuffle(order)
+        for number in order:
             around = yield from self._narrow(number)
             # Each keeps its own keys of a page that several need.
             own = self._held(around)
