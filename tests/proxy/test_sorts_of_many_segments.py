@@ -19,7 +19,7 @@ from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.ingest import seal as sealing
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search import fetcher, segment_filters, top_k
+from encrypted_records.proxy.search import fetcher, match, segment_filters
 from encrypted_records.proxy.search.upstream import Sizes
 from tests import oracle
 from tests.support import second_proxy as proxies
@@ -193,13 +193,12 @@ def test_one_segment_rules_others_out_of_an_order_by_one_field(
     asked: Store, order_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: list[int] = []
-    own_resolve = top_k.resolve
 
     async def resolve(context: Any, plan: Any, among: Any, **options: Any) -> Any:
         rounds.append(len(among))
-        return await own_resolve(context, plan, among, **options)
+        return await match.resolve(context, plan, among, **options)
 
-    monkeypatch.setattr(top_k, "resolve", resolve)
+    monkeypatch.setattr("encrypted_records.proxy.search.top_k.resolve", resolve)
     records = [one["data"] for one in asked.everything()]
     where = {"field": "kind", "op": "eq", "value": "k1"}
     expected = in_order(records, where, [order_by])

@@ -65,7 +65,7 @@ class ByRowBuilder:
             self._codes[rows] = page + 1
             return
         count = len(block.keys)
-        lengths = np.diff(np.append(block.starts, len(block.ordinals))).astype(_COUNT)
+        lengths = block.counts.astype(_COUNT)
         more = block.keys.nbytes + lengths.nbytes
         numbers = _WIDE if self._next + count > np.iinfo(_NARROW).max else self._codes.dtype
         if self._bytes + more + len(self._codes) * numbers.itemsize > self._most:

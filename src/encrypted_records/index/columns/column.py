@@ -61,13 +61,23 @@ class EntryBlock:
         """Bytes in memory."""
         return measure(self.ordinals, self.keys, self.starts) + OBJECT_BYTES
 
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many entries each key has."""
+        return np.diff(np.append(self.starts, len(self.ordinals)))
+
     def expand(self) -> Keys:
         """The key of every entry."""
-        return np.repeat(self.keys, np.diff(np.append(self.starts, len(self.ordinals))))
+        return np.repeat(self.keys, self.counts)
+
+    def runs_of(self, entries: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which of the keys each of these entries has."""
+        # Numbers of another width would have all starts copied.
+        return self.starts.searchsorted(entries.astype(np.uint32), "right") - 1
 
     def part(self, first: int, last: int) -> EntryBlock:
         """The entries first..last-1, at least one, of present rows."""
-        # Numbers of another width would have all starts copied.
+        # Of their width, as in ``runs_of``.
         begin = int(self.starts.searchsorted(np.uint32(first), "right")) - 1
         end = int(self.starts.searchsorted(np.uint32(last), "left"))
         starts = self.starts[begin:end] - np.uint32(first)

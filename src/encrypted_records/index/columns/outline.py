@@ -111,6 +111,11 @@ class Outline:
         return len(self.ends) - self.leading
 
     @property
+    def page_entries(self) -> NDArray[np.int64]:
+        """How many entries each page has."""
+        return np.diff(np.concatenate((np.zeros(1, np.int64), self.ends)))
+
+    @property
     def key_bytes(self) -> int:
         """Of one key as it is in memory."""
         return self._key_type.itemsize
@@ -126,8 +131,7 @@ class Outline:
         """Of a column of numbers the first and the last key, and how many entries there are, of
         each value where values are listed, and else of each page of present rows."""
         if isinstance(self.bounds, NumberBounds):
-            ends = self.ends.astype(np.int64)
-            return self.bounds.firsts, self.bounds.lasts, np.diff(ends, prepend=0)[self.leading :]
+            return self.bounds.firsts, self.bounds.lasts, self.page_entries[self.leading :]
         starts = np.append(self.starts.astype(np.int64), self.present)
         return self.runs, self.runs, np.diff(starts)
 

@@ -222,7 +222,7 @@ class _Work:
     def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: Tally) -> bool:
         """Whether the values of all parts are taken in together, by where they lie among all."""
         ranked = self._ranked(name)
-        if tally.table is None or tally.lists or not any(map(ranked.fits, parts)):
+        if tally.table is None or tally.table.lists or not any(map(ranked.fits, parts)):
             return False
         return all(_has_little(part, name) or ranked.fits(part) for part in parts)
 
@@ -246,8 +246,9 @@ class _Work:
             else:
                 # To turn it round for one question takes more memory, and no less time.
                 yield from bring_kept(segment, name)
-            if _is_here(segment, name):
-                tally.add(count_values(part, name, part.dictionary(name)))
+            dictionary = dictionary_of(part, name)
+            if dictionary is not None:
+                tally.add(count_values(part, name, dictionary))
             else:
                 yield from read_values(part, name, tally, self.reading)
 
@@ -291,11 +292,6 @@ def _has_little(part: Candidates, name: str) -> bool:
     """Whether a segment is small, or older than a field."""
     segment = part.segment
     return not isinstance(segment, PagedSegment) or not segment.has_column(name)
-
-
-def _is_here(segment: OpenedSegment, name: str) -> bool:
-    """Whether a field of a segment can be told by row."""
-    return not isinstance(segment, PagedSegment) or segment.has_keys(name)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from encrypted_records.index.columns.dictionary import (
     Codes,
     ColumnDictionary,
     Dictionary,
-    PageMap,
     has_long,
 )
 from encrypted_records.index.ordinals import Ordinals, mask_of
@@ -24,9 +23,9 @@ from encrypted_records.index.segments.reading import ReadingLimits, Window, read
 
 
 def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
-    """The column by row; None where it has no keys there (:class:`PageMap`)."""
+    """The column by row; None of a large segment where it is not here with its keys."""
     segment = part.segment
-    if isinstance(segment, PagedSegment) and isinstance(segment.columns.get(field), PageMap):
+    if isinstance(segment, PagedSegment) and not segment.has_keys(field):
         return None
     return part.dictionary(field)
 

@@ -163,7 +163,7 @@ def count_missing(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, i
         return 0, 0
     directory = segment.directories[leaf.field]
     pages = np.isin(directory.numbers, np.fromiter(missing, np.uint32))
-    return len(missing), int(np.diff(directory.ends.astype(np.int64), prepend=0)[pages].sum())
+    return len(missing), int(directory.page_entries[pages].sum())
 
 
 def count_compared(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, int]:
@@ -180,8 +180,7 @@ def count_compared(plan: Plan, segment: PagedSegment, leaf: Leaf) -> tuple[int, 
     every = [some for some in map(directory.pages, ranges.possible) if some]
     if len(every) > 1:
         pages = np.unique(np.concatenate([np.arange(one.start, one.stop) for one in every]))
-        sizes = np.diff(directory.ends.astype(np.int64), prepend=0)
-        return len(pages), int(sizes[pages].sum())
+        return len(pages), int(directory.page_entries[pages].sum())
     return sum(map(len, every)), sum(
         directory.start(one.stop) - directory.start(one.start) for one in every
     )
@@ -221,8 +220,9 @@ class WindowEntries:
         self.ordinals: Ordinals = np.concatenate(
             [np.zeros(0, np.uint32), *(block.ordinals for block in blocks)]
         )
-        lengths = [np.diff(np.append(one.starts, len(one.ordinals))) for one in blocks]
-        self.lengths: NDArray[np.int64] = np.concatenate([np.zeros(0, np.int64), *lengths])
+        self.lengths: NDArray[np.int64] = np.concatenate(
+            [np.zeros(0, np.int64), *(block.counts for block in blocks)]
+        )
         self._ends = np.cumsum(self.lengths)
 
     def rows(self, at: int) -> Ordinals:

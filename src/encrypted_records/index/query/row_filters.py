@@ -153,8 +153,7 @@ def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilt
 
 def _count_rows(directory: Outline, chosen: NDArray[np.bool_]) -> int:
     """How many rows the chosen pages of present rows have; they are counted from 1."""
-    ends = directory.ends.astype(np.int64)
-    return int(np.diff(ends, prepend=0)[directory.leading :][chosen[1:]].sum())
+    return int(directory.page_entries[directory.leading :][chosen[1:]].sum())
 
 
 def _entries_before(block: EntryBlock, edge: Edge) -> int:

@@ -88,7 +88,7 @@ def read_rows(
         for _, block in window:
             at = find(block.ordinals)
             found.append(block.ordinals[at])
-            runs = block.starts.searchsorted(at.astype(np.uint32), "right") - 1
+            runs = block.runs_of(at)
             own = np.arange(len(runs))
             if len(runs) > _FEW:
                 # Millions of rows may have one value.

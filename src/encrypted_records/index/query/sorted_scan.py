@@ -308,6 +308,6 @@ def _dictionary_of(rows: BitMap, absent: BitMap, blocks: Sequence[EntryBlock]) -
     for block in blocks:
         at = find(block.ordinals)
         kept.append(block.ordinals[at])
-        keys.append(block.keys[block.starts.searchsorted(at.astype(np.uint32), "right") - 1])
+        keys.append(block.keys[block.runs_of(at)])
     held = np.concatenate(keys) if keys else np.zeros(0, np.uint64)
     return build_partial_dictionary(np.concatenate(kept), held, ordinals(absent))

@@ -124,7 +124,6 @@ class Tally:
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
         wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
         lists = any(isinstance(one, Distinct) for one in measures)
-        self.lists = lists
         self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
     def within(self, cells: Cells) -> Tally:
@@ -201,7 +200,7 @@ class _Table:
             lists: whether values are shown one by one, so that cells cannot stand for them.
         """
         self._kept = kept
-        self._lists = lists
+        self.lists = lists
         self.cells = cells
         self._held = join([])
         self._pending: list[Values] = []
@@ -232,7 +231,7 @@ class _Table:
 
     def _widened(self, held: Values) -> Values:
         bytes_each = -(-held.nbytes // len(held))
-        for most in () if self._lists else (self._kept.usual, self._kept.most):
+        for most in () if self.lists else (self._kept.usual, self._kept.most):
             if held.nbytes > most:
                 # Half of it is left for what comes.
                 wider = self.cells.wider(held.groups, held.keys, most // 2 // bytes_each)

@@ -24,7 +24,7 @@ from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.sums import ColumnSums, Halves
-from encrypted_records.index.ordinals import Ordinals, mask_of
+from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import PAGE_BYTES
@@ -186,7 +186,7 @@ def sum_column(
         DoesNotOpen: as :func:`read_column`.
     """
     halves = Halves()
-    wanted = mask_of(rows, segment.covered) if rows else None
+    find = finder(rows, segment.covered)
     found: list[Ordinals] = [np.zeros(0, np.uint32)]
     keys: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
 
@@ -195,13 +195,11 @@ def sum_column(
         for _, block in window:
             if not len(block.keys):
                 continue
-            counts = np.diff(np.append(block.starts, len(block.ordinals)))
-            halves += Halves.of(block.keys, counts)
-            if wanted is None:
-                continue
-            at = np.flatnonzero(wanted.take(block.ordinals))
-            found.append(block.ordinals[at])
-            keys.append(block.keys[np.searchsorted(block.starts, at, "right") - 1])
+            halves += Halves.of(block.keys, block.counts)
+            if rows:
+                at = find(block.ordinals)
+                found.append(block.ordinals[at])
+                keys.append(block.keys[block.runs_of(at)])
 
     yield from read_column(segment, field, take, limits)
     present = np.concatenate(found)
