@@ -35,11 +35,12 @@ def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> N
     )
 
 
-def drop_marks(group: int) -> None:
-    """Delete what is known of the rows of a group that has none any more: which died, digests."""
-    _run("DELETE FROM dead_row WHERE group_id = %s", group)
-    _run("DELETE FROM erased_row WHERE group_id = %s", group)
-    _run("DELETE FROM row_run WHERE group_id = %s", group)
+def drop_groups(groups: Collection[int], *, at_once: bool = False) -> None:
+    """Delete all rows of these groups, and what is known of them: which died, digests."""
+    if groups:
+        objects.drop(RowPart.objects.filter(group_id__in=groups), at_once=at_once)
+        for table in _OF_GROUPS:
+            _drop_of(table, "group_id", groups)
 
 
 def drop_page(segment: int, number: int) -> None:

@@ -12,10 +12,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from django.db import Error, connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import Unavailable
@@ -37,6 +37,7 @@ MOST_PIECES = 10
 MOST_PAGES = 500
 MOST_SEGMENTS = 100
 MOST_ROWS = 5000
+MOST_GROUPS = 100
 
 _log = logging.getLogger(__name__)
 _asked = threading.Event()
@@ -129,16 +130,26 @@ def report_strangers() -> list[str]:
     return found
 
 
+def _is_over(since: str, ended: str) -> Q:
+    """Whether the time of a segment or group is over, or an erasure waits for it.
+
+    Args:
+        since: the member that says when it ended.
+        ended: the member that says with which version.
+    """
+    over = Q(**{f"{since}__lt": timezone.now() - store.kept_for()})
+    if not erasing.is_asked():
+        return over  # which an index answers; else all are looked at whose time is not over
+    return over | Q(erasing.asked(ended), **{f"{since}__isnull": False})
+
+
 def sweep() -> bool:
     """Delete one piece of the pages whose time is over; whether there may be more.
 
     Their segments stay, without pages, header and salt, so that their uids stay taken.
     """
-    over = Q(superseded_at__lt=timezone.now() - store.kept_for())
     old = IndexSegment.objects.filter(
-        over | (Q(superseded_at__isnull=False) & erasing.asked("replaced")),
-        ~erasing.held("replaced"),
-        pages__gt=0,
+        _is_over("superseded_at", "replaced"), ~erasing.held("replaced"), pages__gt=0
     ).order_by("superseded_at")
     if not old.exists():
         return False  # which takes no lock
@@ -149,7 +160,7 @@ def sweep() -> bool:
         for segment in old.select_for_update(skip_locked=True)[:MOST_SEGMENTS]:
             if segment.pages > left:
                 if not whole:
-                    _shorten(segment, left, at_once=at_once)
+                    _shorten_segment(segment, left, at_once=at_once)
                 break
             whole.append(segment.pk)
             left -= segment.pages
@@ -163,30 +174,44 @@ def sweep_rows() -> bool:
 
     Their groups stay, without rows, so that their uids stay taken.
     """
-    over = Q(ended_at__lt=timezone.now() - store.kept_for())
     old = RecordGroup.objects.filter(
-        over | (Q(ended_at__isnull=False) & erasing.asked("ended")),
-        ~erasing.held("ended"),
-        count__gt=0,
-    )
+        _is_over("ended_at", "ended"), ~erasing.held("ended"), count__gt=0
+    ).order_by("ended_at")
     if not old.exists():
         return False  # which takes no lock
+    whole: list[int] = []
+    left = MOST_ROWS
     with transaction.atomic():
-        group = old.order_by("ended_at").select_for_update(skip_locked=True).first()
-        if group is not None:
-            kept = max(0, group.count - MOST_ROWS)
-            at_once = old.filter(erasing.asked("ended"), pk=group.pk).exists()
-            at_once = at_once and erasing.without_grace()
-            removing.drop_rows(group.pk, kept, group.count - kept, at_once=at_once)
-            if not kept:
-                removing.drop_marks(group.pk)
-            RecordGroup.objects.filter(pk=group.pk).update(
-                count=kept, **({} if kept else {"salt": b""})
-            )
+        for group in old.select_for_update(skip_locked=True)[:MOST_GROUPS]:
+            if group.count > left:
+                if not whole:
+                    _shorten_group(group, left, at_once=bool(_asked_among(old, [group.pk])))
+                break
+            whole.append(group.pk)
+            left -= group.count
+        asked = _asked_among(old, whole)
+        removing.drop_groups(asked, at_once=True)
+        removing.drop_groups(set(whole) - asked)
+        RecordGroup.objects.filter(pk__in=whole).update(count=0, salt=b"")
     return True
 
 
-def _shorten(segment: IndexSegment, count: int, *, at_once: bool) -> None:
+def _asked_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int]:
+    """Those of these groups that are to go without their grace."""
+    if not groups or not erasing.without_grace():
+        return set()
+    some = old.filter(erasing.asked("ended"), pk__in=groups)
+    return set(some.values_list("pk", flat=True))
+
+
+def _shorten_group(group: RecordGroup, count: int, *, at_once: bool) -> None:
+    """Delete the last rows of a group, whose rows are then those below a lower ordinal."""
+    kept = group.count - count
+    removing.drop_rows(group.pk, kept, count, at_once=at_once)
+    RecordGroup.objects.filter(pk=group.pk).update(count=kept)
+
+
+def _shorten_segment(segment: IndexSegment, count: int, *, at_once: bool) -> None:
     """Delete the last pages of a segment, whose pages are then those below a lower number."""
     kept = segment.pages - count
     removing.drop_pages_from(segment.pk, kept, at_once=at_once)

@@ -1,0 +1,49 @@
+"""Rows of groups that ended go in bounded pieces, and many small groups go with one of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.server.api import running_api
+from tests.server.sweeping_life import GROUPS, MANY, MOST_GROUPS, MOST_ROWS, ROWS
+from tests.support.postgres import NewDatabase
+from tests.support.service import clean_environment
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_piece_is_many_small_groups_or_a_part_of_a_large_one(
+    tmp_path: Path, request: pytest.FixtureRequest, database: str
+) -> None:
+    """Where each piece is one group, sweeping does not keep up with ingests of single records."""
+    url = None
+    if database == "postgresql":
+        new: NewDatabase = request.getfixturevalue("postgresql")
+        url = new()
+    with running_api(tmp_path, database_url=url) as api:
+        account = api.new_account()
+    members = ("email", "password", "token", "organization")
+    credentials = tmp_path / "credentials"
+    credentials.write_text(json.dumps({name: getattr(account, name) for name in members}))
+    program = [sys.executable, "-m", "tests.server.sweeping_life"]
+
+    ran = subprocess.run(
+        [*program, tmp_path / "data", url or "", credentials],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+
+    first, *pieces = json.loads(ran.stdout)
+    assert first == {"groups": 1 + GROUPS, "rows": MANY + GROUPS * ROWS, "dead": 2}
+    assert pieces[-1] == {"groups": 0, "rows": 0, "dead": 0}
+    rows = [before["rows"] - after["rows"] for before, after in pairwise([first, *pieces])]
+    # The large one is shortened twice, and its last rows go with the small ones.
+    assert rows[:2] == [MOST_ROWS] * 2
+    assert max(rows) <= MOST_ROWS
+    assert len(pieces) == 2 + -(-(1 + GROUPS) // MOST_GROUPS)
