@@ -6,7 +6,7 @@ What is checked is not looked at here: :mod:`tests.proxy.test_kept_rows` alters 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +20,23 @@ FIELDS = 10
 ROWS, ROW = 64, b"x" * 100
 
 
+@dataclass
 class _Ledger:
-    """All rows are live."""
+    """All rows are live but the dead. Two are equal by their version, as far as that goes."""
 
-    version = 1
+    version: int = 1
+    dead: set[RowRef] = field(default_factory=set, compare=False)
 
     def snapshot(self) -> _Ledger:
         return self
 
-    def is_live(self, _group: bytes, _ordinal: int) -> bool:
-        return True
+    def is_live(self, group: bytes, ordinal: int) -> bool:
+        return RowRef(group, ordinal) not in self.dead
+
+    def kill(self, *rows: RowRef) -> None:
+        """As a commit does."""
+        self.version += 1
+        self.dead |= set(rows)
 
 
 @dataclass
@@ -50,11 +57,24 @@ class Steps:
 
     checked: list[tuple[bytes, int]] = field(default_factory=list)
     stored: list[bytes] = field(default_factory=list)
+    #: what is there at last, and what ever was
+    kept: set[RowRef] = field(default_factory=set)
+    had: set[RowRef] = field(default_factory=set)
+    #: done before the rows are checked, and while they are stored
+    before: Callable[[], None] = lambda: None
+    meanwhile: Callable[[], None] = lambda: None
 
     def store(self, _schema: bytes, _snapshot: Any, rows: dict[RowRef, bytes]) -> None:
+        self.meanwhile()
         self.stored.append(next(iter(rows)).group)
+        self.kept |= rows.keys()
+        self.had |= rows.keys()
+
+    def forget(self, _schema: bytes, _snapshot: Any, rows: Collection[RowRef]) -> None:
+        self.kept -= set(rows)
 
     async def authenticate(self, _state: Any, _snapshot: Any, rows: dict[RowRef, bytes]) -> None:
+        self.before()
         if rows:
             self.checked.append((next(iter(rows)).group, len(rows)))
 
@@ -80,8 +100,8 @@ def run(scene: Callable[[RowChecks], Awaitable[None]], kept: Steps, most_bytes: 
     asyncio.run(whole())
 
 
-def add(checks: RowChecks, number: int) -> Awaitable[None]:
-    state: Any = _State()
+def add(checks: RowChecks, number: int, of: _State | None = None) -> Awaitable[None]:
+    state: Any = of or _State()
     return checks.add(state, state, answer(number), ())
 
 
@@ -141,3 +161,45 @@ def test_a_query_that_goes_away_while_it_waits_keeps_nobody(steps: Steps) -> Non
 
     run(scene, steps, most_bytes=ROWS * len(ROW))
     assert len(steps.stored) == 20
+
+
+def test_rows_that_died_before_they_were_stored_are_not_stored(steps: Steps) -> None:
+    state = _State()
+    dead = RowRef(bytes([1]) * 16, 5)
+    steps.before = lambda: state.ledger.kill(dead)
+    run(lambda checks: add(checks, 1, state), steps, most_bytes=1 << 20)
+    assert steps.had == answer(1).keys() - {dead}
+
+
+def test_rows_that_died_while_they_were_stored_do_not_stay(steps: Steps) -> None:
+    state = _State()
+    dead = RowRef(bytes([1]) * 16, 5)
+    steps.meanwhile = lambda: state.ledger.kill(dead)
+    run(lambda checks: add(checks, 1, state), steps, most_bytes=1 << 20)
+    assert steps.kept == answer(1).keys() - {dead}
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_another_log_is_asked_which_rows_live_also_where_it_equals_the_one_before(
+    steps: Steps, when: str
+) -> None:
+    state = _State()
+    dead = RowRef(bytes([1]) * 16, 5)
+
+    def read_again() -> None:
+        state.ledger = _Ledger(state.ledger.version, {dead})
+
+    setattr(steps, when, read_again)
+    run(lambda checks: add(checks, 1, state), steps, most_bytes=1 << 20)
+    assert steps.kept == answer(1).keys() - {dead}
+
+
+def test_where_the_log_stands_nobody_looks_into_it(steps: Steps) -> None:
+    class Sealed(_Ledger):
+        def __eq__(self, _other: object) -> bool:
+            raise AssertionError("what is in a log was compared")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    run(lambda checks: add(checks, 1, _State(ledger=Sealed())), steps, most_bytes=1 << 20)
+    assert steps.kept == answer(1).keys()

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection
+from typing import NamedTuple
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
@@ -28,8 +29,17 @@ MOST_BYTES = 8 << 20
 #: Fields of one step: so many for each answer that waits, up to so many answers.
 _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
 
-#: A log, and its version.
-_Standing = tuple[Ledger, int]
+
+class _Standing(NamedTuple):
+    """A log, and a version of it: as long as it stays there, no row dies."""
+
+    ledger: Ledger
+    version: int
+
+    def is_of(self, state: SchemaState) -> bool:
+        """Whether the state has this very log, as it stood. Another one that is equal is another:
+        to compare what is in them would take long, and tell nothing."""
+        return state.ledger is self.ledger and state.ledger.version == self.version
 
 
 class RowChecks:
@@ -141,19 +151,19 @@ class RowChecks:
         Args:
             lived: where the log stood when all of these rows were live.
         """
-        if _standing(state) != lived:
+        if not lived.is_of(state):
             rows, lived = select_live(state, rows), _standing(state)
         await asyncio.to_thread(self._kept.store, state.id, snapshot, rows)
         # Rows that died meanwhile must not stay.
-        if _standing(state) == lived:
+        if lived.is_of(state):
             return
         if dead := rows.keys() - select_live(state, rows).keys():
             await asyncio.to_thread(self._kept.forget, state.id, snapshot, dead)
 
 
 def _standing(state: SchemaState) -> _Standing:
-    """Where the log stands: as long as it stays there, no row dies."""
-    return state.ledger, state.ledger.version
+    """Where the log stands."""
+    return _Standing(state.ledger, state.ledger.version)
 
 
 def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
