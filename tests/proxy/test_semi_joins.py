@@ -7,6 +7,7 @@ import asyncio
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,8 @@ VISITS: dict[str, Any] = {
 }
 #: Of each more than are looked up one by one.
 MANY = 2600
+#: Of the index of a number.
+SEVERAL_PAGES = 30_000
 #: Beyond what an index key keeps.
 LONG = "the same beginning of every one of these long addresses, and "
 #: In two spellings, that NFC makes one.
@@ -216,6 +219,32 @@ def test_explain_names_what_was_asked_of_which_version(places: Places) -> None:
     few = places.ask("explain", where=places.among("number", "patient", FEW)).json()
     assert few["scan"] == "ranges"
     assert not places.ask("explain").json()["joins"]
+
+
+def test_two_comparisons_of_one_field_in_another_schema_are_one_range(
+    places: Places, tmp_path: Path
+) -> None:
+    """What is read of the index is what one comparison takes, and not a set for each of two."""
+    numbers = {"n": {"type": "integer", "minimum": 0, "maximum": 10**6}}
+    theirs = places.patients.another_schema(definition(numbers))
+    theirs.ingest([{"n": 0}])
+
+    async def fill() -> None:
+        async with second_proxy(theirs, with_keyrings(theirs.service, tmp_path)) as proxy:
+            await proxy.ingest([{"n": number} for number in range(SEVERAL_PAGES)])
+
+    asyncio.run(fill())
+    low, high = SEVERAL_PAGES // 2, SEVERAL_PAGES // 2 + 20
+
+    def told(where: dict[str, Any]) -> tuple[int, int, int]:
+        asked = places.among("number", "n", where, schema=theirs.schema)
+        answer = places.ask("explain", where=asked, limit=0, count=True).json()
+        (join,) = answer["joins"]
+        return answer["pages"], answer["requests"], join["rows"]
+
+    bounds = [{"field": "n", "op": "ge", "value": low}, {"field": "n", "op": "le", "value": high}]
+    as_one = {"field": "n", "op": "between", "value": [low, high]}
+    assert told({"and": bounds}) == told(as_one)
 
 
 def test_why_counts_it_as_any_comparison(places: Places) -> None:

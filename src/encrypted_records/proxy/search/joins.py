@@ -20,6 +20,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
+from encrypted_records.model.joined_ranges import join_ranges
 from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS, Join, Joins, refuse_join
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
@@ -173,7 +174,8 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
 def _read_where(join: Join, definition: SchemaDefinition, joins: Joins) -> Predicate:
     if join.where is None:
         return Everything()
-    return Conditions(definition, joins).predicate(join.where, f"{join.pointer}/of/where", 1)
+    where = Conditions(definition, joins).predicate(join.where, f"{join.pointer}/of/where", 1)
+    return join_ranges(where)
 
 
 @dataclass(frozen=True, slots=True)
