@@ -6,8 +6,10 @@ error does. Each still has the API confirm that its own caller may read
 (:mod:`encrypted_records.proxy.search.upstream`). So nobody gets by waiting what they would not have
 got by coming a moment later.
 
-Nobody waits while others wait for them: what nobody else fetches is fetched first, and the rest is
-waited for after that. So no two wait for each other.
+Nobody waits for a fetch while they have claimed something themselves. Of pages and segments, what
+nobody else fetches is claimed and fetched first, and the rest is waited for after that; of rows,
+what others fetch is waited for first, and what is lacking then is claimed. So no two wait for each
+other.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Fetches(Generic[K]):
 
     @contextmanager
     def claim(self, keys: Collection[K]) -> Iterator[None]:
-        """Have others wait for these until the block ends. What somebody else fetches is theirs."""
+        """Have others wait for these until the block ends. What somebody else fetches is theirs.
+        No fetch may be waited for in the block."""
         fetch = Fetch(len(keys), asyncio.get_running_loop().create_future())
         own = [key for key in keys if key not in self._under_way]
         self._under_way |= dict.fromkeys(own, fetch)
