@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import pytest
 
+from encrypted_records.client.transport import CONNECTIONS
 from encrypted_records.errors import ErsError
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import PageRef
+from encrypted_records.model.records import PageRef, RowRef
+from encrypted_records.proxy.search import row_fetcher
+from encrypted_records.proxy.search.row_cache import BLOCK
 from encrypted_records.proxy.search.search import SearchPage
 from tests.support.front import Asked, Front, Reply, running_front
-from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, waiters
+from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, is_for_rows, waiters
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -61,6 +65,11 @@ class Cold:
         """The pages of each request."""
         asked = [one.body for one in self.front.asked if is_for_pages(one)]
         return [list(wire.decode_all(body, PageRef)) for body in asked]
+
+    def count(self, ending: str) -> int:
+        """Requests whose path ends so."""
+        paths = [asked.path.partition("?")[0] for asked in self.front.asked]
+        return sum(path.endswith(ending) for path in paths)
 
     @property
     def has_ended(self) -> bool:
@@ -110,6 +119,10 @@ async def cold(store: Store, folder: Path) -> AsyncIterator[Cold]:
             one = Cold(proxy, front, ids.from_text(store.schema_id))
             yield one
             assert one.has_ended
+
+
+def _is_long(line: Sized, length: int) -> bool:
+    return len(line) == length
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -234,6 +247,91 @@ def test_where_nothing_can_be_kept_all_are_answered_all_the_same(
         numbers = range(0, MANY, MANY // AT_ONCE)
         found = await asyncio.gather(*(one.ask(is_named(number)) for number in numbers))
         assert [names(page) for page in found] == [[name(number)] for number in numbers]
+
+    play(scene)
+
+
+def test_who_waits_for_anothers_rows_has_the_state_confirmed_meanwhile(
+    play: Callable[[Scene], None], waiters: Waiters
+) -> None:
+    async def scene(one: Cold) -> None:
+        held = HeldBack(holds=is_for_rows)
+        with one.front.telling(held):
+            asked = [one.ask(is_named(1000)) for _ in range(AT_ONCE)]
+            await until(lambda: held.came.is_set() and waiters.now == AT_ONCE - 1)
+            confirming = one.proxy.services.search._runner._confirmations._gathering
+            await until(lambda: one.count("/manifest/") > 0 and not confirming._lines)
+            before = one.count("/manifest/")
+            held.go.set()
+            found = await asyncio.gather(*asked)
+        assert [names(page) for page in found] == [[name(1000)]] * AT_ONCE
+        assert one.count("/manifest/") == before  # and not once more after that
+
+    play(scene)
+
+
+def test_a_crowd_that_fetches_rows_leaves_connections_to_who_needs_none(
+    play: Callable[[Scene], None],
+) -> None:
+    async def scene(one: Cold) -> None:
+        await one.ask(is_named(1))
+        await until(lambda: not one.proxy.services.rows.checks)
+        many = range(200, MANY, 90)  # more than there are connections
+        assert len(many) > CONNECTIONS
+        held = HeldBack(holds=is_for_rows, most=len(many))
+        with one.front.telling(held):
+            asked = [one.ask(is_named(number)) for number in many]
+            await until(lambda: held.count == row_fetcher.AT_ONCE)
+            assert names(await one.ask(is_named(1))) == [name(1)]
+            assert held.count == row_fetcher.AT_ONCE < CONNECTIONS
+            held.go.set()
+            found = await asyncio.gather(*asked)
+        assert [names(page) for page in found] == [[name(number)] for number in many]
+
+    play(scene)
+
+
+def test_who_waited_for_anothers_rows_in_vain_is_not_behind_who_came_since(
+    play: Callable[[Scene], None], waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One request for rows at a time.
+    monkeypatch.setattr(row_fetcher, "AT_ONCE", 1)
+
+    async def scene(one: Cold) -> None:
+        await one.ask(is_named(1))
+        one.front.forget()
+        line = one.proxy.services.rows._places._line
+        first, second = HeldBack(holds=is_for_rows), HeldBack(holds=is_for_rows)
+        # The first record is another one, so that the row of n has the number n + 1.
+        block = 20 * BLOCK - 1
+        numbers = [block + 50, block + 5, 40 * BLOCK, 50 * BLOCK]
+        with one.front.telling(first):
+            asked = [one.ask(is_named(numbers[0]))]
+            await until(first.came.is_set)
+            # A row of the same block, that does not come with it.
+            asked.append(one.ask(is_named(numbers[1])))
+            await until(lambda: waiters.now == 1)
+            for at in (2, 3):
+                asked.append(one.ask(is_named(numbers[at])))
+                await until(partial(_is_long, line, at - 1))
+            with one.front.telling(second):
+                first.go.set()
+                await until(second.came.is_set)
+                await until(lambda: len(line) == 2)
+                second.go.set()
+                found = await asyncio.gather(*asked)
+        assert [names(page) for page in found] == [[name(number)] for number in numbers]
+        requests = [
+            set(wire.decode_all(request.body, RowRef))
+            for request in one.front.asked
+            if is_for_rows(request)
+        ]
+        snapshot = one.proxy.state.ledger.snapshot()
+        came = [
+            next(at for at, refs in enumerate(requests) if snapshot.ref(number + 1) in refs)
+            for number in numbers
+        ]
+        assert came == [0, 2, 1, 3]
 
     play(scene)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Lock
 
 import pytest
 
@@ -20,6 +20,10 @@ def is_for_pages(asked: Asked) -> bool:
     return asked.path.partition("?")[0].endswith("/pages/")
 
 
+def is_for_rows(asked: Asked) -> bool:
+    return asked.path.partition("?")[0].endswith("/rows/")
+
+
 def is_for_data(asked: Asked) -> bool:
     """For pages and rows, and for the log that confirms a state."""
     return asked.path.partition("?")[0].endswith(("/pages/", "/rows/", "/manifest/"))
@@ -27,14 +31,25 @@ def is_for_data(asked: Asked) -> bool:
 
 @dataclass
 class HeldBack:
-    """Keeps the first answer with pages back until it is let go; ``spoil`` says what it is then."""
+    """Keeps the first answer with pages back until it is let go; ``spoil`` says what it is then.
+
+    ``holds`` says which answers are meant, and ``most`` how many.
+    """
 
     came: Event = field(default_factory=Event)
     go: Event = field(default_factory=Event)
     spoil: Callable[[Reply], Reply] = lambda reply: reply
+    holds: Callable[[Asked], bool] = is_for_pages
+    most: int = 1
+    #: how many came
+    count: int = 0
+    _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, asked: Asked, reply: Reply) -> Reply:
-        if is_for_pages(asked) and not self.came.is_set():
+        with self._lock:
+            is_held = self.holds(asked) and self.count < self.most
+            self.count += is_held
+        if is_held:
             self.came.set()
             assert self.go.wait(PATIENCE)
             return self.spoil(reply)

@@ -20,7 +20,8 @@ from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
-from encrypted_records.proxy.process.fetches import Fetches, wait_for
+from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
+from encrypted_records.proxy.process.places import Places
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
@@ -45,6 +46,10 @@ _WINDOW_BYTES = 4 << 20
 #: width of a schema's rows is not known.
 BESIDE_BYTES = 1 << 20
 FIRST_ROWS = 32
+#: Requests for rows under way at once, of all questions. Fewer than there are connections
+#: (:data:`encrypted_records.client.transport.CONNECTIONS`): each waits for a connection in one line
+#: with what all questions wait for, as to have a state confirmed.
+AT_ONCE = 24
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
 #: Records whose rows are remembered.
@@ -62,6 +67,7 @@ class RowFetcher:
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
         self._checks = RowChecks(kept)
+        self._places = Places(AT_ONCE)
 
     async def open_rows(
         self,
@@ -84,21 +90,22 @@ class RowFetcher:
         """
         state, snapshot = upstream.state, upstream.snapshot
         self._checks.raise_altered(state.id)
+        since = _now()
         records = await self._load_kept(state, snapshot, wanted)
         missing = _find_missing(wanted, records)
         # Two equal queries at once make one request to the API.
         given_up = True
         while given_up and (others := self._fetches.of(_blocks(state, snapshot, missing))):
-            given_up = await wait_for(others.values())
+            given_up = await _wait_confirmed(upstream, others.values())
             records |= await self._load_kept(state, snapshot, missing)
             missing = _find_missing(wanted, records)
         if missing and alone:
-            sealed = await self._request(upstream, missing, _shuffle(missing))
+            sealed = await self._request(upstream, missing, _shuffle(missing), since)
             records |= await open_rows(state, snapshot, sealed)
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(state, snapshot, missing)
-                sealed = await self._request(upstream, missing, order)
+                sealed = await self._request(upstream, missing, order, since)
                 needed = {ref: sealed[ref] for ref in missing}
                 records |= await open_rows(state, snapshot, needed)
                 rows = select_live(state, sealed)
@@ -122,7 +129,7 @@ class RowFetcher:
             ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
         }
         if wide := [ref for ref in wanted if ref not in sealed]:  # too wide to be kept
-            fetched = await self._request(upstream, wide, _shuffle(wide))
+            fetched = await self._request(upstream, wide, _shuffle(wide), _now())
             await open_rows(state, snapshot, fetched)
             sealed |= fetched
         return [decode_row(sealed[ref]) for ref in wanted]
@@ -237,10 +244,18 @@ class RowFetcher:
         return [ref for some in chosen_rows[: cover.total] for ref in some]
 
     async def _request(
-        self, upstream: Upstream, missing: Collection[RowRef], order: Sequence[RowRef]
+        self,
+        upstream: Upstream,
+        missing: Collection[RowRef],
+        order: Sequence[RowRef],
+        since: float,
     ) -> dict[RowRef, bytes]:
         """The rows of ``order`` from the API; only the missing ones if the rows of this schema are
-        wider than expected."""
+        wider than expected.
+
+        Args:
+            since: when they were needed, by the event loop's clock; this is their place in line.
+        """
         schema = upstream.state.id
         sealed: dict[RowRef, bytes] = {}
         left = list(order)
@@ -249,15 +264,18 @@ class RowFetcher:
             fitting = FIRST_ROWS if new else self._widths.rows_in(schema, ANSWER_BYTES)
             at_once = max(1, min(MAX_ROWS, fitting))
             some, left = left[:at_once], left[at_once:]
-            sealed |= await self._fetch(upstream, some)
+            sealed |= await self._fetch(upstream, some, since)
             if new and len(left) > self._widths.rows_in(schema, BESIDE_BYTES):
                 needed = set(missing)
                 left = [ref for ref in left if ref in needed]
         return sealed
 
-    async def _fetch(self, upstream: Upstream, order: Sequence[RowRef]) -> dict[RowRef, bytes]:
+    async def _fetch(
+        self, upstream: Upstream, order: Sequence[RowRef], since: float
+    ) -> dict[RowRef, bytes]:
         try:
-            stored = await upstream.fetch_rows(order)
+            async with self._places.take(since):
+                stored = await upstream.fetch_rows(order)
         except NotFound as error:
             live = all(upstream.snapshot.is_live(ref.group, ref.ordinal) for ref in order)
             if error.reason != "row_gone" or not live:
@@ -271,6 +289,21 @@ class RowFetcher:
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> bool:
+    """As :func:`wait_for`, and the state is confirmed meanwhile: who asked for that after it would
+    wait a second time, behind all who came since.
+
+    Raises:
+        Moved: as :meth:`Upstream.confirm`.
+    """
+    given_up, _ = await asyncio.gather(wait_for(fetches), upstream.confirm())
+    return given_up
 
 
 def _blocks(
