@@ -18,7 +18,6 @@ for a minute, as one that cannot reach the database, drops all of its copies, by
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import tempfile
@@ -31,11 +30,14 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO, Literal, NamedTuple
 
 from encrypted_records.server.records.bulk.copying import Ahead, Counts, Registry, Spare, Uncounted
 from encrypted_records.server.records.bulk.files import free_below
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range, find_reach
+from encrypted_records.server.records.bulk.reads import Reads, wait_for
+from encrypted_records.server.records.bulk.signs import find_dead, locked, sign_of
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0
@@ -54,8 +56,6 @@ AHEAD_BYTES = 1 << 20
 MOST_RANGES = 1 << 16
 #: The disk may be the database's, too: with less room than this, nothing more is kept.
 KEEP_FREE_BYTES = 1 << 30
-#: In the folder, one for each process that runs, empty and locked.
-_SIGNS = "blocks-*.lock"
 _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 
 
@@ -89,6 +89,7 @@ class BlockCache:
         self._keep_free = keep_free
         self._lock = threading.Lock()
         self._looking = threading.Lock()
+        self._reads = Reads()
         self._looked: float | None = None
         self._ended = False
         self._turn = 0
@@ -110,7 +111,7 @@ class BlockCache:
                 dir=self._folder, buffering=0
             )
             if self._sign is None:
-                self._sign = _locked(self._folder / _SIGNS.replace("*", self.id))
+                self._sign = locked(sign_of(self._folder, self.id))
 
     def read(
         self,
@@ -131,12 +132,33 @@ class BlockCache:
         turn, found = self._find(() if _passed_over.get() else wanted)
         left = [one for one in wanted if one not in found]
         self._counts.looked_up(len(found), len(left))
+        theirs: Mapping[Range, Event] = {}
         if left:
-            every = left + self._beside(left, spare, ahead)
-            read = dict(zip(every, store.read(every), strict=True))
-            self._keep(read, turn)
-            found |= {one: read[one] for one in left}
+            with self._reads.claim(self._worth_waiting_for(left)) as theirs:
+                if own := [one for one in left if one not in theirs]:
+                    beside = self._beside(own, spare, ahead)
+                    with self._reads.claim(beside) as others:
+                        every = own + [one for one in beside if one not in others]
+                        found |= self._ask(store, every, turn)
+        if theirs:
+            wait_for(theirs.values())
+            turn, more = self._find(list(theirs))
+            found |= more
+            if rest := [one for one in theirs if one not in more]:
+                found |= self._ask(store, rest, turn)
         return [found[one] for one in ranges]
+
+    def _worth_waiting_for(self, ranges: Sequence[Range]) -> list[Range]:
+        """Those that will be here when another thread has read them."""
+        if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
+            return []
+        return [one for one in ranges if self._can_keep(one.end - one.start)]
+
+    def _ask(self, store: BulkStore, ranges: Sequence[Range], turn: int) -> dict[Range, bytes]:
+        """These ranges from the store, and kept."""
+        read = dict(zip(ranges, store.read(ranges), strict=True))
+        self._keep(read, turn)
+        return read
 
     def _beside(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
         """What is read with these, to be kept."""
@@ -223,15 +245,8 @@ class BlockCache:
 
     def _leave_for_the_dead(self, registry: Registry) -> None:
         """Have nobody wait for processes of this folder that were killed, and kept nothing."""
-        for path in self._folder.glob(_SIGNS):
-            cache = path.name.removeprefix("blocks-").removesuffix(".lock")
-            if cache == self.id:
-                continue
-            with suppress(OSError):
-                sign = _locked(path)
-                registry.leave(cache)
-                path.unlink(missing_ok=True)
-                os.close(sign)
+        for cache in find_dead(self._folder, self.id):
+            registry.leave(cache)
 
     def end(self, registry: Registry) -> None:
         """Let go of the file, as this API ends, so that no erasure waits for it."""
@@ -240,7 +255,7 @@ class BlockCache:
             if self._sign is not None:
                 registry.leave(self.id)
                 with suppress(OSError):
-                    (self._folder / _SIGNS.replace("*", self.id)).unlink(missing_ok=True)
+                    sign_of(self._folder, self.id).unlink(missing_ok=True)
                     os.close(self._sign)
             self._kept.clear()
             if self._file is not None:
@@ -345,21 +360,6 @@ class BlockCache:
         while left:
             written = os.pwrite(self._file.fileno(), left, start)
             start, left = start + written, left[written:]
-
-
-def _locked(path: Path) -> int:
-    """A file that nobody else has locked, locked until this process ends.
-
-    Raises:
-        OSError: somebody has.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _now() -> float:
