@@ -87,15 +87,23 @@ def test_answers_that_come_many_together_are_not_taken_for_the_pace() -> None:
 def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
     clock = Clock()
     crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+
+    def end_quickly() -> None:
+        while crowd.under_way:
+            answered(crowd, clock, b"one", 1, seconds=0.001)
+        clock.now += 1
+
     first = admitted(crowd, b"one", 1000)
+    end_quickly()
+    second = admitted(crowd, b"one", 1000)
     for _ in range(10):
         answered(crowd, clock, b"one", 100, seconds=0.001)
         assert admitted(crowd, b"one", 100) == 100
-    assert admitted(crowd, b"one", 1000) > first
-    while crowd.under_way:
-        answered(crowd, clock, b"one", 1, seconds=0.001)
-    clock.now += 1
-    assert admitted(crowd, b"one", 1000) == first
+    assert admitted(crowd, b"one", 1000) > second
+    end_quickly()
+    assert admitted(crowd, b"one", 1000) == second
+    # The very first one finds nothing in memory.
+    assert first == second / 2
 
 
 def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
@@ -107,6 +115,38 @@ def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
     assert admitted(crowd, b"one", 20) == 20
     clock.now += 5
     assert admitted(crowd, b"one", 50) == 0
+
+
+def test_nobody_is_taken_on_the_word_of_a_faster_time_while_others_wait_for_too_long() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    # A thousand in a second, of whom five hundred wait.
+    assert admitted(crowd, b"one", 100) == 100
+    for _ in range(40):
+        answered(crowd, clock, b"one", 100, seconds=0.001)
+        admitted(crowd, b"one", 500 - crowd.under_way)
+    assert crowd.under_way == 500
+    # And then a hundred.
+    changed = clock.now
+    while clock.now < changed + 0.4:
+        answered(crowd, clock, b"one", 10, seconds=0.01)
+        assert admitted(crowd, b"one", 10) == 10
+    while clock.now < changed + 3:
+        answered(crowd, clock, b"one", 10, seconds=0.01)
+        taken = admitted(crowd, b"one", 10)
+        assert taken == 0 or clock.now < changed + 0.7
+
+
+def test_long_requests_among_many_short_ones_keep_nobody_out() -> None:
+    clock = Clock()
+    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    assert admitted(crowd, b"one", 5) == 5
+    clock.now += 60  # five that last
+    for _ in range(100):
+        taken = admitted(crowd, b"one", 40)
+        assert taken == 40
+        answered(crowd, clock, b"one", taken, seconds=0.01)
+        assert crowd.under_way == 5
 
 
 def test_who_asks_little_is_taken_beside_who_asks_much() -> None:

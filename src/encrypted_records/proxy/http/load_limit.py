@@ -1,15 +1,17 @@
 """More requests than can be answered soon: some are refused at once, and nobody waits for nothing.
 
 How long a request will take to be answered follows from how many are under way and from how fast
-they have been answered lately (Little's law). Where that is too long, those are refused whose
-sender has more under way than an equal share; who asks little is answered beside who asks much.
+they have been answered lately (Little's law). Where it gets slow at once, that is learned too late:
+so it also counts how long those wait already who would be answered next. Where one of both is too
+long, those are refused whose sender has more under way than an equal share; who asks little is
+answered beside who asks much.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
@@ -27,9 +29,10 @@ FEW = 64
 MOST_SECONDS = 1.2
 #: Bounds of what ``Retry-After`` says, in seconds.
 _RETRY = (1, 10)
-#: Seconds between two answers, before a crowd has shown how fast they are given; and for how many
-#: seconds of a crowd that counts as shown.
-_PACE, _ASSUMED_SECONDS = 0.005, 0.25
+#: Seconds between two answers, before a crowd has shown how fast they are given; the same of the
+#: first crowd, which finds nothing in memory; and for how many seconds of a crowd that counts as
+#: shown.
+_PACE, _FIRST_PACE, _ASSUMED_SECONDS = 0.005, 0.01, 0.25
 #: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
 #: pause only that it was slow counts.
 _LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
@@ -45,8 +48,8 @@ class _Pace:
     nobody is answered the pace falls.
     """
 
-    def __init__(self) -> None:
-        self._seconds, self._answers = _ASSUMED_SECONDS, _ASSUMED_SECONDS / _PACE
+    def __init__(self, assumed: float) -> None:
+        self._seconds, self._answers = _ASSUMED_SECONDS, _ASSUMED_SECONDS / assumed
 
     def pass_time(self, seconds: float) -> None:
         """So long there was a crowd."""
@@ -77,15 +80,17 @@ class Crowd:
         self._most_seconds = most_seconds
         self._clock = clock
         self._under_way: Counter[bytes] = Counter()
-        self._total = 0
-        self._pace = _Pace()
-        #: when there was last seen to be a crowd
+        #: when each of those under way came, if always the first one was answered
+        self._came: deque[float] = deque()
+        self._pace = _Pace(_FIRST_PACE)
+        #: when there was last seen to be a crowd, and since when there is
         self._seen_at: float | None = None
+        self._began_at = 0.0
 
     @property
     def under_way(self) -> int:
         """How many requests are."""
-        return self._total
+        return len(self._came)
 
     def enter(self, sender: bytes) -> None:
         """Count a request in.
@@ -93,9 +98,10 @@ class Crowd:
         Raises:
             Overloaded: it would be answered too late.
         """
-        if self._total >= self._few:
-            self._look()
-            excess = (self._total + 1) * self._pace.seconds - self._most_seconds
+        now = self._clock()
+        if self.under_way >= self._few:
+            self._look(now)
+            excess = self._expect(now) - self._most_seconds
             if excess > 0 and self._is_greedy(sender):
                 least, most = _RETRY
                 raise Overloaded(
@@ -103,39 +109,45 @@ class Crowd:
                     retry_after=min(most, max(least, math.ceil(excess))),
                 )
         self._under_way[sender] += 1
-        self._total += 1
-        if self._total == self._few:
-            self._begin()
+        self._came.append(now)
+        if self.under_way == self._few:
+            self._begin(now)
+
+    def _expect(self, now: float) -> float:
+        """Seconds until a request would be answered that came now to a crowd."""
+        # A few that take long may be under way from before the crowd.
+        waits = now - max(self._began_at, self._came[0])
+        return max((self.under_way + 1) * self._pace.seconds, waits)
 
     def _is_greedy(self, sender: bytes) -> bool:
         senders = len(self._under_way.keys() | {sender})
-        return self._under_way.get(sender, 0) + 1 > self._total / senders
+        return self._under_way.get(sender, 0) + 1 > self.under_way / senders
 
     def leave(self, sender: bytes) -> None:
         """Count a request out: it is answered."""
         # Only in a crowd does it tell how fast answers can be given.
-        if self._total >= self._few:
-            self._look()
+        if self.under_way >= self._few:
+            self._look(self._clock())
             self._pace.count()
-        self._total -= 1
+        # As many as are answered, whichever they are: one that takes long is no crowd.
+        self._came.popleft()
         self._under_way[sender] -= 1
         if not self._under_way[sender]:
             del self._under_way[sender]
 
-    def _begin(self) -> None:
+    def _begin(self, now: float) -> None:
         """There is a crowd from now on."""
-        now = self._clock()
-        ago = math.inf if self._seen_at is None else now - self._seen_at
         # A crowd that comes at once is taken at once: all of it, before any of it is answered. So
         # it is not taken on the word of another crowd, which may have been smaller, or easier.
-        if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
-            self._pace = _Pace()
-        self._seen_at = now
+        if self._seen_at is not None:
+            ago = now - self._seen_at
+            if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
+                self._pace = _Pace(_PACE)
+        self._seen_at = self._began_at = now
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         """There was a crowd until now."""
         assert self._seen_at is not None
-        now = self._clock()
         self._pace.pass_time(now - self._seen_at)
         self._seen_at = now
 
