@@ -1,8 +1,9 @@
 """Records that are stored one by one, over HTTP, each in a direct ingest of its own.
 
 :data:`WORKERS` connections at once, in parts; a part that was interrupted is sent again under the
-same keys, and stored once. The same records are stored by a job into another schema, and questions
-are put to both in turn.
+same keys, and stored once. After that come some parts more, in turn with the same for a store that
+has just begun, in a database and with sides of its own. The same records are stored by a job into
+another schema, and questions are put to both in turn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ from tests.support.store import Store, new_store
 WORKERS = 8
 PART = 1000
 FIFTHS = 5
-MOST_FIRST_MS, MOST_RATIO = 3000.0, 2.0
+#: Parts that are stored in turn with those of a new store, after those that start it.
+PARTS_BESIDE, STARTING = 10, 2
+MOST_FIRST_MS, MOST_RATIO, MOST_GROWTH = 3000.0, 2.0, 1.2
 QUESTIONS = 100
 
 
@@ -41,7 +44,6 @@ QUESTIONS = 100
 class Progress:
     account: dict[str, str]
     schema: str
-    whole: str
     done: int = 0
     #: of the part that is being stored
     keys: list[str] = field(default_factory=list)
@@ -52,19 +54,16 @@ class Progress:
         volume.write_whole(folder / "singles.json", asdict(self))
 
 
-def opened(folder: Path, service: Service) -> tuple[Store, Store, Progress]:
-    """Where records go one by one, where they go together, and how far that is."""
+def opened(folder: Path, service: Service) -> tuple[Store, Progress]:
+    """Where records go one by one, and how far that is."""
     path = folder / "singles.json"
     if path.exists():
         progress = Progress(**json.loads(path.read_text()))
     else:
         store = new_store(service, volume.DEFINITION)
-        whole = store.another_schema(volume.DEFINITION)
-        progress = Progress(asdict(store.account), store.schema, whole.schema)
+        progress = Progress(asdict(store.account), store.schema)
         progress.save(folder)
-    account = Account(**progress.account)
-    first, second = (Store(service, account, one) for one in (progress.schema, progress.whole))
-    return first, second, progress
+    return Store(service, Account(**progress.account), progress.schema), progress
 
 
 def store_part(store: Store, first: int, keys: Sequence[str]) -> list[float]:
@@ -95,23 +94,78 @@ def store_part(store: Store, first: int, keys: Sequence[str]) -> list[float]:
     return took
 
 
+def store_next(folder: Path, store: Store, progress: Progress, size: int) -> list[float]:
+    """The next records; the caller saves the progress. Milliseconds of each."""
+    if not progress.keys:
+        progress.keys = new_keys(size)
+        progress.save(folder)
+    took = store_part(store, progress.done, progress.keys)
+    progress.done += len(progress.keys)
+    progress.keys = []
+    return took
+
+
 def fill(
     folder: Path, store: Store, progress: Progress, meter: Meter, url: str, total: int
 ) -> None:
     while progress.done < total:
         size = min(PART, total - progress.done)
-        if not progress.keys:
-            progress.keys = [str(uuid.UUID(bytes=ids.new_id())) for _ in range(size)]
-            progress.save(folder)
         before = meter.both
-        took = store_part(store, progress.done, progress.keys)
+        took = store_next(folder, store, progress, size)
         busy = 1000 * (meter.both - before) / size
         progress.parts.append((statistics.median(took), busy, *live(url, store)))
-        progress.done += len(progress.keys)
-        progress.keys = []
         progress.save(folder)
         if progress.done % (20 * PART) == 0:
             print(f"  {progress.done:,} of {total:,}, {progress.parts[-1]}", flush=True)
+
+
+def new_keys(size: int) -> list[str]:
+    return [str(uuid.UUID(bytes=ids.new_id())) for _ in range(size)]
+
+
+class Timed:
+    """What single ingests took on one side of a comparison: milliseconds of each, and of each part
+    the processor's for one."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.took: list[float] = []
+        self.busy: list[float] = []
+
+    def note(self, store_some: Callable[[], list[float]]) -> None:
+        self._meter.rest()
+        before = self._meter.both
+        self.took += store_some()
+        self.busy.append(1000 * (self._meter.both - before) / PART)
+
+
+def compare_growth(
+    folder: Path, server: str, store: Store, progress: Progress, meter: Meter
+) -> list[Row]:
+    """Of a single ingest, what it takes beside the same into a store that has just begun."""
+    own = folder / "new"
+    with (
+        stack.running_api(own, stack.database(server, "singles_new")) as (base_url, api),
+        stack.running_proxy(own, base_url) as service,
+    ):
+        new = new_store(service, volume.DEFINITION)
+        for number in range(STARTING):
+            store_part(new, number * PART, new_keys(PART))
+        grown, fresh = Timed(meter), Timed(Meter(service, api))
+        for number in range(STARTING, STARTING + PARTS_BESIDE):
+            grown.note(lambda: store_next(folder, store, progress, PART))
+            progress.save(folder)
+            fresh.note(lambda: store_part(new, number * PART, new_keys(PART)))  # noqa: B023
+    rows = []
+    for name, ours, theirs in (
+        ("p50", grown.took, fresh.took),
+        ("processor of both sides", grown.busy, fresh.busy),
+    ):
+        mine, other = statistics.median(ours), statistics.median(theirs)
+        verdict = "met" if mine <= MOST_GROWTH * other else "missed"
+        beside = f"in a new store {other:.1f} ms, ratio {mine / other:.2f}, {verdict}"
+        rows.append(Row(name, f"{mine:.1f} ms", beside))
+    return rows
 
 
 def live(url: str, store: Store) -> tuple[int, int]:
@@ -186,15 +240,17 @@ def run(folder: Path, server: str, total: int) -> None:
         stack.running_api(folder, url) as (base_url, api),
         stack.running_proxy(folder, base_url) as service,
     ):
-        store, whole, progress = opened(folder, service)
+        store, progress = opened(folder, service)
         meter = Meter(service, api)
         fill(folder, store, progress, meter, url, total)
         assert volume.stored(store) == progress.done
-        if volume.stored(whole) == 0:
-            path = send(whole, volume.as_csv(0, progress.done, whole.schema_id), "text/csv", 1000)
-            jobs.completed(whole, path, within=stack.PATIENCE)
-        stack.merge(whole)
         show(f"{progress.done:,} single ingests, {WORKERS} at once, p50", ingests(progress))
+        growth = compare_growth(folder, server, store, progress, meter)
+        show(f"a single ingest after {progress.done:,}", growth)
+        whole = store.another_schema(volume.DEFINITION)
+        path = send(whole, volume.as_csv(0, progress.done, whole.schema_id), "text/csv", 1000)
+        jobs.completed(whole, path, within=stack.PATIENCE)
+        stack.merge(whole)
         meter.rest()
         groups, segments = live(url, store)
         first = volume.first_answers(folder, base_url, store)
