@@ -143,7 +143,7 @@ def compare_growth(
     folder: Path, server: str, store: Store, progress: Progress, meter: Meter
 ) -> list[Row]:
     """Of a single ingest, what it takes beside the same into a store that has just begun."""
-    own = folder / "new"
+    own = folder / "beside"
     with (
         stack.running_api(own, stack.database(server, "singles_new")) as (base_url, api),
         stack.running_proxy(own, base_url) as service,
