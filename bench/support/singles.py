@@ -144,6 +144,7 @@ def compare_growth(
 ) -> list[Row]:
     """Of a single ingest, what it takes beside the same into a store that has just begun."""
     own = folder / "beside"
+    own.mkdir(exist_ok=True)
     with (
         stack.running_api(own, stack.database(server, "singles_new")) as (base_url, api),
         stack.running_proxy(own, base_url) as service,
