@@ -7,7 +7,8 @@ column of any size is merged while a few blocks of it are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,63 +55,71 @@ def join(blocks: Sequence[EntryBlock]) -> EntryBlock:
 
 def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
     """Several streams of one field as one; each one's ordinals lie above those before it."""
-    heads: list[tuple[EntryBlock, Iterator[EntryBlock]]] = []
+    heads: list[_Head] = []
     for one in streams:
         for block in one:
             if len(block.keys):
-                heads.append((block, one))
+                heads.append(_Head(block, one))
                 break
             yield block
     while len(heads) > 1:
         # Behind the least of these keys an input may lack entries that come before others'.
-        bound = min(block.keys[-1] for block, _ in heads)
-        below = [int(block.keys.searchsorted(_alone(bound, block), "left")) for block, _ in heads]
-        if any(below):
-            yield _interleave(
-                [
-                    block.part(0, _begin(block, at))
-                    for (block, _), at in zip(heads, below, strict=True)
-                    if at
-                ]
-            )
-        left: list[tuple[EntryBlock, Iterator[EntryBlock]]] = []
-        for (block, rest), at in zip(heads, below, strict=True):
-            begin = _begin(block, at)
-            tail = block.part(begin, len(block.ordinals)) if at else block
-            after = yield from _of_key(bound, tail, rest)
-            if after is not None:
-                left.append((after, rest))
-        heads = left
-    for block, rest in heads:
-        yield block
-        yield from rest
+        bound = min(head.last for head in heads)
+        below = [part for head in heads if (part := head.take_below(bound)) is not None]
+        if below:
+            yield _interleave(below)
+        for head in heads:
+            yield from head.take(bound)
+        heads = [head for head in heads if not head.is_empty]
+    for head in heads:
+        yield from head.take_all()
 
 
-def _of_key(
-    key: object, block: EntryBlock, rest: Iterator[EntryBlock]
-) -> Generator[EntryBlock, None, EntryBlock | None]:
-    """The entries of ``key``, which may go on in further blocks; returns the block behind them."""
-    while block.keys[0] == key:
-        if len(block.keys) > 1:
-            end = int(block.starts[1])
-            yield block.part(0, end)
-            return block.part(end, len(block.ordinals))
-        yield block
-        following = next(rest, None)
-        if following is None:
-            return None
-        block = following
-    return block
+class _Head:
+    """What is left of a stream: of a block the runs that were not taken, and further blocks."""
 
+    def __init__(self, block: EntryBlock, rest: Iterator[EntryBlock]) -> None:
+        self._block = block
+        self._rest = rest
+        #: how many runs of the block were taken
+        self._taken = 0
 
-def _alone(key: object, block: EntryBlock) -> Keys:
-    alone: Keys = np.array(key, block.keys.dtype)
-    return alone
+    @property
+    def last(self) -> Any:
+        """The last key of the block."""
+        return self._block.keys[-1]
 
+    @property
+    def is_empty(self) -> bool:
+        return self._taken == len(self._block.keys)
 
-def _begin(block: EntryBlock, run: int) -> int:
-    """Where the entries of a run begin, which may be the one after the last."""
-    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
+    def take_below(self, key: object) -> EntryBlock | None:
+        """The entries of the block before those of ``key``; None where there are none."""
+        keys = self._block.keys
+        end = int(keys.searchsorted(np.array(key, keys.dtype), "left"))
+        return self._take_to(end) if end > self._taken else None
+
+    def take(self, key: object) -> Iterator[EntryBlock]:
+        """The entries of ``key``, if they are next; they may go on in further blocks."""
+        while not self.is_empty and self._block.keys[self._taken] == key:
+            yield self._take_to(self._taken + 1)
+            if self.is_empty:
+                following = next(self._rest, None)
+                if following is not None:
+                    self._block, self._taken = following, 0
+
+    def take_all(self) -> Iterator[EntryBlock]:
+        yield self._take_to(len(self._block.keys))
+        yield from self._rest
+
+    def _take_to(self, end: int) -> EntryBlock:
+        """The runs up to ``end``, at least one."""
+        block, begin = self._block, self._taken
+        self._taken = end
+        first = int(block.starts[begin])
+        last = int(block.starts[end]) if end < len(block.starts) else len(block.ordinals)
+        starts = block.starts[begin:end] - np.uint32(first)
+        return EntryBlock(block.ordinals[first:last], block.keys[begin:end], starts)
 
 
 def _side_by_side(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +44,13 @@ _HEAD = struct.Struct("<IIH")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Where the blocks of a run are, and how many entries it has beside that of each row."""
+    """Where the blocks of a run are, how many entries it has beside that of each row, and how many
+    bytes its longest key."""
 
     base: int
     blocks: range
     listed: int
+    width: int
 
 
 class RunMerger:
@@ -113,11 +116,12 @@ class RunMerger:
     def _add_runs(self, runs: Iterable[Blocks], rows: int) -> None:
         base = self._groups[-1][1]
         for own, (present, contents) in zip(self._runs.values(), runs, strict=True):
-            first = len(self._contents)
+            first, width = len(self._contents), 1
             for content in contents:
                 self._contents.add(content)
+                width = max(width, _width(content))
             blocks = range(first, len(self._contents))
-            own.append(_Run(base, blocks, present - rows))
+            own.append(_Run(base, blocks, present - rows, width))
 
     def seal(self) -> SealedSegment:
         """The segment; its pages are sealed as they are taken."""
@@ -127,7 +131,8 @@ class RunMerger:
         builder = Builder(self._key, self._definition, shell, self._limits, self._contents)
         for name, runs in self._runs.items():
             kind = self._kind(name)
-            blocks = block_streams.merge([self._stream(run, kind) for run in runs])
+            keys = _keys_of(runs, kind)
+            blocks = block_streams.merge([self._stream(run, keys) for run in runs])
             beyond = self._find_beyond(runs) if kind == "words" else None
             if beyond is not None:
                 blocks = word_limit.leave_out(blocks, beyond)
@@ -145,16 +150,23 @@ class RunMerger:
             return None
         counts = word_limit.WordCounts(self._count)
         for run in runs:
-            for block in self._stream(run, "words"):
+            for block in self._stream(run, key_type("words")):
                 counts.add(block)
         return counts.find_beyond(most)
 
     def _kind(self, name: str) -> KeyKind:
         return column_spec(self._definition, name).kind
 
-    def _stream(self, run: _Run, kind: KeyKind) -> Iterator[EntryBlock]:
+    def _stream(self, run: _Run, keys: np.dtype[Any]) -> Iterator[EntryBlock]:
         for number in run.blocks:
-            yield _decode(self._contents.read(number), kind, run.base)
+            yield _decode(self._contents.read(number), keys, run.base)
+
+
+def _keys_of(runs: Sequence[_Run], kind: KeyKind) -> np.dtype[Any]:
+    """Of the keys of a column while it is merged. Texts are as wide as the longest of them, and
+    mostly half as wide as they might be, so that half as much is moved and compared."""
+    own = key_type(kind)
+    return np.dtype(f"S{max(run.width for run in runs)}") if own.kind == "S" and runs else own
 
 
 def cut_columns(
@@ -189,13 +201,22 @@ def _encode(block: EntryBlock) -> bytes:
     return head + block.ordinals.tobytes() + block.starts.tobytes() + keys.tobytes()
 
 
-def _decode(data: bytes, kind: KeyKind, base: int) -> EntryBlock:
+def _width(data: bytes) -> int:
+    """The bytes of each key in a block."""
+    _, distinct, width = _HEAD.unpack_from(data)
+    return width if distinct else 0
+
+
+def _decode(data: bytes, own: np.dtype[Any], base: int) -> EntryBlock:
+    """
+    Args:
+        own: what the keys are to be.
+    """
     entries, distinct, width = _HEAD.unpack_from(data)
     at = _HEAD.size
     ordinals = np.frombuffer(data, np.uint32, entries, at)
     at += ordinals.nbytes
     starts = np.frombuffer(data, np.uint32, distinct, at)
-    own = key_type(kind)
     stored = np.dtype(f"S{width}") if own.kind == "S" else own
     keys: Keys = np.frombuffer(data, stored, distinct, at + starts.nbytes).astype(own)
     return EntryBlock(ordinals + np.uint32(base), keys, starts)
