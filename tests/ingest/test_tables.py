@@ -194,3 +194,27 @@ def test_what_is_not_seen_from_bytes_is_left_to_who_reads_the_cells(cell: str) -
     name = "Zoë" if not cell else "Ann"
     (table,) = parsed(header, f"{name},{cell}\n".encode(), 1000)
     assert check.fit_table(schemas(), table) is None
+
+
+@given(st.lists(st.integers(-99, 9999) | st.none(), min_size=1))
+def test_integers_are_read_from_bytes_as_they_are_from_texts(numbers: list[int | None]) -> None:
+    header = Header(("name", "count"), None, 0)
+    rows = "".join(f"Ann,{'' if one is None else one}\n" for one in numbers)
+    (table,) = parsed(header, rows.encode(), 1 << 20)
+    accepted = check.accept_table(schemas(), table)
+    assert accepted is not None
+    assert list(accepted.columns["count"]) == numbers
+
+
+def test_texts_that_repeat_are_one_object_each_and_others_are_left_alone() -> None:
+    columns = Columns(DEFINITION)
+    for begin in (0, 2000):
+        rows = range(begin, begin + 2000)
+        few = [None if row % 7 == 0 else f"name {row % 5}" for row in rows]
+        own = [f"code {row}" for row in rows]
+        columns.extend({"name": few, "code": own}, len(rows), begin + 1)
+    names, codes = columns.values["name"], columns.values["code"]
+    assert names == [None if row % 7 == 0 else f"name {row % 5}" for row in range(4000)]
+    assert codes == [f"code {row}" for row in range(4000)]
+    assert len(set(map(id, names))) == 6
+    assert columns.values["kind"] == [None] * 4000

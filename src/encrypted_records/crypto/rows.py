@@ -17,6 +17,7 @@ from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
 from encrypted_records.model.digests import (
     DIGEST,
+    HOLE,
     group_digest,
     packed_digests,
     run_digests,
@@ -65,17 +66,22 @@ def seal_group(
     uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
     nonces = sealing.nonces_of(ordinals)
     keys = [key.field(spec).seal(uid) for spec in specs]
-    packed: list[bytes] = []
+    salt = os.urandom(DIGEST)
+    living: list[PackedRow] = []
+    digests: list[bytes] = []
+    # All that becomes of some rows is made while they are in the processor's cache.
     for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
         sealed = [
             sealing.seal_bodies(own, contexts[some], spec.id_bytes, column[some], nonces[some])
             for own, spec, column in zip(keys, specs, plain, strict=True)
         ]
-        packed += pack_bodies(sealed)
-    rows: list[tuple[bytes, int, bytes] | None] = [None] * count
-    for ordinal, (record, version), fields in zip(ordinals, identities, packed, strict=True):
-        rows[ordinal] = (record, version, fields)
-    salt = os.urandom(DIGEST)
+        packed = [
+            (record, version, fields)
+            for (record, version), fields in zip(identities[some], pack_bodies(sealed), strict=True)
+        ]
+        digests.append(packed_digests(salt, packed))
+        living += [PackedRow(row[0], row[1], msgspec.Raw(row[2])) for row in packed]
+    rows, every = _by_ordinal(living, b"".join(digests), ordinals, count)
     group = Group(
         uid,
         key.version,
@@ -83,12 +89,23 @@ def seal_group(
         definition.ids,
         classes,
         definition.digest,
-        group_digest(run_digests(packed_digests(salt, rows))),
+        group_digest(run_digests(every)),
     )
-    every = [
-        None if row is None else PackedRow(row[0], row[1], msgspec.Raw(row[2])) for row in rows
-    ]
-    return group, PackedRowBatch(uid, 0, every), GroupSalt(uid, salt)
+    return group, PackedRowBatch(uid, 0, rows), GroupSalt(uid, salt)
+
+
+def _by_ordinal(
+    living: Sequence[PackedRow], digests: bytes, ordinals: Sequence[int], count: int
+) -> tuple[list[PackedRow | None], bytes]:
+    """Rows, and their digests one after the other, with the holes between them."""
+    if len(living) == count:
+        return [*living], digests
+    rows: list[PackedRow | None] = [None] * count
+    every = bytearray(HOLE * count)
+    for at, (ordinal, row) in enumerate(zip(ordinals, living, strict=True)):
+        rows[ordinal] = row
+        every[DIGEST * ordinal : DIGEST * (ordinal + 1)] = digests[DIGEST * at : DIGEST * (at + 1)]
+    return rows, bytes(every)
 
 
 def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:

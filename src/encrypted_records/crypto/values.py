@@ -188,11 +188,16 @@ def present_values(column: Sequence[Value]) -> Sequence[Value]:
     return column if None not in column else [value for value in column if value is not None]
 
 
+def seems_repeated(column: Sequence[Hashable]) -> bool:
+    """Whether a long column may have few values, as its beginning shows."""
+    sample = column[:_SAMPLE]
+    return len(sample) == _SAMPLE and len(set(sample)) <= _MOST_OF_SAMPLE
+
+
 def few_values(column: Sequence[V]) -> dict[V, int] | None:
     """Where a long column has few values: each with its number, in the order in which they come;
     otherwise None. What is done with a value is done once then, and not for each row."""
-    sample = column[:_SAMPLE]
-    if len(sample) < _SAMPLE or len(set(sample)) > _MOST_OF_SAMPLE:
+    if not seems_repeated(column):
         return None
     distinct = dict.fromkeys(column)
     if len(distinct) > len(column) // _REPEATED:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from encrypted_records.errors import Flaw, TooLarge
+from encrypted_records.ingest.grid import Grid
 
 #: Largest record in an upload, in bytes as they are written there.
 MAX_RECORD_BYTES = 16 << 20
@@ -93,13 +94,13 @@ class Table:
             return self
         begin = max(0, first - self.start.row)
         end = max(begin, min(self.count, last + 1 - self.start.row))
-        columns = {name: cells[begin:end] for name, cells in self.columns.items()}
-        return Table(
-            RecordStart(self.start.offset, self.start.row + begin),
-            self.schema,
-            columns,
-            end - begin,
-        )
+        start = RecordStart(self.start.offset, self.start.row + begin)
+        columns: Mapping[str, Sequence[str | None]]
+        if isinstance(self.columns, Grid) and begin < end:
+            columns = self.columns.part(begin, end)
+        else:
+            columns = {name: cells[begin:end] for name, cells in self.columns.items()}
+        return Table(start, self.schema, columns, end - begin)
 
 
 class Parser(Protocol):

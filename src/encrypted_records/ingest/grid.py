@@ -39,6 +39,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
     def __init__(self, rows: bytes, ends: Places, fields: Sequence[str | None]) -> None:
         self._rows = rows
         self._ends = ends
+        self._fields = fields
         self._place = {name: at for at, name in enumerate(fields) if name is not None}
         self._width = len(fields)
 
@@ -73,9 +74,16 @@ class Grid(Mapping[str, Sequence[str | None]]):
         """How many rows there are."""
         return len(self._ends) // self._width
 
+    def part(self, begin: int, end: int) -> Grid:
+        """The rows ``begin`` to ``end - 1``, at least one."""
+        ends = self._ends[begin * self._width : end * self._width]
+        first = int(self._ends[begin * self._width - 1]) + 1 if begin else 0
+        return Grid(self._rows[first : int(ends[-1]) + 1], ends - first, self._fields)
+
     def __getitem__(self, name: str) -> Sequence[str | None]:
-        column = self._cells[self._place[name] :: self._width]
-        return [cell or None for cell in column] if "" in column else column
+        own = slice(self._place[name], None, self._width)
+        column = self._cells[own]
+        return column if self._sizes[own].all() else [cell or None for cell in column]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._place)
@@ -91,6 +99,22 @@ class Grid(Mapping[str, Sequence[str | None]]):
     def _begins(self) -> Places:
         return np.concatenate((np.zeros(1, np.int64), self._ends[:-1] + 1))
 
+    @cached_property
+    def _sizes(self) -> Places:
+        return self._ends - self._begins
+
+    def integers(self, name: str) -> list[int | None]:
+        """A column of which :meth:`fits` said that all its values are integers within bounds."""
+        own = slice(self._place[name], None, self._width)
+        is_there = self._sizes[own] > 0
+        values = self._numbers(self._begins[own][is_there], self._ends[own][is_there])
+        assert values is not None
+        present: list[int | None] = values.tolist()
+        if len(present) == len(is_there):
+            return present
+        given = iter(present)
+        return [next(given) if there else None for there in is_there.tolist()]
+
     def fits(self, definition: SchemaDefinition) -> bool:
         """Whether every record is accepted; of a grid that is not, also False where it is not seen
         from the bytes alone."""
@@ -104,8 +128,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
 
     def _fits(self, name: str, spec: FieldSpec, *, required: bool) -> bool:
         own = slice(self._place[name], None, self._width)
-        begins, ends = self._begins[own], self._ends[own]
-        sizes = ends - begins
+        begins, ends, sizes = self._begins[own], self._ends[own], self._sizes[own]
         if not sizes.all():
             if required:
                 return False
@@ -120,7 +143,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
         if spec.type == "string" and spec.allowed is not None:
             rows, places = self._rows, zip(begins.tolist(), ends.tolist(), strict=True)
             return spec.allowed.issuperset(map(bytes.decode, {rows[a:b] for a, b in places}))
-        return spec.only_bounds and self._has_bounds(spec, begins, ends, sizes)
+        return spec.only_bounds and self._has_bounds(spec, begins, ends)
 
     @cached_property
     def _data(self) -> NDArray[np.uint8]:
@@ -144,21 +167,27 @@ class Grid(Mapping[str, Sequence[str | None]]):
                 return False
         return True
 
-    def _has_bounds(self, spec: FieldSpec, begins: Places, ends: Places, sizes: Places) -> bool:
-        """Whether the cells are integers within the bounds: digits, perhaps after a minus."""
-        is_negative = self._data[begins] == _MINUS
-        digits = sizes - is_negative
-        most = int(digits.max())
-        if not digits.all() or most > _DIGITS:
+    def _has_bounds(self, spec: FieldSpec, begins: Places, ends: Places) -> bool:
+        values = self._numbers(begins, ends)
+        if values is None:
             return False
-        values: Places = np.zeros(len(sizes), np.int64)
+        rules = spec.numbers
+        return bool(rules.lowest <= int(values.min()) and int(values.max()) <= rules.highest)
+
+    def _numbers(self, begins: Places, ends: Places) -> Places | None:
+        """The integers in these cells: digits, perhaps after a minus. None where one has something
+        else, or too many digits."""
+        is_negative = self._data[begins] == _MINUS
+        digits = ends - begins - is_negative
+        most = int(digits.max(initial=0))
+        if not digits.all() or most > _DIGITS:
+            return None
+        values: Places = np.zeros(len(digits), np.int64)
         for at in range(most):
             # Of a number of fewer digits, what lies before it counts nothing.
             own = self._data[np.maximum(ends - 1 - at, 0)] - np.uint8(_ZERO)
             has = digits > at
             if np.any(own[has] > 9):
-                return False
+                return None
             values += np.where(has, own, 0) * _POWERS[at]
-        values = np.where(is_negative, -values, values)
-        rules = spec.numbers
-        return bool(rules.lowest <= int(values.min()) and int(values.max()) <= rules.highest)
+        return np.where(is_negative, -values, values)

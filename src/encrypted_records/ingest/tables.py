@@ -6,10 +6,11 @@ have the same result: tests compare them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
+from encrypted_records.crypto.values import seems_repeated
 from encrypted_records.ingest.blocks import Table
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import as_boolean, as_number
@@ -28,6 +29,8 @@ class Columns:
         #: where each was in the upload, from 1 on
         self.rows: list[int] = []
         self.values: dict[str, list[Value]] = {name: [] for name in definition.fields}
+        #: the texts of columns that repeat them, each once
+        self._known: dict[str, dict[Value, Value]] = {}
 
     @property
     def count(self) -> int:
@@ -43,7 +46,15 @@ class Columns:
         """``count`` records from row ``row`` on, columns of absent fields left out."""
         self.rows += range(row, row + count)
         for name, own in self.values.items():
-            own.extend(values.get(name) or [None] * count)
+            own.extend(self._shared(name, values.get(name) or [None] * count))
+
+    def _shared(self, name: str, column: Values) -> Iterable[Value]:
+        """The values, equal texts as one object where they are few: what is done with them later
+        finds these in the processor's cache."""
+        if self.definition.fields[name].kind != "string" or not seems_repeated(column):
+            return column
+        known = self._known.setdefault(name, {})
+        return map(known.setdefault, column, column)
 
     def without(self, rows: Collection[int]) -> Columns:
         """The same without these rows."""
@@ -60,7 +71,7 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
     """The table's values as they are stored; None if a row may be refused."""
     grid, columns = table.columns, dict[str, Values]()
     if isinstance(grid, Grid) and grid.fits(definition):
-        return {name: _read(definition.fields[name], cells) for name, cells in grid.items()}
+        return {name: _read(definition.fields[name], grid, name) for name in grid}
     for name, cells in grid.items():
         spec = definition.fields.get(name)
         if spec is None:
@@ -75,13 +86,13 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
     return columns
 
 
-def _read(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
+def _read(spec: FieldSpec, grid: Grid, name: str) -> Values:
     """The values of a column of which it is known that each fits the field."""
-    if spec.type == "integer":
-        return [cell if cell is None else int(cell) for cell in cells]
+    if spec.type == "integer" and spec.format is None:
+        return grid.integers(name)
     if spec.format == "uuid":
-        return [cell if cell is None else cell.lower() for cell in cells]
-    return cells
+        return [cell if cell is None else cell.lower() for cell in grid[name]]
+    return grid[name]
 
 
 def _accept(spec: FieldSpec, cells: Sequence[str | None]) -> Values:

@@ -51,7 +51,8 @@ def new_record_ids(count: int) -> list[bytes]:
         every[place::ID_BYTES] = now[place : place + 1] * count
     every[6::ID_BYTES] = every[6::ID_BYTES].translate(_VERSION)
     every[8::ID_BYTES] = every[8::ID_BYTES].translate(_VARIANT)
-    return [bytes(every[at : at + ID_BYTES]) for at in range(0, len(every), ID_BYTES)]
+    data = bytes(every)
+    return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
 
 
 def milliseconds(identifier: bytes) -> int:

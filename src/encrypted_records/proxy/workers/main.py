@@ -182,8 +182,10 @@ def _part(
     key = SchemaKey(keys.key, version=keys.key_version, **scope)
     tails = SchemaKey(keys.tails, version=keys.tails_version, **scope)
     definition = records.definition
-    fresh = zip(records.rows, ids.new_record_ids(len(records.rows)), strict=True)
-    identities = [replaced.get(row) or (new, 1) for row, new in fresh]
+    identities = [(new, 1) for new in ids.new_record_ids(records.count)]
+    if replaced:
+        pairs = zip(records.rows, identities, strict=True)
+        identities = [replaced.get(row, fresh) for row, fresh in pairs]
     number = task.chunk.number
     segments: list[Segment] = []
     pages: tuple[Page, ...] = ()
@@ -210,7 +212,7 @@ def _part(
         )
     part = Part(task.staging, number, definition.digest, [group], segments, 0)
     body = b"".join(wire.encode_part(PartUpload(part, (batch,), pages, (salt,), headers)))
-    return messages.SealedPart(keys.schema, body, [group], segments, runs=runs)
+    return messages.SealedPart(keys.schema, memoryview(body), [group], segments, runs=runs)
 
 
 if __name__ == "__main__":
