@@ -135,7 +135,7 @@ def test_what_was_done_is_done_after_opening_the_store_again(
     store.add(job, b"token")
     store.mark_received(job.id, 100)
     first, second, third = checked(store, job, 40, 30, 30)
-    part = SealedPart(SCHEMA, b"", [], [SEGMENT])
+    part = SealedPart(SCHEMA, memoryview(b""), [], [SEGMENT])
     store.done(job.id, second, [part])
     again = JobStore(tmp_path / "jobs.sqlite3")
     try:

@@ -14,7 +14,7 @@ import msgspec
 
 from encrypted_records.client.known import Known, all_frames, read_frames
 from encrypted_records.client.lists import read_list
-from encrypted_records.client.messages import Response
+from encrypted_records.client.messages import Response, Whole
 from encrypted_records.client.transport import ANSWER_SECONDS, Transport
 from encrypted_records.errors import ApiFailed
 from encrypted_records.model import wire
@@ -316,7 +316,7 @@ class Api:
         token: str = answer.convert(_JobToken).token
         return f"Job {token}"
 
-    async def stage(self, schema: bytes, body: bytes, auth: str) -> None:
+    async def stage(self, schema: bytes, body: Whole, auth: str) -> None:
         """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives."""
         await self._frames(f"{reference('schemas', schema)}staging/", body, auth)
 
@@ -345,7 +345,7 @@ class Api:
     async def _frames(
         self,
         path: str,
-        body: bytes,
+        body: Whole,
         auth: str,
         known: Known | None = None,
         *,

@@ -16,8 +16,10 @@ from encrypted_records.http import problem
 
 CHUNK_BYTES = 1 << 18
 
+#: All of a body that is in memory.
+Whole = bytes | memoryview
 #: A stream can be sent once: a request with one is never repeated.
-Body = bytes | AsyncIterable[bytes] | None
+Body = Whole | AsyncIterable[bytes] | None
 
 
 class Closing(ABC):
@@ -86,7 +88,7 @@ class Request:
 
     method: str
     path: str
-    data: bytes | None = field(repr=False)
+    data: Whole | None = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
     patience: Patience
@@ -107,8 +109,10 @@ class Request:
 
     def body(self) -> Body:
         """What is sent: in pieces where it is large, so that it shows whether they are taken."""
-        if self.data is None or len(self.data) <= CHUNK_BYTES:
-            return self.data
+        if self.data is None:
+            return None
+        if len(self.data) <= CHUNK_BYTES:
+            return bytes(self.data)
         return self._pieces(memoryview(self.data))
 
     async def _pieces(self, data: memoryview) -> AsyncIterator[bytes]:

@@ -34,7 +34,7 @@ import msgspec
 from encrypted_records import logs
 from encrypted_records.client import journal
 from encrypted_records.client.limits import Timing
-from encrypted_records.client.messages import CHUNK_BYTES, Body, Closing, Request, Response
+from encrypted_records.client.messages import CHUNK_BYTES, Body, Closing, Request, Response, Whole
 from encrypted_records.client.outage import Outage
 from encrypted_records.client.patience import Patience
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
@@ -175,9 +175,9 @@ class Transport(Closing):
         if json is not None:
             data = msgspec.json.encode(json)
             more.setdefault("Content-Type", "application/json")
-        if isinstance(data, bytes):
+        if isinstance(data, Whole):
             more["Content-Length"] = str(len(data))
-        if not isinstance(data, bytes | None):
+        if not isinstance(data, Whole | None):
             return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
         began = time.monotonic()
@@ -332,7 +332,7 @@ class Transport(Closing):
                     asked.patience.note(len(part))
                     parts.append(part)
                 body = b"".join(parts)
-                size = len(asked.data) if isinstance(asked.data, bytes) else 0
+                size = 0 if asked.data is None else len(asked.data)
                 journal.note(asked.method, asked.path, size, len(body), answer.status)
                 return Response(answer.status, answer.headers, body)
 

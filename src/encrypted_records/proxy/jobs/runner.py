@@ -77,7 +77,7 @@ class JobRunner:
         waits: Sequence[float] = WAITS,
     ) -> None:
         self._uses = dependencies
-        self._workers = workers
+        self.workers = workers
         self._own_origins = own_origins
         #: seconds between two attempts of a job that waits; the last one repeats
         self.waits = waits
@@ -265,7 +265,7 @@ class JobRunner:
             checked[message.schema] = as_checked(state)
             return messages.DefinitionReply(state.definition.canonical)
 
-        report = await self._workers.run(messages.CheckTask(await self._source(job)), listen)
+        report = await self.workers.run(messages.CheckTask(await self._source(job)), listen)
         assert isinstance(report, messages.CheckReport)
         await asyncio.to_thread(
             self._uses.store.mark_checked,
@@ -329,7 +329,7 @@ class JobRunner:
             for chunk in chunks:
                 own = decode_fates(fates[chunk.number]) if chunk.number in fates else []
                 task = messages.SealTask(source, chunk, keys, job.id, own, indexed, follows)
-                sealed = await self._workers.run(task)
+                sealed = await self.workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
                 for part in sealed.parts:
                     await self._uses.api.stage(part.schema, part.body, caller.auth)
@@ -339,7 +339,7 @@ class JobRunner:
                     packing.note_sealed(chunk, sealed.parts)
 
         # One more than there are workers, so that no worker waits for the API.
-        steps = [seal_chunks] * (self._workers.count + 1)
+        steps = [seal_chunks] * (self.workers.count + 1)
         await run_together([*steps, packing.follow] if packing else steps)
         return bool(open_chunks)
 

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 #: Seconds for which an ended job is kept.
 KEPT_SECONDS = 30 * 86_400
 SWEEP_SECONDS = 600.0
+#: An upload of so many bytes has work for all workers: it is several chunks.
+_SEVERAL_CHUNKS = 8 << 20
 
 
 class BatchJobs:
@@ -115,14 +117,18 @@ class BatchJobs:
             OutOfSpace, Unavailable: the disk cannot store it.
         """
         keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
-        recognized = False
-        start = b""
+        recognized = prepared = False
+        start, size = b"", 0
         with await asyncio.to_thread(self._uses.spool.append, job.id, keyring, 0) as appending:
             async for piece in gather(body):
                 if not recognized:
                     start += piece
                     recognized = await self.look(caller, job.options, start, final=False)
                 await asyncio.to_thread(appending.write, piece)
+                size += len(piece)
+                if size >= _SEVERAL_CHUNKS and not prepared:
+                    prepared = True
+                    self.runner.workers.prepare()
             if not recognized:
                 await self.look(caller, job.options, start, final=True)
             return await asyncio.to_thread(appending.finish)
@@ -171,6 +177,8 @@ class BatchJobs:
             # caller's own as well, the job keeps its token.
             with suppress(NotAuthenticated):
                 await asyncio.to_thread(self._uses.store.renew, job, await self._token(caller, job))
+        if size >= _SEVERAL_CHUNKS:
+            self.runner.workers.prepare()
         await asyncio.to_thread(self._uses.store.mark_received, job, size)
         self._uses.progress.announce(job)
         self._start(job)

@@ -270,10 +270,13 @@ class CheckReport(Message, frozen=True):
 
 
 class SealedPart(Message, frozen=True):
-    """One schema's part of a chunk: the body of its request, and what the commit contains of it."""
+    """One schema's part of a chunk: the body of its request, and what the commit contains of it.
+
+    ``body`` is bytes at the worker; at the proxy, which sends it on, a view of the whole message.
+    """
 
     schema: bytes
-    body: bytes
+    body: memoryview
     groups: list[Group]
     segments: list[Segment]
     #: ordinals of its one group that have no row, where it stands for others

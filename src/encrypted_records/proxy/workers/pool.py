@@ -38,6 +38,24 @@ class WorkerPool:
         self._free = asyncio.Semaphore(self.count)
         #: processes that wait for a task
         self.idle: list[asyncio.subprocess.Process] = []
+        self._working = 0
+        self._starting: set[asyncio.Task[None]] = set()
+
+    def prepare(self) -> None:
+        """Start processes until ``count`` wait or work: there will be work for all of them.
+
+        A process takes a quarter of a second to start. Nothing waits for it here.
+        """
+        missing = self.count - self._working - len(self.idle) - len(self._starting)
+        for _ in range(missing):
+            task = asyncio.create_task(self._add_idle())
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _add_idle(self) -> None:
+        # A task that needs a process will start one, and say what is wrong.
+        with suppress(Unavailable):
+            self.idle.append(await _start())
 
     async def run(
         self, task: messages.Task, listener: Listener | None = None, *, beside: bool = False
@@ -54,6 +72,7 @@ class WorkerPool:
         """
         async with nullcontext() if beside else self._free:
             process = await self._take()
+            self._working += 1
             try:
                 answer = await _run(process, task, listener)
             except (asyncio.IncompleteReadError, ConnectionError):
@@ -64,6 +83,8 @@ class WorkerPool:
             except BaseException:
                 _kill(process)  # it is in the middle of a task and cannot take another one
                 raise
+            finally:
+                self._working -= 1
             if isinstance(task, _LARGE):
                 await _end(process)
             else:
@@ -77,27 +98,36 @@ class WorkerPool:
             process = self.idle.pop()
             if process.returncode is None:
                 return process
-        try:
-            return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "encrypted_records.proxy.workers.main",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={},
-                limit=_PIPE_BYTES,
-            )
-        except OSError as error:  # no memory, or no more processes or files allowed
-            reason = (error.strerror or "it fails").lower()
-            raise Unavailable(
-                f"a worker process cannot be started: {reason}", code="worker_lost"
-            ) from None
+        return await _start()
 
     async def close(self) -> None:
         """End the idle processes; no task may be running."""
+        await asyncio.gather(*self._starting)
         for process in self.idle:
             await _end(process)
         self.idle.clear()
+
+
+async def _start() -> asyncio.subprocess.Process:
+    """
+    Raises:
+        Unavailable: ``worker_lost``; no process can be started.
+    """
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "encrypted_records.proxy.workers.main",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={},
+            limit=_PIPE_BYTES,
+        )
+    except OSError as error:  # no memory, or no more processes or files allowed
+        reason = (error.strerror or "it fails").lower()
+        raise Unavailable(
+            f"a worker process cannot be started: {reason}", code="worker_lost"
+        ) from None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -140,7 +170,23 @@ async def _send(process: asyncio.subprocess.Process, message: messages.ToWorker)
         raise ConnectionResetError from None
 
 
-async def _receive(process: asyncio.subprocess.Process) -> bytes:
+async def _receive(process: asyncio.subprocess.Process) -> bytes | bytearray:
+    """
+    Raises:
+        asyncio.IncompleteReadError: the worker has ended.
+    """
     assert process.stdout is not None
     head = await process.stdout.readexactly(messages.LENGTH_BYTES)
-    return await process.stdout.readexactly(int.from_bytes(head, "big"))
+    size = int.from_bytes(head, "big")
+    if size <= _PIPE_BYTES:
+        return await process.stdout.readexactly(size)
+    # The reader would have all of it in memory twice.
+    data = bytearray(size)
+    at = 0
+    while at < size:
+        piece = await process.stdout.read(size - at)
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", size)
+        data[at : at + len(piece)] = piece
+        at += len(piece)
+    return data

@@ -260,4 +260,5 @@ def _seal(
         group, batch, salt = seal_group(key, definition, identities, values, before, runs)
     part = Part(task.staging, task.number, definition.digest, [group], segments, 1)
     body = b"".join(wire.encode_part(PartUpload(part, (batch,), pages, (salt,), headers)))
-    return messages.SealedChunk([messages.SealedPart(task.schema, body, [group], segments, runs)])
+    own = messages.SealedPart(task.schema, memoryview(body), [group], segments, runs)
+    return messages.SealedChunk([own])

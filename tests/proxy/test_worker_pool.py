@@ -1,0 +1,151 @@
+"""Processes that are started before there is work, and large answers of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from encrypted_records.errors import ErsError, Unavailable
+from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.workers import messages, pool
+from encrypted_records.proxy.workers.pool import WorkerPool
+from tests.support import jobs
+from tests.support.proxies import Proxy
+from tests.support.store import Store
+
+#: A task that fails at once: there is no such upload.
+NOTHING = messages.CheckTask(
+    messages.UploadSource("/nowhere", bytes(16), 1, [], Format.CSV, None, ())
+)
+
+
+async def prepared(workers: WorkerPool) -> list[int]:
+    """The processes that wait, once all are there."""
+    workers.prepare()
+    while len(workers.idle) < workers.count:  # noqa: ASYNC110 # nothing says so
+        await asyncio.sleep(0.01)
+    return [one.pid for one in workers.idle]
+
+
+def test_processes_wait_for_work_that_is_expected_and_no_more_than_may_work_at_once() -> None:
+    async def run() -> None:
+        workers = WorkerPool(2)
+        try:
+            waiting = await prepared(workers)
+            workers.prepare()
+            assert len(set(waiting)) == 2
+            with pytest.raises(ErsError) as caught:
+                await workers.run(NOTHING)
+            assert not isinstance(caught.value, Unavailable)
+            assert sorted(await prepared(workers)) == sorted(waiting)
+        finally:
+            await workers.close()
+        assert workers.idle == []
+
+    asyncio.run(run())
+
+
+def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    async def run() -> None:
+        workers = WorkerPool(2)
+        workers.prepare()
+        await workers.close()
+        assert workers.idle == []
+        with pytest.raises(Unavailable) as caught:
+            await workers.run(NOTHING)
+        assert caught.value.reason == "worker_lost"
+
+    asyncio.run(run())
+
+
+def test_processes_that_are_just_being_started_end_with_the_pool() -> None:
+    async def run() -> None:
+        workers = WorkerPool(2)
+        workers.prepare()
+        await workers.close()
+        assert workers.idle == []
+        assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+
+    asyncio.run(run())
+
+
+CHUNKED = {"Transfer-Encoding": "chunked"}
+PROGRAM = """
+import sys
+data = bytes(range(256)) * {blocks}
+sys.stdout.buffer.write(({said}).to_bytes(4, "big") + data)
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 1 << 12, 3 << 13])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_message_of_any_size_comes_as_it_was_sent_or_not_at_all(
+    blocks: int, missing: int
+) -> None:
+    program = PROGRAM.format(blocks=blocks, said=256 * blocks + missing)
+
+    async def run() -> bytes | bytearray:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env={**os.environ}
+        )
+        try:
+            return await pool._receive(process)
+        finally:
+            await process.wait()
+
+    if missing:
+        with pytest.raises(asyncio.IncompleteReadError):
+            asyncio.run(run())
+    else:
+        assert asyncio.run(run()) == bytes(range(256)) * blocks
+
+
+def send(store: Store, pieces: Iterator[bytes]) -> str:
+    """Upload CSV as it comes; the job's path."""
+    headers = {"Content-Type": "text/csv", "Authorization": store.account.auth}
+    connection = http.client.HTTPConnection(urlsplit(store.service.proxy_url).netloc, timeout=90)
+    with closing(connection):
+        connection.request(
+            "POST", "/api/jobs/upload/", pieces, headers | CHUNKED, encode_chunked=True
+        )
+        answer = connection.getresponse()
+        assert answer.status == 201, answer.read()
+        return str(answer.headers["X-Job-Status-URL"])
+
+
+@pytest.fixture
+def definition() -> dict[str, Any]:
+    return {"type": "object", "properties": {"note": {"type": "string", "maxLength": 1000}}}
+
+
+def test_workers_start_while_a_large_upload_comes_and_none_for_a_small_one(
+    proxy: Proxy, store: Store
+) -> None:
+    workers = proxy.services.workers
+    row = f"{'x' * 999}\n".encode()
+
+    def pieces(count: int, wanted: int) -> Iterator[bytes]:
+        yield f"note,schema_id:{store.schema_id}\n".encode()
+        for _ in range(count):
+            yield row * 1000
+        deadline = time.monotonic() + jobs.PATIENCE
+        while len(workers.idle) < wanted:
+            assert time.monotonic() < deadline, "no process was started"
+            time.sleep(0.01)
+        assert len(workers.idle) == wanted
+        yield row
+
+    for count, wanted in ((1, 0), (10, workers.count)):
+        path = send(store, pieces(count, wanted))
+        assert jobs.completed(store, path)["total"] == 1000 * count + 1
