@@ -87,13 +87,13 @@ def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy:
     killed: list[int] = []
     stage = proxy.services.api.stage
 
-    async def killing(schema: bytes, body: bytes, auth: str) -> Any:
+    async def killing(schema: bytes, body: bytes | memoryview, auth: str) -> None:
         if not killed and proxy.services.jobs.runner._packing.turns.locked():
             victims = [one for one in packers if one.returncode is None]
             for one in victims:
                 one.kill()
                 killed.append(one.pid)
-        return await stage(schema, body, auth)
+        await stage(schema, body, auth)
 
     packers = watched_packers(proxy)
     proxy.services.api.stage = killing  # type: ignore[method-assign]
