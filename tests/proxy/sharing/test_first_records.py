@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.support.store import Store
 
 WIDER = {"type": "object", "properties": {"n": {"type": "integer", "minimum": -9, "maximum": 9999}}}
 FAILURE = Reply(503, {}, b"")
+#: Seconds after which something hangs.
+PATIENCE = 60.0
 
 
 FOUNDED = ["Found", "Dataset", "list"]
@@ -208,6 +211,45 @@ def test_a_definition_changes_between_a_record_that_does_not_fit_and_the_first_t
     placed = [one[0] for one in alone.entries() if isinstance(one, list)]
     assert {one.schema for one in placed} == {definition}
     assert placed[-1].slug and placed[0].definition != placed[-1].definition
+
+
+def test_records_that_are_stored_just_before_a_change_is_signed_get_it_by_a_commit(
+    alone: Alone,
+) -> None:
+    """The change was refused because the roster had to say it; since then it is the log."""
+    assert alone.store.send([{"n": -5}]).status == 400
+    comes, goes, stored = Event(), Event(), Event()
+    since: list[str] = []
+
+    def hold(asked: Asked) -> Reply | None:
+        if asked.path == "/api/commits/":
+            comes.set()
+            assert goes.wait(PATIENCE)
+        elif asked.path == alone.store.schema and (since or asked.method == "PATCH"):
+            since.append(asked.method)
+            # There was no log yet, and what the roster has to say is looked for.
+            if since == ["PATCH", "GET", "GET"]:
+                goes.set()
+                assert stored.wait(PATIENCE)
+        return None
+
+    def note(asked: Asked, reply: Reply) -> Reply:
+        if asked.path == "/api/commits/":
+            assert reply.status == 201
+            stored.set()
+        return reply
+
+    alone.front.invent = hold
+    with alone.front.telling(note), ThreadPoolExecutor(1) as threads:
+        ingest = threads.submit(alone.store.send, [{"n": 1}])
+        assert comes.wait(PATIENCE)
+        changed = alone.store.proxy("PATCH", alone.store.schema, {"schema": WIDER})
+        assert ingest.result().status == 201
+    alone.front.invent = nothing
+    assert since[:4] == ["PATCH", "GET", "GET", "PATCH"]
+    assert changed.status == 200, changed.body
+    alone.store.ingest([{"n": -5}])
+    assert numbers(alone.store) == [-5, 1]
 
 
 def test_a_definition_that_an_api_swapped_after_it_was_signed_is_refused(alone: Alone) -> None:

@@ -76,6 +76,8 @@ async def forward(request: Request) -> Response:
         upstream = await _ask(request, target, body)
     if endpoint.signed and body and upstream.status == HTTPStatus.CONFLICT:
         upstream = await _sign(request, path, target, body, upstream)
+        if endpoint.defines and upstream.status == HTTPStatus.CONFLICT:
+            upstream = await _define_late(request, path, target, body, upstream)
     if endpoint.frees and upstream.status in _GONE:
         await free_name(request, path)
     if upstream.status < 400 and endpoint.ends_logins:
@@ -145,7 +147,14 @@ async def _define(request: Request, path: str, target: str, body: bytes) -> aioh
     upstream = await _ask(request, target, body)
     if had_log or upstream.status != HTTPStatus.CONFLICT:
         return upstream
-    # The first records may have been stored since: from then on the log holds the definition.
+    return await _define_late(request, path, target, body, upstream)
+
+
+async def _define_late(
+    request: Request, path: str, target: str, body: bytes, upstream: aiohttp.ClientResponse
+) -> aiohttp.ClientResponse:
+    """Go on from an answer that refuses: the first records may have been stored since the log was
+    looked for, and from then on it holds the definition."""
     try:
         has_log = await _commit_definition(request, path, body)
     except BaseException:

@@ -220,7 +220,8 @@ class Fetcher:
         Raises:
             DoesNotOpen, Moved, NotFound: as :meth:`segments`.
         """
-        if self.use_sums(segment, field, rows):
+        # Another question may have brought it since the caller looked.
+        if self.use_sums(segment, field, rows, again=True):
             return
         limits = upstream.sizes.reading
         sums = await self.read(upstream, segment, sum_column(segment, field, rows, limits))
@@ -265,10 +266,15 @@ class Fetcher:
             segment.columns[field] = column
         return column is not None
 
-    def use_sums(self, segment: PagedSegment, field: str, rows: BitMap) -> bool:
-        """Put what a column adds up to into the segment, if it is kept with the keys of these
-        rows."""
-        sums = self._cache.sums(segment.view, field)
+    def use_sums(
+        self, segment: PagedSegment, field: str, rows: BitMap, *, again: bool = False
+    ) -> bool:
+        """Put what a column adds up to into the segment, if it is kept with the keys of these rows.
+
+        Args:
+            again: whether it was looked for just before.
+        """
+        sums = self._cache.sums(segment.view, field, again=again)
         if sums is None or not sums.has(rows):
             return False
         segment.sums[field] = sums

@@ -93,9 +93,13 @@ class MemoryCache:
     def put_column(self, view: bytes, field: str, column: ByRow) -> None:
         self._columns.put((view, field), column)
 
-    def sums(self, view: bytes, field: str) -> ColumnSums | None:
-        """What a column of a segment that :meth:`get` gave adds up to."""
-        return self._sums.get((view, field))
+    def sums(self, view: bytes, field: str, *, again: bool = False) -> ColumnSums | None:
+        """What a column of a segment that :meth:`get` gave adds up to.
+
+        Args:
+            again: whether it was looked for just before.
+        """
+        return self._sums.get((view, field), again=again)
 
     def put_sums(self, view: bytes, field: str, sums: ColumnSums) -> None:
         self._sums.put((view, field), sums)

@@ -88,11 +88,15 @@ class LruCache(Generic[K, V]):
     def entries(self) -> int:
         return len(self._values)
 
-    def get(self, key: K) -> V | None:
+    def get(self, key: K, *, again: bool = False) -> V | None:
+        """
+        Args:
+            again: whether it was looked for just before, so that this is no second miss.
+        """
         with self._pool.lock:
             entry = self._values.get(key)
             if entry is None:
-                self._misses += 1
+                self._misses += not again
                 return None
             self._hits += 1
             self._values.move_to_end(key)
