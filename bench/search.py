@@ -146,7 +146,10 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
     return [
         search("equality, unique", equal("uuid")),
         search("equality, common", equal("status")),
-        *(search(f"range of {share:g}", between(share)) for share in (1e-5, 1e-3, 0.1, 0.5)),
+        *(
+            search(f"range over a share of {share}", between(float(share)))
+            for share in ("0.00001", "0.001", "0.1", "0.5")
+        ),
         search("prefix", prefix),
         search("part of a text, unique", contains("email"), PART_OF_UNIQUE),
         search("part of a text, common", contains("status"), PART_OF_COMMON),
