@@ -42,6 +42,7 @@ Body = dict[str, Any]
 LIMIT = 10
 #: The slug of the only schema of its dataset.
 SCHEMA = "rows"
+SHARES = ("0.00001", "0.001", "0.1", "0.5")
 #: Different questions of each kind.
 KINDS_OF_VALUES = 20
 
@@ -118,12 +119,8 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
 
     def two_ranges(chance: random.Random) -> Body:
         age = chance.randrange(18, 60)
-        return {
-            "and": [
-                between(0.5)(chance),
-                {"field": "age", "op": "between", "value": [age, age + 9]},
-            ]
-        }
+        ages = {"field": "age", "op": "between", "value": [age, age + 9]}
+        return {"and": [between(0.5)(chance), ages]}
 
     def prefix(chance: random.Random) -> Body:
         return {"field": "email", "op": "prefix", "value": one_of("email", chance)[:9]}
@@ -152,10 +149,7 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
     return [
         search("equality, unique", equal("uuid")),
         search("equality, common", equal("status")),
-        *(
-            search(f"range over a share of {share}", between(float(share)))
-            for share in ("0.00001", "0.001", "0.1", "0.5")
-        ),
+        *(search(f"range over a share of {one}", between(float(one))) for one in SHARES),
         search("prefix", prefix),
         search("part of a text, unique", contains("email"), PART_OF_UNIQUE),
         search("part of a text, common", contains("status"), PART_OF_COMMON),
