@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.server.api import running_api
+from tests.server.programs import run_program
 from tests.support.postgres import NewDatabase
-from tests.support.service import clean_environment
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
@@ -22,24 +18,4 @@ def test_erasures_finish_whatever_comes_between_their_steps(
     if database == "postgresql":
         new: NewDatabase = request.getfixturevalue("postgresql")
         url = new()
-    with running_api(tmp_path, database_url=url) as api:
-        account = api.new_account()
-    members = ("email", "password", "token", "organization")
-    credentials = tmp_path / "credentials"
-    credentials.write_text(json.dumps({name: getattr(account, name) for name in members}))
-
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.server.erasure_life",
-            tmp_path / "data",
-            url or "",
-            credentials,
-        ],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-
-    assert len(json.loads(ran.stdout)) > 5
+    assert len(run_program("tests.server.erasure_life", tmp_path, url)) > 5

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.server.api import running_api
+from tests.server.programs import run_program
 from tests.server.sweeping_life import GROUPS, MANY, MOST_GROUPS, MOST_ROWS, ROWS
 from tests.support.postgres import NewDatabase
-from tests.support.service import clean_environment
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
@@ -25,21 +21,7 @@ def test_a_piece_is_many_small_groups_or_a_part_of_a_large_one(
     if database == "postgresql":
         new: NewDatabase = request.getfixturevalue("postgresql")
         url = new()
-    with running_api(tmp_path, database_url=url) as api:
-        account = api.new_account()
-    members = ("email", "password", "token", "organization")
-    credentials = tmp_path / "credentials"
-    credentials.write_text(json.dumps({name: getattr(account, name) for name in members}))
-    program = [sys.executable, "-m", "tests.server.sweeping_life"]
-
-    ran = subprocess.run(
-        [*program, tmp_path / "data", url or "", credentials],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-
-    first, *pieces = json.loads(ran.stdout)
+    first, *pieces = run_program("tests.server.sweeping_life", tmp_path, url)
     assert first == {"groups": 1 + GROUPS, "rows": MANY + GROUPS * ROWS, "dead": 2}
     assert pieces[-1] == {"groups": 0, "rows": 0, "dead": 0}
     rows = [before["rows"] - after["rows"] for before, after in pairwise([first, *pieces])]

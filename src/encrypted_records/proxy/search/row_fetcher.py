@@ -302,8 +302,12 @@ async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> boo
     Raises:
         Moved: as :meth:`Upstream.confirm`.
     """
-    given_up, _ = await asyncio.gather(wait_for(fetches), upstream.confirm())
-    return given_up
+    waiting = asyncio.ensure_future(wait_for(fetches))
+    try:
+        await upstream.confirm()
+        return await waiting
+    finally:
+        waiting.cancel()  # where there is nothing to wait for any more
 
 
 def _blocks(

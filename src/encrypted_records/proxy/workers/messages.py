@@ -272,7 +272,7 @@ class CheckReport(Message, frozen=True):
 class SealedPart(Message, frozen=True):
     """One schema's part of a chunk: the body of its request, and what the commit contains of it.
 
-    ``body`` is bytes at the worker; at the proxy, which sends it on, a view of the whole message.
+    ``body`` is a view: at the proxy, which sends it on, of the whole message, and so not copied.
     """
 
     schema: bytes
