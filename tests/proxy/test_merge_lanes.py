@@ -15,7 +15,7 @@ from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes
-from encrypted_records.proxy.write.merge_commits import MergeOutcome
+from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
@@ -128,6 +128,37 @@ def test_smaller_merges_go_on_beside_a_large_one_though_there_is_one_worker(run:
         assert await large == MergeOutcome(2, 2 * LARGE)
         assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE]
         assert await proxy.count(LOW) == 41
+
+    run(test)
+
+
+def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging, go_on = merger(proxy), asyncio.Event()
+        make = MergeCommits.make
+
+        async def wait(*arguments: Any) -> MergeOutcome:
+            await go_on.wait()
+            return await make(*arguments)
+
+        async def store() -> None:
+            await proxy.ingest([{"n": 1}])
+            await merging.after_ingest(proxy.caller, proxy.state)
+
+        monkeypatch.setattr(MergeCommits, "make", wait)
+        for _ in range(3):
+            await soon(store())
+        assert (len(counts(proxy)), merging.running) == (4, 1)
+        late = asyncio.ensure_future(store())
+        await soon(until(lambda: len(counts(proxy)) == 5))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        go_on.set()
+        await soon(late)
+        assert len(counts(proxy)) < 5
+        assert await proxy.count(LOW) == 5
 
     run(test)
 

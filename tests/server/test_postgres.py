@@ -138,7 +138,7 @@ def test_behind_a_pool_each_statement_waits_for_the_one_before(
 ) -> None:
     script = f"""{_ASKING}
 from encrypted_records.server.db.pipelines import pipelined
-with pipelined(), transaction.atomic():
+with pipelined():
     print(bool(connection.connection.pgconn.pipeline_status))
     ask(1)
 """
@@ -186,7 +186,7 @@ one = Prepared(lambda: Login.objects.values_list("pk"), "accounts_login.id")
 
 
 def ask_together(looks):
-    with pipelined(), transaction.atomic():
+    with pipelined():
         every = [one.ask(b"") for _ in range(3)]
         if looks:
             assert [asked.rows() for asked in every] == [[], [], []]
@@ -224,7 +224,7 @@ other = User(email="other@example.com", password="x")
 
 
 def fail(*, later):
-    with pipelined(), transaction.atomic():
+    with pipelined():
         update(User, {"id": user.pk}, password="changed")
         insert(User(pk=user.pk, email="another@example.com", password="x"))
         if later:
@@ -237,7 +237,7 @@ for later in (False, True):
     except IntegrityError:
         print("refused")
     assert User.objects.count() == 1 and User.objects.get().password == user.password
-with pipelined(), transaction.atomic(), gathered():
+with pipelined(), gathered():
     update(User, {"id": user.pk}, password="changed")
     insert(other)
 assert {one.email: one.password for one in User.objects.all()} == {

@@ -136,11 +136,16 @@ def test_nobody_stores_what_is_not_theirs_on_either_way(ada: Account, bob: Accou
         assert (answer.status, answer.code) == (404, "not_found")
 
 
-def test_a_login_that_is_over_stores_on_neither_way(ada: Account) -> None:
-    upload = new_writer(ada).adding([person()])
-    credentials = {"email": ada.email, "password": ada.password}
-    other = replace(ada, token=ada.api.call("POST", "/api/token/", credentials).json()["access"])
+def login_that_is_over(account: Account) -> Account:
+    credentials = {"email": account.email, "password": account.password}
+    token = account.api.call("POST", "/api/token/", credentials).json()["access"]
+    other = replace(account, token=token)
     assert other.call("POST", "/api/accounts/logout/").status in (200, 204)
+    return other
+
+
+def test_a_login_that_is_over_stores_on_neither_way(ada: Account) -> None:
+    upload, other = new_writer(ada).adding([person()]), login_that_is_over(ada)
     for query in ("", LONG):
         answer = send(other, upload, query)
         assert (answer.status, answer.code) == (401, "bad_token")
@@ -240,8 +245,8 @@ def test_on_postgresql_what_it_stores_in_common_tables_is_one_statement_in_one_p
         statements = traced_commit(api, trace)
         with_request = traced_commit(api, trace, requests=[ids.new_id()])
     assert [one.split()[0] for one in statements] == [
-        *("WITH", "PIPELINE", "SELECT", "SELECT", "SELECT"),
-        *("INSERT", "INSERT", "INSERT", "WITH"),
+        *("PIPELINE", "BEGIN", "SELECT", "SELECT", "SELECT"),
+        *("INSERT", "INSERT", "INSERT", "WITH", "COMMIT"),
     ], statements
     assert tables(statements, "INSERT") == ["index_page", "row_run", "record_row"]
     # Rows move to objects: whoever looks in the table last may find them in neither.
@@ -301,6 +306,23 @@ def test_who_loses_the_right_while_a_commit_waits_for_its_turn_stores_nothing(
             before.rollback()
             answer = sent.result()
     assert (answer.status, answer.code) in {(403, "not_writer"), (404, "not_found")}
+
+
+def test_who_may_not_write_a_schema_does_not_wait_for_its_lock(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    """Nor has it: any holder of a token could keep all others from writing."""
+    with running_api(tmp_path, database_url=postgresql_url) as api:
+        account, stranger = api.new_account(), api.new_account()
+        writer = new_writer(account)
+        over = login_that_is_over(account)
+        schema = ids.from_text(writer.schema["url"].rstrip("/").rpartition("/")[2])
+        with psycopg.connect(postgresql_url) as before:
+            before.execute(
+                "SELECT 1 FROM datasets_schema WHERE id = %s FOR NO KEY UPDATE", [schema]
+            )
+            answers = [send(one, writer.adding([person()])) for one in (stranger, over)]
+    assert [(one.status, one.code) for one in answers] == [(404, "not_found"), (401, "bad_token")]
 
 
 def tables(statements: Sequence[str], word: str) -> list[str]:

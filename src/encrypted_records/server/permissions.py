@@ -10,7 +10,7 @@ A user whose request came with an API token that is limited to some datasets rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from django.db import connection
@@ -94,6 +94,21 @@ _written_by_login = Pair(
     Prepared(lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id"),
     logins.by_id,
     lambda: _membership_of_login(writes=True),
+)
+#: Of a schema and a login whose user may store into it, both; the schema's row is locked, and that
+#: of no schema that the user may not store into. For PostgreSQL, which keeps its plan.
+_locked_by_login = Prepared(
+    lambda: Schema.objects.filter(
+        _shared(writes=True), **{f"{_MEMBERS}__user__logins__isnull": False}
+    ).values_list(
+        *rows.COLUMNS,
+        *(f"{_MEMBERS}__user__logins__{name}" for name in logins.COLUMNS),
+        *(f"{_MEMBERS}__user__{name}" for name in logins.USER_COLUMNS),
+    ),
+    "datasets_schema.id",
+    "accounts_login.id",
+    "accounts_login.digest",
+    locks="datasets_schema",
 )
 _reached_whole = Prepared(
     lambda: Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user__isnull": False}).values_list(
@@ -232,6 +247,26 @@ def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User,
         return None
     login = logins.login_of(found[1], shown)
     return None if login is None else (login.user, rows.schema_of(found[0]))
+
+
+def lock_by_login(
+    login_id: str, shown: bytes, schema_id: str
+) -> Callable[[], tuple[User, Schema] | None]:
+    """Ask for the same as :func:`written_by_login` in a transaction, and lock the schema's row.
+
+    Returns:
+        What waits for the answer. The row is locked where there is a user and a schema.
+    """
+    asked = _locked_by_login.ask(as_stored(schema_id), as_stored(login_id), shown)
+
+    def take() -> tuple[User, Schema] | None:
+        for row in asked.rows():
+            end = len(rows.COLUMNS)
+            login = logins.login_of(row[end:], shown)
+            return None if login is None else (login.user, rows.schema_of(row[:end]))
+        return None
+
+    return take
 
 
 def _data_of(row: Sequence[Any]) -> Schema:

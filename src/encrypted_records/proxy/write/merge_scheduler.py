@@ -1,10 +1,11 @@
 """Decide when to merge segments, and run the merges.
 
 Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
-the ingest that crosses the limit merges them before it returns. All other merging runs in the
-background after a commit, with the credentials of the request that made it, one merge at a time,
-and beside it one large and one huge one (:mod:`.lanes`): it may fail or lose a race, and then a
-later commit tries again; one of these two that failed rests first.
+the ingest that crosses the limit begins to merge them; those that come before the merge has ended
+return, until there are half as many again, and then each waits for it. All other merging runs in
+the background after a commit, with the credentials of the request that made it, one merge at a
+time, and beside it one large and one huge one (:mod:`.lanes`): it may fail or lose a race, and then
+a later commit tries again; one of these two that failed rests first.
 
 No two merges of one proxy take the same segment: small merges of a schema run one after
 another, whichever request starts them, and segments that a merge uses are left out of the others.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 
 from encrypted_records.errors import Conflict
@@ -84,10 +86,10 @@ class MergeScheduler:
 
     async def after_ingest(self, caller: Holder, state: SchemaState) -> None:
         """Merge if it is time. The records are stored already, so failing is only logged."""
-        crossed = self._small_ones(state)
         self._begin(caller, state)
-        if crossed:
-            await asyncio.wait([self._small.running[caller.user, state.id]])
+        merge = self._small.running.get((caller.user, state.id))
+        if merge is not None and self._has_fallen_behind(state):
+            await asyncio.wait([merge])
 
     def require_room(self, states: Sequence[SchemaState]) -> None:
         """See whether the API would take one more segment of each.
@@ -169,8 +171,14 @@ class MergeScheduler:
         snapshot, dead = state.ledger.snapshot(), self._most_dead
         return worth_merging(snapshot, tiers, now=_now(), taken=taken, most_dead=dead, rows=rows)
 
+    def _has_fallen_behind(self, state: SchemaState) -> bool:
+        """Whether small segments have come faster than they are merged."""
+        tier = self.tiers[0]
+        small = bisect_right(state.ledger.snapshot().counts, tier.capacity // 2)
+        return 2 * small > 3 * tier.few
+
     def _small_ones(self, state: SchemaState) -> tuple[Segment, ...]:
-        """The segments to merge before the ingest that stored the last of them returns."""
+        """The segments that no search should have to read for long."""
         tier = self.tiers[0]
         chosen = self._choose(state, (tier,), self._lanes.ordinary)
         # No ingest waits for a large segment with many dead rows.
@@ -311,7 +319,7 @@ class MergeScheduler:
     @property
     def running(self) -> int:
         """How many schemas are being merged in the background."""
-        return len(set().union(*(lane.running for lane in self._lanes.every)))
+        return len(set().union(*(tasks.running for tasks in (self._small, *self._lanes.every))))
 
     def pending(self, state: SchemaState) -> bool:
         """Whether there is something to merge, or groups to make one of."""

@@ -60,8 +60,8 @@ def begin(
 
 #: What no request is judged by is read when it is needed.
 _LATER = {"last_login", "date_joined", "created", "refresh"}
-_USER = [one.attname for one in User._meta.concrete_fields if one.name not in _LATER]
-_LOGIN = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]
+USER_COLUMNS = [one.attname for one in User._meta.concrete_fields if one.name not in _LATER]
+COLUMNS = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]
 
 
 def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
@@ -70,18 +70,18 @@ def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
     Args:
         shown: the digest of the secret that came with the login's id.
     """
-    login = Login.from_db(connection.alias, _LOGIN, row[: len(_LOGIN)])
-    login.user = User.from_db(connection.alias, _USER, row[len(_LOGIN) :])
+    login = Login.from_db(connection.alias, COLUMNS, row[: len(COLUMNS)])
+    login.user = User.from_db(connection.alias, USER_COLUMNS, row[len(COLUMNS) :])
     known = hmac.compare_digest(bytes(login.digest), shown)
     usable = known and login.expires > timezone.now() and login.user.is_active
     return login if usable else None
 
 
 by_id = Prepared(
-    lambda: Login.objects.values_list(*_LOGIN, *(f"user__{name}" for name in _USER)),
+    lambda: Login.objects.values_list(*COLUMNS, *(f"user__{name}" for name in USER_COLUMNS)),
     "accounts_login.id",
 )
-_user_by_id = Prepared(lambda: User.objects.values_list(*_USER), "accounts_user.id")
+_user_by_id = Prepared(lambda: User.objects.values_list(*USER_COLUMNS), "accounts_user.id")
 
 
 def find(login_id: object, shown: bytes) -> Login | None:
@@ -98,7 +98,7 @@ def find(login_id: object, shown: bytes) -> Login | None:
 
 def active_user(user_id: str) -> User | None:
     for row in _user_by_id.rows(as_stored(user_id)):
-        user = User.from_db(connection.alias, _USER, row)
+        user = User.from_db(connection.alias, USER_COLUMNS, row)
         if user.is_active:
             return user
     return None

@@ -56,7 +56,9 @@ class Dataset(models.Model):
 
 class Schema(models.Model):
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
-    dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="schemas")
+    dataset = models.ForeignKey(
+        Dataset, on_delete=models.PROTECT, related_name="schemas", db_index=False
+    )
     #: as a dataset's
     creator = models.ForeignKey(
         settings.AUTH_USER_MODEL,

@@ -66,7 +66,7 @@ class Membership(models.Model):
         MEMBER = "member"
 
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="memberships"
+        Organization, on_delete=models.CASCADE, related_name="memberships", db_index=False
     )
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
@@ -105,7 +105,9 @@ class AuditEntry(models.Model):
     """What somebody did in an organization; never a value, a name, a filter or a secret."""
 
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )

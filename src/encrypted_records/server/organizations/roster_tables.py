@@ -38,7 +38,7 @@ class Standing(models.Model):
     """What the roster says of one member; of those who are out, what it said last."""
 
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="standings"
+        Organization, on_delete=models.CASCADE, related_name="standings", db_index=False
     )
     member = ShortIdField()
     #: whether the member is in

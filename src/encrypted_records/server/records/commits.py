@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
@@ -80,17 +79,12 @@ class CommitOutcome:
 
 
 def apply(
-    user: User,
-    uploads: Sequence[CommitUpload],
-    *,
-    by_retention: bool = False,
-    written: Mapping[str, Schema] = MappingProxyType({}),
+    user: User, uploads: Sequence[CommitUpload], *, by_retention: bool = False
 ) -> CommitOutcome:
     """Apply the commits of one request.
 
     Args:
         by_retention: whether, as their sender says, what they end is old enough to go.
-        written: schemas, by id, that the user was just found to write.
 
     Raises:
         Malformed, BadInput: a commit is not sound in itself.
@@ -98,18 +92,30 @@ def apply(
         NotAllowed: ``not_writer``.
         StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids it.
     """
-    commits = [checks.check(upload) for upload in uploads]
+    reached = _reach(user, [checks.check(upload) for upload in uploads])
+    return apply_reached(user, reached, by_retention=by_retention)
+
+
+def apply_reached(
+    user: User, reached: Sequence[tuple[Schema, Checked]], *, by_retention: bool = False
+) -> CommitOutcome:
+    """As :func:`apply`, of commits whose schemas the user was just found to write."""
     # Shapes are checked before any lock is taken: that is the slow part.
-    for schema, commit in _reach(user, commits, written):
+    for schema, commit in reached:
         try:
-            definitions.require_current(schema, commit.body)
-            checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
+            require_shapes(schema, commit)
         except ErsError:
             # One that is in the log was right when it came. It is looked for now, and not before:
             # nearly every commit is new.
             if _find_receipt(schema, commit) is None:
                 raise
+    commits = [commit for _, commit in reached]
     return _apply_all(user, commits, lambda _, commit: commit, by_retention=by_retention)
+
+
+def require_shapes(schema: Schema, commit: Checked) -> None:
+    definitions.require_current(schema, commit.body)
+    checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
 
 
 def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
@@ -130,10 +136,8 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     )
 
 
-def _reach(
-    user: User, commits: Sequence[Checked], written: Mapping[str, Schema] = MappingProxyType({})
-) -> list[tuple[Schema, Checked]]:
-    """Each commit with its schema, which may be among those that the user is known to write.
+def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked]]:
+    """Each commit with its schema.
 
     Raises:
         BadInput: ``invalid_commit``; two are for one schema.
@@ -145,13 +149,12 @@ def _reach(
         raise BadInput("two commits of one request are for one schema", code="invalid_commit")
     reached = []
     for schema_id, commit in zip(schema_ids, commits, strict=True):
-        schema = written.get(schema_id) or permissions.to_store_into(user, schema_id)
+        schema = permissions.to_store_into(user, schema_id)
         if schema is None:
             raise NotFound("there is no such schema, or none that you can reach")
         reached.append((schema, commit))
     for schema, _ in reached:
-        if schema.pk not in written:
-            permissions.require_writer(user, schema)
+        permissions.require_writer(user, schema)
     return reached
 
 
@@ -165,10 +168,11 @@ def _apply_all(
     """Apply commits in one transaction; ``ready`` is called under the lock of the schema's row."""
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
     is_small = len(commits) == 1 and facts.is_small(commits[0])
-    with pipelined() if is_small else nullcontext(), transaction.atomic():
+    with pipelined() if is_small else transaction.atomic():
         locks = [_locked.ask(stored) for stored in sorted(map(as_stored, schema_ids))]
         # Sent behind the locks, so that they see what was committed before these were had.
-        asked = [facts.ask(user, commit, is_small=is_small) for commit in commits]
+        member = as_stored(user.pk)
+        asked = [facts.ask(member, commit, is_small=is_small) for commit in commits]
         every = [rows.schema_of(row) for lock in locks for row in lock.rows()]
         locked = {schema.pk: schema for schema in every}
         outcomes = []
@@ -176,14 +180,40 @@ def _apply_all(
             if schema_id not in locked:
                 raise NotFound("there is no such schema, or none that you can reach")
             schema, known = locked[schema_id], own.take()
-            # Who lost the right since this request began stores nothing any more.
-            permissions.require_written(schema, known.is_written)
-            with gathered() if is_small else nullcontext():
-                receipt, new = _apply_one(user, schema, commit, known, ready)
-                outcomes.append((receipt, new))
-                if new:
-                    _note(user, schema, commit, by_retention=by_retention)
+            outcomes.append(
+                apply_locked(user, schema, commit, known, ready, by_retention=by_retention)
+            )
     return CommitOutcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
+
+
+def apply_locked(
+    user: User,
+    schema: Schema,
+    commit: Checked,
+    found: Facts,
+    ready: Callable[[Schema, Checked], Checked] = lambda _, commit: commit,
+    *,
+    by_retention: bool = False,
+) -> tuple[Receipt, bool]:
+    """Apply a commit whose schema's row is locked.
+
+    Args:
+        found: what was read under the lock.
+        ready: as :func:`_apply_all` has it.
+
+    Returns:
+        Its receipt, and whether it is new.
+
+    Raises:
+        NotFound, NotAllowed, BadInput, StaleDefinition, MergeFirst, Conflict: as :func:`apply`.
+    """
+    # Who lost the right since this request began stores nothing any more.
+    permissions.require_written(schema, found.is_written)
+    with gathered() if facts.is_small(commit) else nullcontext():
+        receipt, is_new = _apply_one(user, schema, commit, found, ready)
+        if is_new:
+            _note(user, schema, commit, by_retention=by_retention)
+    return receipt, is_new
 
 
 def _note(user: User, before: Schema, commit: Checked, *, by_retention: bool) -> None:

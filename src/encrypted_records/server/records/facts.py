@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.compiled_queries import (
     Answers,
     Asked,
@@ -21,7 +20,6 @@ from encrypted_records.server.db.compiled_queries import (
     Together,
     as_driver_has_it,
 )
-from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.records import signing, store
 from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import (
@@ -54,16 +52,36 @@ _ROWS = (
         "writer_head.writer",
     ),
 )
+
+
+def _first(table: str, last: str, first: str) -> str:
+    """SQL for the first row of a table whose span of ids ends behind one id and begins before
+    another.
+
+    It is asked for in the order of its index. PostgreSQL does not know that there is none, nearly
+    always: without an order it looks through all of a table whose rows it takes to be among them.
+    """
+    return (
+        f"SELECT {last} FROM {table} WHERE {last} >= %s AND {first} <= %s"  # noqa: S608  no input
+        f" ORDER BY {last} LIMIT 1"
+    )
+
+
+def _exists(table: str, last: str, first: str) -> str:
+    """The same as a part of a statement, which takes no order from what it only asks for."""
+    return f"SELECT 1 FROM ({_first(table, last, first)}) AS one"  # noqa: S608  no input
+
+
 _EXIST = (
     permissions.written,
     segment_of_uid,
     group_of_uid,
-    "SELECT 1 FROM changed_row WHERE record_id >= %s AND record_id <= %s",
-    "SELECT 1 FROM row_part WHERE last_id >= %s AND first_id <= %s",
+    _exists("changed_row", "record_id", "record_id"),
+    _exists("row_part", "last_id", "first_id"),
 )
 _questions = Together(_ROWS, _EXIST)
 _questions_and_numbers = Together(_ROWS, _EXIST, ("index_segment", "record_group"))
-_BETWEEN = "SELECT 1 FROM record_row WHERE record_id >= %s AND record_id <= %s LIMIT 1"
+_BETWEEN = _first("record_row", "record_id", "record_id")
 #: No id lies between these.
 _NOWHERE = b"\xff" * 17, b""
 
@@ -134,14 +152,15 @@ def is_small(commit: Checked) -> bool:
     )
 
 
-def ask(user: User, commit: Checked, *, is_small: bool) -> AskedFacts:
+def ask(member: bytes, commit: Checked, *, is_small: bool) -> AskedFacts:
     """Ask for all of it, behind the lock of the schema's row.
 
     Args:
+        member: the id of the user whose right is asked for.
         is_small: as :func:`is_small` says.
     """
     body = commit.body
-    schema, member = body.schema, as_stored(user.pk)
+    schema = body.schema
     ids = [row.record_id for row in commit.new_rows() if row.version == 1]
     span = (min(ids), max(ids)) if ids else _NOWHERE
     questions = _questions_and_numbers if is_small else _questions

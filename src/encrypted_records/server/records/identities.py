@@ -37,7 +37,8 @@ def is_any_stored(wanted: Set[bytes]) -> bool:
 
 def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes]) -> bool:
     between_them = as_driver_has_it(
-        f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s LIMIT %s"  # noqa: S608
+        f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s"  # noqa: S608
+        " ORDER BY record_id LIMIT %s"
     )
     with executed(between_them, [*span, _MOST_BETWEEN + 1]) as cursor:
         between = cursor.fetchall()

@@ -7,6 +7,9 @@ that writes the group or segment.
 
 The bulky tables carry no index on anything random, since such an index makes storing four to
 five times slower. Record ids are time-ordered, so the index on them grows at its end.
+
+No table that a commit adds to has an index that is the beginning of another one. It would cost each
+commit, and where PostgreSQL made a plan when the table was empty, it may have taken the wrong one.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from encrypted_records.server.datasets.models import Schema
 class Staging(models.Model):
     """What one job or merge has stored of a schema ahead of its commit. Nobody else sees it."""
 
-    schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="stagings")
+    schema = models.ForeignKey(
+        Schema, on_delete=models.DO_NOTHING, related_name="stagings", db_index=False
+    )
     uid = models.BinaryField(max_length=16)
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     touched = models.DateTimeField()
@@ -59,7 +64,9 @@ class IndexSegment(models.Model):
     visible yet.
     """
 
-    schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="segments")
+    schema = models.ForeignKey(
+        Schema, on_delete=models.DO_NOTHING, related_name="segments", db_index=False
+    )
     uid = models.BinaryField(max_length=16)
     form = models.CharField(max_length=8)
     count = models.BigIntegerField()
@@ -72,7 +79,7 @@ class IndexSegment(models.Model):
     replaced = models.BigIntegerField(null=True)
     superseded_at = models.DateTimeField(null=True)
     staging = models.ForeignKey(
-        Staging, on_delete=models.DO_NOTHING, related_name="segments", null=True
+        Staging, on_delete=models.DO_NOTHING, related_name="segments", null=True, db_index=False
     )
 
     class Meta:
@@ -92,6 +99,11 @@ class IndexSegment(models.Model):
                 name="index_segment_header",
                 condition=models.Q(pages__gt=0),
             ),
+            models.Index(
+                "staging",
+                name="index_segment_staging",
+                condition=models.Q(staging__isnull=False),
+            ),
         ]
 
 
@@ -101,7 +113,9 @@ class RecordGroup(models.Model):
     One that ended stays, with no rows a little later, so that no later group takes its uid.
     """
 
-    schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="groups")
+    schema = models.ForeignKey(
+        Schema, on_delete=models.DO_NOTHING, related_name="groups", db_index=False
+    )
     uid = models.BinaryField(max_length=16)
     #: the live segment that indexes it; none while it is staged
     segment = models.ForeignKey(
@@ -119,7 +133,7 @@ class RecordGroup(models.Model):
     #: how many of its dead rows have no bytes any more
     erased = models.BigIntegerField(default=0)
     staging = models.ForeignKey(
-        Staging, on_delete=models.DO_NOTHING, related_name="groups", null=True
+        Staging, on_delete=models.DO_NOTHING, related_name="groups", null=True, db_index=False
     )
     key_version = models.BigIntegerField()
     key_id = models.BinaryField(max_length=8)
@@ -147,6 +161,11 @@ class RecordGroup(models.Model):
                 "erase_at",
                 name="record_group_erase_at",
                 condition=models.Q(erase_at__isnull=False),
+            ),
+            models.Index(
+                "staging",
+                name="record_group_staging",
+                condition=models.Q(staging__isnull=False),
             ),
         ]
 

@@ -19,13 +19,13 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import ResolverMatch, resolve
 
 from encrypted_records.errors import Conflict, Malformed, StoreUnavailable
-from encrypted_records.model import ids, wire
+from encrypted_records.model import wire
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.http import problems
-from encrypted_records.server.records import reads, writes
+from encrypted_records.server.records import reads, small_commits, writes
 
 _PATH = re.compile(r"/api/schemas/([^/]+)/(manifest|pages|rows)/")
 _COMMITS = "/api/commits/"
@@ -113,16 +113,11 @@ def _apply(request: HttpRequest) -> HttpResponseBase | None:
     uploads = wire.decode_uploads(request.body)
     if len(uploads) != 1:
         return None
-    schema_id = ids.to_text(wire.decode_commit_body(uploads[0].commit).schema)
-    found = permissions.written_by_login(*claims, schema_id)
+    found = small_commits.apply_by_login(*claims, uploads[0])
     if found is None:
         return None
-    user, schema = found
-    answer: HttpResponseBase
-    try:
-        answer = writes.answer_commits(user, uploads, written={schema_id: schema})
-    except Conflict as error:
-        answer = problems.answer(error)
+    user, outcome = found
+    answer = problems.answer(outcome) if isinstance(outcome, Conflict) else writes.answer(outcome)
     return _complete(request, answer, user, "POST, OPTIONS", "commits")
 
 

@@ -1,17 +1,15 @@
-"""What proxies store: commits. One function for the view and for the short way
+"""The answers to what proxies store: commits; for the view and for the short way
 (:mod:`.short_way`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from django.http import HttpResponse
 
 from encrypted_records.model import wire
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import commits
 
 
@@ -20,17 +18,16 @@ def answer_commits(
     uploads: Sequence[CommitUpload],
     *,
     by_retention: bool = False,
-    written: Mapping[str, Schema] = MappingProxyType({}),
 ) -> HttpResponse:
     """Apply commits, each to a schema of its own, all or none.
 
     Args:
-        by_retention, written: as :func:`commits.apply` has them.
+        by_retention: as :func:`commits.apply` has it.
 
     Raises:
         ErsError: as :func:`commits.apply`.
     """
-    return answer(commits.apply(user, uploads, by_retention=by_retention, written=written))
+    return answer(commits.apply(user, uploads, by_retention=by_retention))
 
 
 def answer(outcome: commits.CommitOutcome) -> HttpResponse:
