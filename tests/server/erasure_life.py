@@ -74,7 +74,8 @@ class Meetings(Scenes):
 
         def meet() -> None:
             from encrypted_records.server.records import erasing, sweeping
-            from encrypted_records.server.records.models import AskedErasure, BulkObject
+            from encrypted_records.server.records.bulk_tables import BulkObject
+            from encrypted_records.server.records.models import AskedErasure
 
             own = object_of(group)
             long_dead(schema)
@@ -135,7 +136,7 @@ class Meetings(Scenes):
 
             from encrypted_records.server.records import moving
             from encrypted_records.server.records.bulk import choice, objects
-            from encrypted_records.server.records.models import BulkObject
+            from encrypted_records.server.records.bulk_tables import BulkObject
 
             settings.BULK_BEFORE = settings.BULK_URL
             settings.BULK_URL = f"file://{objects_folder.with_name('new')}?least=0"

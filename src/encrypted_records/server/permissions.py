@@ -10,21 +10,19 @@ A user whose request came with an API token that is limited to some datasets rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
-from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from encrypted_records.errors import Malformed, NotAllowed, NotFound
 from encrypted_records.model import ids
-from encrypted_records.server.accounts import logins
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.compiled_queries import Pair, Prepared
+from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.organizations.models import (
     Invitation,
@@ -35,83 +33,33 @@ from encrypted_records.server.organizations.roster_tables import Shared
 
 M = TypeVar("M", bound=Model)
 
-_DATASET = ["id", "organization_id"]
+DATASET = ["id", "organization_id"]
 #: What a search needs. The rest is read when it is asked for: a definition may be long.
-_DATA = ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
-_MEMBERS = "dataset__organization__memberships"
+DATA = ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
+MEMBERS = "dataset__organization__memberships"
 
 
-def _shared(**more: object) -> Q:
+def shared(**more: object) -> Q:
     """Of schemas joined with a membership: whether the member reaches all, or this one."""
-    member = OuterRef(f"{_MEMBERS}__user_id")
-    with_member = _grants(OuterRef("pk"), OuterRef("dataset_id"), member).filter(**more)
-    return Q(**{f"{_MEMBERS}__all_data": True}) | Q(Exists(with_member))
+    member = OuterRef(f"{MEMBERS}__user_id")
+    with_member = grants(OuterRef("pk"), OuterRef("dataset_id"), member).filter(**more)
+    return Q(**{f"{MEMBERS}__all_data": True}) | Q(Exists(with_member))
 
 
-def _grants(schema: Any, dataset: Any, member: Any) -> QuerySet[Shared]:
+def grants(schema: Any, dataset: Any, member: Any) -> QuerySet[Shared]:
     """What of a schema is shared with a member: its dataset, or the schema alone."""
     return Shared.objects.filter(Q(schema=None) | Q(schema=schema), member=member, dataset=dataset)
 
 
-def _membership_of_login(**more: object) -> QuerySet[Membership, Any]:
-    """That by which the login of :data:`_reached_by_login` reaches its schema, if it does.
-
-    Args:
-        more: what must be true of what is shared with the member.
-    """
-    schema, dataset, organization, user = (
-        RawSQL(column, ())  # noqa: S611  no input
-        for column in (
-            "first.id",
-            "first.dataset_id",
-            "first.dataset__organization_id",
-            "second.user_id",
-        )
-    )
-    return Membership.objects.filter(
-        Q(all_data=True) | Q(Exists(_grants(schema, dataset, OuterRef("user_id")).filter(**more))),
-        user_id=user,
-        organization_id=organization,
-    ).values_list("pk")
-
-
 _reached = Prepared(
-    lambda: Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user__isnull": False}).values_list(
-        *_DATA, *(f"dataset__{name}" for name in _DATASET)
+    lambda: Schema.objects.filter(shared(), **{f"{MEMBERS}__user__isnull": False}).values_list(
+        *DATA, *(f"dataset__{name}" for name in DATASET)
     ),
     "datasets_schema.id",
     "organizations_membership.user_id",
 )
-_reached_by_login = Pair(
-    Prepared(
-        lambda: Schema.objects.values_list(*_DATA, *(f"dataset__{name}" for name in _DATASET)),
-        "datasets_schema.id",
-    ),
-    logins.by_id,
-    _membership_of_login,
-)
-_written_by_login = Pair(
-    Prepared(lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id"),
-    logins.by_id,
-    lambda: _membership_of_login(writes=True),
-)
-#: Of a schema and a login whose user may store into it, both; the schema's row is locked, and that
-#: of no schema that the user may not store into. For PostgreSQL, which keeps its plan.
-_locked_by_login = Prepared(
-    lambda: Schema.objects.filter(
-        _shared(writes=True), **{f"{_MEMBERS}__user__logins__isnull": False}
-    ).values_list(
-        *rows.COLUMNS,
-        *(f"{_MEMBERS}__user__logins__{name}" for name in logins.COLUMNS),
-        *(f"{_MEMBERS}__user__{name}" for name in logins.USER_COLUMNS),
-    ),
-    "datasets_schema.id",
-    "accounts_login.id",
-    "accounts_login.digest",
-    locks="datasets_schema",
-)
 _reached_whole = Prepared(
-    lambda: Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user__isnull": False}).values_list(
+    lambda: Schema.objects.filter(shared(), **{f"{MEMBERS}__user__isnull": False}).values_list(
         *rows.COLUMNS
     ),
     "datasets_schema.id",
@@ -120,7 +68,7 @@ _reached_whole = Prepared(
 #: Of a schema and a user who may store into it, where the organization has a roster.
 written = Prepared(
     lambda: Schema.objects.filter(
-        _shared(writes=True), **{f"{_MEMBERS}__user__isnull": False}
+        shared(writes=True), **{f"{MEMBERS}__user__isnull": False}
     ).values_list("id"),
     "datasets_schema.id",
     "organizations_membership.user_id",
@@ -201,7 +149,7 @@ def datasets(user: User) -> QuerySet[Dataset]:
 
 def schemas(user: User) -> QuerySet[Schema]:
     """With their datasets, since a schema names its organization through it."""
-    reached = Schema.objects.filter(_shared(), **{f"{_MEMBERS}__user": user})
+    reached = Schema.objects.filter(shared(), **{f"{MEMBERS}__user": user})
     named = _limit(user)
     if named is not None:
         reached = reached.filter(dataset__in=named.values("pk"))
@@ -215,64 +163,16 @@ def data_of(user: User, schema_id: str) -> Schema:
         NotFound: the user reaches no such thing.
     """
     for row in _reached.rows(as_stored(schema_id), as_stored(user.pk)):
-        schema = _data_of(row)
+        schema = as_data(row)
         if _is_within_limit(user, schema):
             return schema
     raise _unreachable()
 
 
-def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """Whose login it is, and a schema as :func:`data_of` has it, with one question; None where the
-    login may not be used, or its user reaches no such thing.
-
-    Args:
-        shown: the digest of the secret that came with the login's id.
-    """
-    found = _reached_by_login.row(as_stored(schema_id), as_stored(login_id))
-    if found is None:
-        return None
-    login = logins.login_of(found[1], shown)
-    return None if login is None else (login.user, _data_of(found[0]))
-
-
-def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """Whose login it is, and a schema as :func:`to_store_into` has it, with one question; None
-    where the login may not be used, or its user does not reach or write such a thing.
-
-    Args:
-        shown: the digest of the secret that came with the login's id.
-    """
-    found = _written_by_login.row(as_stored(schema_id), as_stored(login_id))
-    if found is None:
-        return None
-    login = logins.login_of(found[1], shown)
-    return None if login is None else (login.user, rows.schema_of(found[0]))
-
-
-def lock_by_login(
-    login_id: str, shown: bytes, schema_id: str
-) -> Callable[[], tuple[User, Schema] | None]:
-    """Ask for the same as :func:`written_by_login` in a transaction, and lock the schema's row.
-
-    Returns:
-        What waits for the answer. The row is locked where there is a user and a schema.
-    """
-    asked = _locked_by_login.ask(as_stored(schema_id), as_stored(login_id), shown)
-
-    def take() -> tuple[User, Schema] | None:
-        for row in asked.rows():
-            end = len(rows.COLUMNS)
-            login = logins.login_of(row[end:], shown)
-            return None if login is None else (login.user, rows.schema_of(row[:end]))
-        return None
-
-    return take
-
-
-def _data_of(row: Sequence[Any]) -> Schema:
-    end = len(_DATA) + len(_DATASET)
-    schema = Schema.from_db(connection.alias, _DATA, row[: len(_DATA)])
-    schema.dataset = Dataset.from_db(connection.alias, _DATASET, row[len(_DATA) : end])
+def as_data(row: Sequence[Any]) -> Schema:
+    end = len(DATA) + len(DATASET)
+    schema = Schema.from_db(connection.alias, DATA, row[: len(DATA)])
+    schema.dataset = Dataset.from_db(connection.alias, DATASET, row[len(DATA) : end])
     return schema
 
 

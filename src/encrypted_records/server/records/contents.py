@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from encrypted_records.model.digests import DIGEST
 from encrypted_records.server.records import row_ranges, store
 from encrypted_records.server.records.bulk import parts
-from encrypted_records.server.records.models import ChangedRow, RecordGroup
+from encrypted_records.server.records.bulk_tables import ChangedRow
+from encrypted_records.server.records.models import RecordGroup
 from encrypted_records.server.records.row_ranges import Range
 from encrypted_records.server.records.store import Key, StoredSealedRow
 

@@ -13,14 +13,13 @@ from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import erased, store
 from encrypted_records.server.records.bulk import objects
-from encrypted_records.server.records.models import (
+from encrypted_records.server.records.bulk_tables import (
     BulkObject,
     ChangedRow,
-    IndexSegment,
     PagePart,
-    RecordGroup,
     RowPart,
 )
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key
 
 

@@ -12,8 +12,9 @@ from encrypted_records.model.records import CommitBody
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import contents, damage, erasing, store
 from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.bulk_tables import PagePart
 from encrypted_records.server.records.identities import Identity
-from encrypted_records.server.records.models import IndexSegment, PagePart, RecordGroup
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key
 
 

@@ -29,14 +29,13 @@ from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import damage, erased, store, turns
 from encrypted_records.server.records.bulk import cache_files, objects, parts
+from encrypted_records.server.records.bulk_tables import ChangedRow, RowPart
 from encrypted_records.server.records.models import (
     AskedErasure,
-    ChangedRow,
     CommitLog,
     Hold,
     IndexSegment,
     RecordGroup,
-    RowPart,
 )
 from encrypted_records.server.records.rewriting import rewritten
 

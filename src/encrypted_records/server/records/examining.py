@@ -22,12 +22,8 @@ from encrypted_records.server.db.configuration import REPLICA
 from encrypted_records.server.records import erasing, store
 from encrypted_records.server.records.bulk import choice, files, objects
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range
-from encrypted_records.server.records.models import (
-    AskedErasure,
-    BulkObject,
-    IndexSegment,
-    RecordGroup,
-)
+from encrypted_records.server.records.bulk_tables import BulkObject
+from encrypted_records.server.records.models import AskedErasure, IndexSegment, RecordGroup
 
 #: Objects that are looked for, of those that the database names.
 SAMPLE = 20

@@ -20,13 +20,8 @@ from encrypted_records.server.records import store, verifying
 from encrypted_records.server.records.bulk import choice, drafts, layout, objects
 from encrypted_records.server.records.bulk.both import Both
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range, lost
-from encrypted_records.server.records.models import (
-    BulkObject,
-    IndexSegment,
-    PagePart,
-    RecordGroup,
-    RowPart,
-)
+from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
 #: States of objects that move; others go soon.
 _STAY = (objects.STORED, objects.NAMED)

@@ -29,14 +29,13 @@ from encrypted_records.server.records import erased, erasing, store, verifying
 from encrypted_records.server.records.bulk import choice, layout, objects
 from encrypted_records.server.records.bulk.layout import HEAD_BYTES, Contents, Head
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range
-from encrypted_records.server.records.models import (
+from encrypted_records.server.records.bulk_tables import (
     BulkObject,
     ChangedRow,
-    IndexSegment,
     PagePart,
-    RecordGroup,
     RowPart,
 )
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.rewriting import rewritten
 
 

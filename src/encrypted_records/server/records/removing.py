@@ -11,13 +11,8 @@ from django.db import connection
 from encrypted_records.model import ids
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk import objects
-from encrypted_records.server.records.models import (
-    ChangedRow,
-    IndexSegment,
-    PagePart,
-    RecordGroup,
-    RowPart,
-)
+from encrypted_records.server.records.bulk_tables import ChangedRow, PagePart, RowPart
+from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
 
 def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> None:

@@ -9,7 +9,8 @@ from django.db import transaction
 
 from encrypted_records.server.records.bulk import layout, objects
 from encrypted_records.server.records.bulk.layout import Row
-from encrypted_records.server.records.models import RecordGroup, RowPart
+from encrypted_records.server.records.bulk_tables import RowPart
+from encrypted_records.server.records.models import RecordGroup
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
 from encrypted_records.model.records import CommitUpload
-from encrypted_records.server import permissions
+from encrypted_records.server import login_permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.pipelines import pipelined, shares_ways
@@ -39,7 +39,7 @@ def apply_by_login(login_id: str, shown: bytes, upload: CommitUpload) -> Answere
     schema_id = ids.to_text(commit.body.schema)
     if facts.is_small(commit) and shares_ways():
         return _apply_small(login_id, shown, schema_id, commit)
-    found = permissions.written_by_login(login_id, shown, schema_id)
+    found = login_permissions.written_by_login(login_id, shown, schema_id)
     if found is None:
         return None
     user, schema = found
@@ -55,7 +55,7 @@ def _apply_small(login_id: str, shown: bytes, schema_id: str, commit: Checked) -
     user, member = None, commit.body.member
     try:
         with pipelined():
-            locking = permissions.lock_by_login(login_id, shown, schema_id)
+            locking = login_permissions.lock_by_login(login_id, shown, schema_id)
             # Sent behind the lock, so that they see what was committed before it was had.
             asked = facts.ask(member, commit, is_small=True)
             found = locking()

@@ -45,11 +45,10 @@ from encrypted_records.server.records.bindings import (
 )
 from encrypted_records.server.records.bulk import drafts, objects
 from encrypted_records.server.records.bulk.drafts import Draft
+from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 from encrypted_records.server.records.models import (
     IndexSegment,
-    PagePart,
     RecordGroup,
-    RowPart,
     StagedPart,
     Staging,
 )

@@ -18,8 +18,9 @@ from encrypted_records.model.records import CommitBody, Group, KilledRows
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import identities, store
 from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.records.bulk_tables import RowPart
 from encrypted_records.server.records.checks import Size, require
-from encrypted_records.server.records.models import RecordGroup, RowPart
+from encrypted_records.server.records.models import RecordGroup
 
 Run = tuple[int, int]
 #: Ordinal, record id and version.

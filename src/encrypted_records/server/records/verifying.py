@@ -24,14 +24,8 @@ from encrypted_records.server.records import erased, store
 from encrypted_records.server.records.bulk import choice, layout, objects
 from encrypted_records.server.records.bulk.layout import HEAD_BYTES, LINE_BYTES
 from encrypted_records.server.records.bulk.protocol import BulkStore, Range, lost
-from encrypted_records.server.records.models import (
-    BulkObject,
-    CommitLog,
-    IndexSegment,
-    PagePart,
-    RecordGroup,
-    RowPart,
-)
+from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
+from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
 
 #: Of an object, or of rows of the database, at once.
 _BYTES_AT_ONCE = 4 << 20

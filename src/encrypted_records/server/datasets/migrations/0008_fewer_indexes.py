@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     dependencies = [("datasets", "0007_resealed")]
 
     operations = [
-        # Django would write the table anew on SQLite, and check each row on PostgreSQL.
+        # Django would write the table again on SQLite, and check each row on PostgreSQL.
         migrations.SeparateDatabaseAndState(
             [migrations.RunSQL(f"DROP INDEX IF EXISTS {one}") for one in _DROPPED],
             [

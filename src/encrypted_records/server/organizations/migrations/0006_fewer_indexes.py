@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
     dependencies = [("organizations", "0005_forgotten_epochs")]
 
     operations = [
-        # Django would write the table anew on SQLite, and check each row on PostgreSQL.
+        # Django would write the table again on SQLite, and check each row on PostgreSQL.
         migrations.SeparateDatabaseAndState(
             [migrations.RunSQL(f"DROP INDEX IF EXISTS {one}") for one in _DROPPED],
             [

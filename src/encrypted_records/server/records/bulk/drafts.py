@@ -11,7 +11,7 @@ from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
 from encrypted_records.server.records.bulk import choice, layout, objects
 from encrypted_records.server.records.bulk.layout import RowObject
-from encrypted_records.server.records.models import PagePart, RowPart
+from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 
 _CHANGED = store.Table(
     "COPY changed_row (group_id, ordinal, record_id, version) FROM STDIN (FORMAT BINARY)",

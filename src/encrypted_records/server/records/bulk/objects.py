@@ -24,7 +24,7 @@ from django.utils import timezone
 
 from encrypted_records.errors import StoreUnavailable
 from encrypted_records.server.records.bulk import block_cache, choice
-from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
+from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
 from encrypted_records.server.records.store import cut
 
 WRITING, STORED, NAMED, DOOMED, LOST = "writing", "stored", "named", "doomed", "lost"

@@ -21,7 +21,7 @@ from encrypted_records.server.records.bulk import block_cache, choice, layout
 from encrypted_records.server.records.bulk.copying import Ahead, Spare
 from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
 from encrypted_records.server.records.bulk.protocol import Range, find_reach
-from encrypted_records.server.records.models import RowPart
+from encrypted_records.server.records.bulk_tables import RowPart
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
 Q = ParamSpec("Q")

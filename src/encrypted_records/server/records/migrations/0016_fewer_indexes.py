@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
     dependencies = [("datasets", "0008_fewer_indexes"), ("records", "0015_cache_files")]
 
     operations = [
-        # Django would write the table anew on SQLite, and check each row on PostgreSQL.
+        # Django would write the table again on SQLite, and check each row on PostgreSQL.
         migrations.SeparateDatabaseAndState(
             [migrations.RunSQL(f"DROP INDEX IF EXISTS {one}") for one in _DROPPED],
             [
