@@ -26,7 +26,7 @@ from encrypted_records.proxy.process.secret_names import SecretNames
 FEW = 64
 #: In seconds; a request that would be answered later, as a mean, is refused. The last ones of a
 #: crowd are answered later than its mean.
-MOST_SECONDS = 1.2
+MOST_SECONDS = 1.0
 #: Bounds of what ``Retry-After`` says, in seconds.
 _RETRY = (1, 10)
 #: Seconds between two answers, before a crowd has shown how fast they are given; the same of the
