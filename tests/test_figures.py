@@ -37,7 +37,7 @@ def number(cell: str) -> float:
 
 
 def pair(cell: str) -> list[float]:
-    return [float(part) for part in cell.split("/")]
+    return [float(part.replace(",", "")) for part in cell.split("/")]
 
 
 def test_the_table_of_searches_is_what_was_measured() -> None:
@@ -46,7 +46,11 @@ def test_the_table_of_searches_is_what_was_measured() -> None:
     assert set(table) - {"Question", "---"} == set(sizes[1])
     for name, at_a_million in sizes[1].items():
         cells = table[name]
-        assert [pair(cell) for cell in cells[:3]] == [size[name]["p50_p95"] for size in sizes]
+        for cell, size in zip(cells[:3], sizes, strict=True):
+            if cell == "not asked":
+                assert name not in size
+            else:
+                assert pair(cell) == size[name]["p50_p95"]
         assert number(cells[3]) == at_a_million["processor"]
         assert pair(cells[4]) == at_a_million["plaintext_p50_p95"]
 

@@ -19,10 +19,12 @@ import pytest
 from encrypted_records.errors import Altered, Conflict
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
+from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of
 from tests.proxy.test_standing import end_all, pages
@@ -45,8 +47,11 @@ DEFINITION: dict[str, Any] = {
 ROWS = [{"name": f"row {n % 5}", "n": n} for n in range(12)]
 TIERS = (Tier(4096, 2),)
 SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
-#: Before each of them: with the rows staged, and with the commit in the log and not remembered.
-STEPS = ("publish", "remember")
+#: How many bytes of rows come with the commit, and are not staged.
+WAYS = {"with the commit": MOST_WITH_COMMIT, "staged": 0}
+#: Before each of them: with nothing sent, or the rows staged; and with the commit in the log, but
+#: not remembered.
+STEPS = {"with the commit": ("commit", "remember"), "staged": ("publish", "remember")}
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +77,9 @@ def folder(store: Store, tmp_path: Path, named: list[str]) -> Path:
     return with_keyrings(store.service, tmp_path / "beside")
 
 
-async def compact(proxy: Proxy) -> int:
+async def compact(proxy: Proxy, most_with_commit: int = MOST_WITH_COMMIT) -> int:
     """Merge, and make one group of many, until nothing is left to do; how many groups ended."""
-    merger = proxy.merger(*TIERS, sizes=SIZES)
+    merger = proxy.merger(*TIERS, sizes=SIZES, most_with_commit=most_with_commit)
     await proxy.services.schemas.catch_up(proxy.caller, proxy.state)
     while await merger.merge_next(proxy.caller, proxy.state):
         pass
@@ -168,15 +173,21 @@ def test_a_proxy_does_it_by_itself_behind_ingests(
 
 def before_commit(proxy: Proxy, act: Callable[[], object]) -> None:
     """Have something happen right before the commit of the next compaction is sent."""
-    original = proxy.services.api.publish
+    publishing, committing = proxy.services.api.publish, proxy.services.api.commit
     left = [act]
 
     async def publish(*arguments: Any, **named: Any) -> Any:
         if left:
             await asyncio.to_thread(left.pop())
-        return await original(*arguments, **named)
+        return await publishing(*arguments, **named)
+
+    async def commit(uploads: Any, *arguments: Any, **named: Any) -> Any:
+        if left and wire.decode_commit_body(uploads[0].commit).compacts:
+            await asyncio.to_thread(left.pop())
+        return await committing(uploads, *arguments, **named)
 
     proxy.services.api.publish = publish  # type: ignore[method-assign]
+    proxy.services.api.commit = commit  # type: ignore[method-assign]
 
 
 RACES: dict[str, Callable[[Store, list[str], Path], object]] = {
@@ -190,6 +201,7 @@ RACES: dict[str, Callable[[Store, list[str], Path], object]] = {
 }
 
 
+@pytest.mark.parametrize("most_with_commit", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("race", RACES.values(), ids=RACES)
 def test_what_others_do_right_before_the_commit_is_kept_and_the_next_try_goes_through(
     store: Store,
@@ -197,6 +209,7 @@ def test_what_others_do_right_before_the_commit_is_kept_and_the_next_try_goes_th
     folder: Path,
     tmp_path: Path,
     race: Callable[[Store, list[str], Path], object],
+    most_with_commit: int,
 ) -> None:
     other = with_keyrings(store.service, tmp_path / "other")
     seen: list[Any] = []
@@ -208,10 +221,10 @@ def test_what_others_do_right_before_the_commit_is_kept_and_the_next_try_goes_th
     async def raced(proxy: Proxy) -> None:
         before_commit(proxy, act)
         try:
-            await compact(proxy)
+            await compact(proxy, most_with_commit)
         except Conflict as error:
             assert error.reason in ("group_not_live", "segment_not_live"), error.reason
-            await compact(proxy)
+            await compact(proxy, most_with_commit)
 
     run(store, folder, raced)
     assert answers(store) == seen[0]
@@ -333,31 +346,33 @@ def test_a_row_that_somebody_with_the_key_altered_gets_into_no_compaction(
     assert groups(store, folder) == [1] * 12
 
 
-async def _compact_and_die(folder: Path, store: Store, step: str) -> None:
-    def die(*_: Any) -> None:
+async def _compact_and_die(folder: Path, store: Store, step: str, way: str) -> None:
+    def die(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     async with second_proxy(store, folder) as proxy:
         await _merge_all(proxy)
         if step == "remember":
-            Heads.remember = die  # type: ignore[assignment,method-assign]
+            Heads.remember = die  # type: ignore[method-assign]
         else:
             setattr(proxy.services.api, step, die)
-        await proxy.merger(*TIERS, sizes=SIZES).compact_next(proxy.caller, proxy.state)
+        merger = proxy.merger(*TIERS, sizes=SIZES, most_with_commit=WAYS[way])
+        await merger.compact_next(proxy.caller, proxy.state)
 
 
+@pytest.mark.parametrize("way", WAYS)
 def test_a_kill_at_any_step_changes_no_answer_and_leaves_nothing_behind(
-    store: Store, named: list[str], folder: Path
+    store: Store, named: list[str], folder: Path, way: str
 ) -> None:
     before = answers(store)
-    for step in STEPS:
+    for step in STEPS[way]:
         service = store.service
         chosen = [service.base_url, store.account.email, store.account.password, store.schema]
-        command = [sys.executable, "-m", "tests.proxy.test_compaction", str(folder), step, *chosen]
-        ended = subprocess.run(command, env=clean_environment(), check=False)
+        command = [sys.executable, "-m", "tests.proxy.test_compaction", str(folder), step, way]
+        ended = subprocess.run([*command, *chosen], env=clean_environment(), check=False)
         assert ended.returncode == -signal.SIGKILL, step
         assert answers(store) == before
-    run(store, folder)
+    run(store, folder, lambda proxy: compact(proxy, WAYS[way]))
     assert groups(store, folder) == [12]
     assert answers(store) == before
     with database_of(store.service) as database:
@@ -365,7 +380,7 @@ def test_a_kill_at_any_step_changes_no_answer_and_leaves_nothing_behind(
 
 
 if __name__ == "__main__":
-    data_dir, step, base_url, email, password, schema = sys.argv[1:]
+    data_dir, step, way, base_url, email, password, schema = sys.argv[1:]
     beside = Service(None, base_url, "", Path(data_dir), Path(os.devnull))  # type: ignore[arg-type]
     dying = Store(beside, Account(email, password, ""), schema)
-    asyncio.run(_compact_and_die(Path(data_dir), dying, step))
+    asyncio.run(_compact_and_die(Path(data_dir), dying, step, way))

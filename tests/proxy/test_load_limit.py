@@ -106,6 +106,15 @@ def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
     assert first == second / 2
 
 
+def test_the_first_crowd_of_a_proxy_that_has_answered_many_is_as_any_other() -> None:
+    clock = Clock()
+    fresh, known = (Crowd(few=10, most_seconds=1.0, clock=clock) for _ in range(2))
+    for _ in range(100):
+        assert admitted(known, b"one", 5) == 5
+        answered(known, clock, b"one", 5, seconds=0.01)
+    assert admitted(known, b"one", 1000) == 2 * admitted(fresh, b"one", 1000)
+
+
 def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
     clock = Clock()
     crowd = Crowd(few=10, most_seconds=1.0, clock=clock)

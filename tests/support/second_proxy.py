@@ -27,7 +27,7 @@ from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import ProxySettings
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
-from encrypted_records.proxy.write.compactor import Compactor
+from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT, Compactor
 from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
@@ -78,6 +78,7 @@ class Proxy:
         sizes: Sizes | None = None,
         lanes: Lanes | None = None,
         workers: WorkerPool | None = None,
+        most_with_commit: int = MOST_WITH_COMMIT,
     ) -> MergeScheduler:
         """One that merges by these tiers, and makes one group of many where there are ``sizes``."""
         services = self.services
@@ -92,7 +93,7 @@ class Proxy:
             pages_at_once,
         )
         compactor = sizes and Compactor(
-            services.api, services.schemas, committer, services.workers, sizes
+            services.api, services.schemas, committer, services.workers, sizes, most_with_commit
         )
         return MergeScheduler(
             builds, pager, committer, tiers, compactor=compactor or None, lanes=lanes

@@ -30,7 +30,7 @@ def compacted(shared: Shared, person: Person, *, killed: bool = False) -> int:
         async with second_proxy(store, person.folder.parent) as proxy:
             if killed:
                 await _stage_alone(proxy, die)
-            return await compact(proxy)
+            return await compact(proxy, most_with_commit=0)
 
     return asyncio.run(act())
 

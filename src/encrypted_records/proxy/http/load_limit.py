@@ -29,10 +29,10 @@ FEW = 64
 MOST_SECONDS = 1.0
 #: Bounds of what ``Retry-After`` says, in seconds.
 _RETRY = (1, 10)
-#: Seconds between two answers, before a crowd has shown how fast they are given; the same of the
-#: first crowd, which finds nothing in memory; and for how many seconds of a crowd that counts as
-#: shown.
-_PACE, _FIRST_PACE, _ASSUMED_SECONDS = 0.005, 0.01, 0.25
+#: Seconds between two answers, before a crowd has shown how fast they are given; the same of a
+#: first crowd that finds nothing in memory, since fewer than so many were answered before it; and
+#: for how many seconds of a crowd that counts as shown.
+_PACE, _FIRST_PACE, _FIRST, _ASSUMED_SECONDS = 0.005, 0.01, 500, 0.25
 #: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
 #: pause only that it was slow counts.
 _LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
@@ -83,6 +83,7 @@ class Crowd:
         #: when each of those under way came, if always the first one was answered
         self._came: deque[float] = deque()
         self._pace = _Pace(_FIRST_PACE)
+        self._answered = 0
         #: when there was last seen to be a crowd, and since when there is
         self._seen_at: float | None = None
         self._began_at = 0.0
@@ -125,6 +126,7 @@ class Crowd:
 
     def leave(self, sender: bytes) -> None:
         """Count a request out: it is answered."""
+        self._answered += 1
         # Only in a crowd does it tell how fast answers can be given.
         if self.under_way >= self._few:
             self._look(self._clock())
@@ -139,7 +141,10 @@ class Crowd:
         """There is a crowd from now on."""
         # A crowd that comes at once is taken at once: all of it, before any of it is answered. So
         # it is not taken on the word of another crowd, which may have been smaller, or easier.
-        if self._seen_at is not None:
+        if self._seen_at is None:
+            if self._answered >= _FIRST:
+                self._pace = _Pace(_PACE)
+        else:
             ago = now - self._seen_at
             if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
                 self._pace = _Pace(_PACE)

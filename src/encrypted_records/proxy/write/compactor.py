@@ -1,9 +1,10 @@
 """Make one group of many small ones whose segment stays (docs/SPEC.md, section 7.7.2).
 
 It is done in the background behind merges, with the credentials of the request that made the last
-commit. The rows are fetched, compared with what was signed, opened and sealed again, and staged;
-then one small commit ends the old groups. Until it is in the log nothing has changed, and whatever
-interrupts this leaves a staging that the next try replaces.
+commit. The rows are fetched, compared with what was signed, opened and sealed again. Few of them
+come with the commit that ends the old groups; more are staged, and then that commit is small. Until
+it is in the log nothing has changed, and whatever interrupts this leaves at most a staging that the
+next try replaces.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import STANDARD, Crowd, Crowds, Sizes
+from encrypted_records.model import wire
 from encrypted_records.model.records import MAX_MINI_RECORDS, CommitUpload, RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
@@ -33,6 +35,9 @@ from encrypted_records.proxy.write.row_source import FetchedRows, RowSource, ref
 
 log = logging.getLogger(__name__)
 
+#: Up to so many bytes are stored sooner than staged: a staging has a dozen statements of its own.
+MOST_WITH_COMMIT = 128 << 10
+
 
 class Compactor:
     def __init__(
@@ -42,12 +47,18 @@ class Compactor:
         committer: Committer,
         workers: WorkerPool,
         sizes: Sizes = STANDARD,
+        most_with_commit: int = MOST_WITH_COMMIT,
     ) -> None:
+        """
+        Args:
+            most_with_commit: bytes of rows; more are staged.
+        """
         self._api = api
         self._schemas = schemas
         self._committer = committer
         self._workers = workers
         self._crowds = Crowds(sizes)
+        self._most_with_commit = most_with_commit
 
     def find(self, state: SchemaState, taken: Collection[bytes] = ()) -> Crowd | None:
         """The next groups to make one of; ``taken`` are uids of segments that are left alone."""
@@ -67,26 +78,29 @@ class Compactor:
         if len(ended) < 2 or not _is_whole(fetched):
             self._crowds.leave(state.ledger.snapshot(), crowd)
             return 0
-        staging = _staging(caller.user, state, ended)
+        name = _staging(caller.user, state, ended)
         try:
-            part = await self._seal(state, fetched, staging)
+            part = await self._seal(state, fetched, name)
         except DoesNotOpen:
             self._crowds.leave(state.ledger.snapshot(), crowd)
             raise
-        await self._api.stage(state.id, part.body, caller.auth)
+        staging = name if len(part.body) > self._most_with_commit else None
+        if staging:
+            await self._api.stage(state.id, part.body, caller.auth)
         try:
             async with state.lock:
                 await self._committer.prepare(caller, [state])
-                upload = await aside(_draft, state, ended, part)
+                upload = await aside(_draft, state, ended, part, is_staged=staging is not None)
                 await self._committer.store(caller, [(state, upload)], staging=staging)
         except (BadInput, NotFound) as error:
             # Another proxy does the same, and has replaced our part or published its own.
-            if error.reason not in ("invalid_commit", "staging_gone"):
+            if staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None
         except Conflict:
-            with suppress(ErsError):  # else it goes after a week
-                await self._api.drop_parts(staging, caller.auth)
+            if staging:
+                with suppress(ErsError):  # else it goes after a week
+                    await self._api.drop_parts(staging, caller.auth)
             raise
         log.info("made one group of %d, of %d rows", len(ended), part.groups[0].count)
         return len(ended)
@@ -133,8 +147,10 @@ def _overtaken() -> Conflict:
     return Conflict("another change of the same groups came first", code="group_not_live")
 
 
-def _draft(state: SchemaState, ended: list[bytes], part: messages.SealedPart) -> CommitUpload:
-    """The commit that has the staged group stand for the others.
+def _draft(
+    state: SchemaState, ended: list[bytes], part: messages.SealedPart, *, is_staged: bool
+) -> CommitUpload:
+    """The commit that has the new group stand for the others, with its rows unless they are staged.
 
     Raises:
         Conflict: they cannot become one any more.
@@ -151,9 +167,12 @@ def _draft(state: SchemaState, ended: list[bytes], part: messages.SealedPart) ->
     for uid in ended:
         dead |= snapshot.dead.get(uid, BitMap()).shift(base)
         base += snapshot.groups[uid].group.count
+    brought = None if is_staged else wire.decode_part(bytes(part.body))
     return state.ledger.draft(
         state.definition,
         groups=[group],
+        rows=brought.rows if brought else (),
+        salts=brought.salts if brought else (),
         killed=[RowRef(group.uid, at) for at in dead - holes],
         ended=ended,
         holes=[RowRef(group.uid, at) for at in holes],
