@@ -246,3 +246,28 @@ assert {one.email: one.password for one in User.objects.all()} == {
 print("stored")
 """
     assert run(_ASKING + failing, postgresql_url, tmp_path).split() == ["refused"] * 2 + ["stored"]
+
+
+def test_a_transaction_that_the_server_has_undone_is_not_taken_for_one_that_is_stored(
+    api: Api, postgresql_url: str, tmp_path: Path
+) -> None:
+    """The server answers COMMIT, and does not fail, where a statement has failed before."""
+    undone = """
+from psycopg import Error
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.compiled_changes import insert
+from encrypted_records.server.db.pipelines import pipelined
+
+try:
+    with pipelined():
+        insert(User(email="other@example.com", password="x"))
+        try:
+            with connection.connection.pipeline():
+                connection.connection.execute("SELECT 1 / 0")
+        except Error:
+            pass
+except OperationalError as error:
+    print(error)
+assert not User.objects.exists() and not connection.in_atomic_block
+"""
+    assert "undone" in run(_ASKING + undone, postgresql_url, tmp_path)

@@ -136,10 +136,15 @@ def test_nobody_stores_what_is_not_theirs_on_either_way(ada: Account, bob: Accou
         assert (answer.status, answer.code) == (404, "not_found")
 
 
-def login_that_is_over(account: Account) -> Account:
+def login_of(account: Account) -> Account:
+    """Another one of the same user."""
     credentials = {"email": account.email, "password": account.password}
     token = account.api.call("POST", "/api/token/", credentials).json()["access"]
-    other = replace(account, token=token)
+    return replace(account, token=token)
+
+
+def login_that_is_over(account: Account) -> Account:
+    other = login_of(account)
     assert other.call("POST", "/api/accounts/logout/").status in (200, 204)
     return other
 
@@ -322,7 +327,15 @@ def test_who_may_not_write_a_schema_does_not_wait_for_its_lock(
                 "SELECT 1 FROM datasets_schema WHERE id = %s FOR NO KEY UPDATE", [schema]
             )
             answers = [send(one, writer.adding([person()])) for one in (stranger, over)]
-    assert [(one.status, one.code) for one in answers] == [(404, "not_found"), (401, "bad_token")]
+            for ended in ("login SET expires = now()", "user SET is_active = false"):
+                kept = login_of(account)
+                api.execute(f"UPDATE accounts_{ended}")
+                answers.append(send(kept, writer.adding([person()])))
+                api.execute("UPDATE accounts_user SET is_active = true")
+    assert [(one.status, one.code) for one in answers] == [
+        (404, "not_found"),
+        *[(401, "bad_token")] * 3,
+    ]
 
 
 def tables(statements: Sequence[str], word: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
 
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import logins
@@ -59,15 +60,17 @@ _written_by_login = Pair(
     logins.by_id,
     lambda: _membership_of_login(writes=True),
 )
-#: Of a schema and a login whose user may store into it, both; the schema's row is locked, and that
-#: of no schema that the user may not store into. For PostgreSQL, which keeps its plan.
+_USER = f"{permissions.MEMBERS}__user"
+#: Of a schema and a login that may be used, whose user may store into it, both; the schema's row is
+#: locked, and where one of these does not hold, none is. For PostgreSQL, which keeps its plan.
 _locked_by_login = Prepared(
     lambda: Schema.objects.filter(
-        permissions.shared(writes=True), **{f"{permissions.MEMBERS}__user__logins__isnull": False}
+        permissions.shared(writes=True),
+        **{f"{_USER}__is_active": True, f"{_USER}__logins__expires__gt": Now()},
     ).values_list(
         *rows.COLUMNS,
-        *(f"{permissions.MEMBERS}__user__logins__{name}" for name in logins.COLUMNS),
-        *(f"{permissions.MEMBERS}__user__{name}" for name in logins.USER_COLUMNS),
+        *(f"{_USER}__logins__{name}" for name in logins.COLUMNS),
+        *(f"{_USER}__{name}" for name in logins.USER_COLUMNS),
     ),
     "datasets_schema.id",
     "accounts_login.id",
@@ -110,7 +113,7 @@ def lock_by_login(
     """Ask for the same as :func:`written_by_login` in a transaction, and lock the schema's row.
 
     Returns:
-        What waits for the answer. The row is locked where there is a user and a schema.
+        What waits for the answer. Where that is None, no row is locked, and none was waited for.
     """
     asked = _locked_by_login.ask(as_stored(schema_id), as_stored(login_id), shown)
 

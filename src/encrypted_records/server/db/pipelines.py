@@ -75,6 +75,7 @@ def _atomic(own: DatabaseWrapper) -> Iterator[None]:
     own.begins_itself = True
     try:
         with transaction.atomic():
+            # What is to run once it is committed may begin transactions of its own.
             own.begins_itself = False
             yield
     finally:

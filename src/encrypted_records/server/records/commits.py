@@ -110,10 +110,15 @@ def apply_reached(
             if _find_receipt(schema, commit) is None:
                 raise
     commits = [commit for _, commit in reached]
-    return _apply_all(user, commits, lambda _, commit: commit, by_retention=by_retention)
+    return _apply_all(user, commits, by_retention=by_retention)
 
 
 def require_shapes(schema: Schema, commit: Checked) -> None:
+    """Check what a commit brings against the schema's definitions.
+
+    Raises:
+        StaleDefinition, BadInput: as :func:`apply`.
+    """
     definitions.require_current(schema, commit.body)
     checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
 
@@ -158,10 +163,14 @@ def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked
     return reached
 
 
+def _as_sent(_: Schema, commit: Checked) -> Checked:
+    return commit
+
+
 def _apply_all(
     user: User,
     commits: Sequence[Checked],
-    ready: Callable[[Schema, Checked], Checked],
+    ready: Callable[[Schema, Checked], Checked] = _as_sent,
     *,
     by_retention: bool = False,
 ) -> CommitOutcome:
@@ -191,7 +200,7 @@ def apply_locked(
     schema: Schema,
     commit: Checked,
     found: Facts,
-    ready: Callable[[Schema, Checked], Checked] = lambda _, commit: commit,
+    ready: Callable[[Schema, Checked], Checked] = _as_sent,
     *,
     by_retention: bool = False,
 ) -> tuple[Receipt, bool]:
@@ -209,7 +218,8 @@ def apply_locked(
     """
     # Who lost the right since this request began stores nothing any more.
     permissions.require_written(schema, found.is_written)
-    with gathered() if facts.is_small(commit) else nullcontext():
+    # Where the numbers are known, nothing has to be looked at in between.
+    with nullcontext() if found.group_number is None else gathered():
         receipt, is_new = _apply_one(user, schema, commit, found, ready)
         if is_new:
             _note(user, schema, commit, by_retention=by_retention)
