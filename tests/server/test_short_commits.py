@@ -21,6 +21,8 @@ from tests.server.test_short_way import LONG, alike, user_of
 from tests.server.writer import FRAMES, Writer, person
 
 Trace = Callable[[], list[str]]
+#: Within which who does not wait for a lock is answered.
+MOST_SECONDS = 60
 #: Has SQLite, or the driver of PostgreSQL, write each statement of the API's process into the file
 #: of ``ERS_TRACE``; of the latter also where a pipeline begins.
 _TRACING = """
@@ -322,15 +324,20 @@ def test_who_may_not_write_a_schema_does_not_wait_for_its_lock(
         writer = new_writer(account)
         over = login_that_is_over(account)
         schema = ids.from_text(writer.schema["url"].rstrip("/").rpartition("/")[2])
-        with psycopg.connect(postgresql_url) as before:
+        with ThreadPoolExecutor(1) as threads, psycopg.connect(postgresql_url) as before:
+
+            def sent(one: Account) -> Answer:
+                upload = writer.adding([person()])
+                return threads.submit(send, one, upload).result(timeout=MOST_SECONDS)
+
             before.execute(
                 "SELECT 1 FROM datasets_schema WHERE id = %s FOR NO KEY UPDATE", [schema]
             )
-            answers = [send(one, writer.adding([person()])) for one in (stranger, over)]
+            answers = [sent(one) for one in (stranger, over)]
             for ended in ("login SET expires = now()", "user SET is_active = false"):
                 kept = login_of(account)
                 api.execute(f"UPDATE accounts_{ended}")
-                answers.append(send(kept, writer.adding([person()])))
+                answers.append(sent(kept))
                 api.execute("UPDATE accounts_user SET is_active = true")
     assert [(one.status, one.code) for one in answers] == [
         (404, "not_found"),
