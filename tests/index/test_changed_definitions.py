@@ -191,7 +191,7 @@ def test_what_was_sealed_before_a_definition_that_demands_more_is_not_committed(
     model = new_model()
     model.ingest([Decimal(1)])
     world = model.world
-    late = seal(world.ledger, world.definition, world.plain([{"size": Decimal(-20)}]))
+    late = seal(world.ledger, world.definition, world.plain([{"size": Decimal(-20)}])).upload
     body = decode_commit_body(late.commit)
     model.widen(5, 1)
     assert world.ledger.draft(world.definition, groups=body.groups, segments=body.segments)

@@ -120,7 +120,7 @@ def drafted(world: World, version: int, seen: int) -> CommitUpload:
     """
     writer = Ledger(_Only(world.keys, version), new_id())
     writer.extend(world.delta(world.log[:seen], seen))
-    return seal(writer, world.definition, world.plain([{"a": "z"}]))
+    return seal(writer, world.definition, world.plain([{"a": "z"}])).upload
 
 
 class _Only(SchemaKeys):
@@ -167,7 +167,7 @@ def test_key_versions_never_fall_and_rise_only_for_who_knows_the_one_before(
 def test_writers_that_began_at_once_share_a_log_of_one_version() -> None:
     world = World(TEXT, keys_of(Keyring.generate()))
     uploads = [
-        seal(Ledger(world.keys, new_id()), world.definition, world.plain([{"a": LONG}]))
+        seal(Ledger(world.keys, new_id()), world.definition, world.plain([{"a": LONG}])).upload
         for _ in range(2)
     ]
     for upload in uploads:
@@ -179,7 +179,7 @@ def test_an_unrelated_keyring_takes_no_log_over_however_new_its_version() -> Non
     world = World(TEXT, keys_of(Keyring.generate()))
     world.ingest([{"a": "x"}])
     alien = Ledger(keys_of(Keyring.generate().rotate().rotate()), new_id())
-    upload = seal(alien, world.definition, world.plain([{"a": "z"}]))
+    upload = seal(alien, world.definition, world.plain([{"a": "z"}])).upload
     with pytest.raises(KeyMissing):
         world.apply(upload)
     # Were it to claim that it had seen the log, still nobody here could be made to believe it.

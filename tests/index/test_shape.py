@@ -28,7 +28,7 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def sealed(world: World, records: Records) -> CommitUpload:
-    return seal(world.ledger, world.definition, world.plain(records), limits=world.limits)
+    return seal(world.ledger, world.definition, world.plain(records), limits=world.limits).upload
 
 
 def index_shape(upload: CommitUpload) -> list[int]:

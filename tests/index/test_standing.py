@@ -276,7 +276,7 @@ def test_all_is_sealed_again_where_a_commit_ends_all_and_is_exact(world: World) 
     assert ledger.resealed.version == ledger.version == len(world.log) + 1
     assert extend(world, replace(honest(world), exact=1)).resealed.version == 0
 
-    stored = seal(world.ledger, world.definition, world.plain([{"n": 1}]))
+    stored = seal(world.ledger, world.definition, world.plain([{"n": 1}])).upload
     late = wire.decode_commit_body(stored.commit)
     behind = replace(late, writer=new_id(), counter=1, previous=bytes(32))
     assert extend(world, behind).version == ledger.version, "it fits the log before"

@@ -113,7 +113,9 @@ class World:
                     self.rows[batch.group, ordinal] = row
 
     def ingest(self, records: Iterable[Mapping[str, Any]]) -> None:
-        self.apply(seal(self.ledger, self.definition, self.plain(records), limits=self.limits))
+        self.apply(
+            seal(self.ledger, self.definition, self.plain(records), limits=self.limits).upload
+        )
 
     def place(self, row: Row) -> int:
         """A row's number among all rows."""

@@ -27,7 +27,7 @@ def test_sealing_and_opening_gives_the_input_back(case: Case) -> None:
     world = World(case.text)
     for sequence, group in enumerate(case.groups):
         records = world.plain(group)
-        world.apply(seal(world.ledger, world.definition, records))
+        world.apply(seal(world.ledger, world.definition, records).upload)
         assert [world.open((sequence, at)) for at in range(len(records))] == records
 
 
@@ -38,7 +38,7 @@ def test_the_reference_opens_what_the_package_sealed(case: Case) -> None:
     key = world.key
     place = keys.Schema(key.organization, key.schema, key.version, key.hand_over())
     records = world.plain(case.groups[0])
-    upload = seal(world.ledger, world.definition, records)
+    upload = seal(world.ledger, world.definition, records).upload
     body = wire.decode_commit_body(upload.commit)
     (group,), (segment,) = body.groups, body.segments
     for ordinal, (record, row) in enumerate(zip(records, upload.rows[0].present, strict=True)):
@@ -68,7 +68,9 @@ def test_the_reference_opens_what_the_package_sealed(case: Case) -> None:
 
 def test_a_commit_says_what_it_brings() -> None:
     world = World(TEXT)
-    upload = seal(world.ledger, world.definition, world.plain([{"n": 1}, {"diagnosis": "x"}]))
+    upload = seal(
+        world.ledger, world.definition, world.plain([{"n": 1}, {"diagnosis": "x"}])
+    ).upload
     body = wire.decode_commit_body(upload.commit)
     (group,), (segment,), (batch,), (page,) = body.groups, body.segments, upload.rows, upload.pages
     assert (group.count, segment.count, segment.purged, len(batch.present)) == (2, 2, 0, 2)
@@ -86,7 +88,9 @@ def test_a_commit_says_what_it_brings() -> None:
 def test_no_value_is_in_the_bytes_that_are_sent() -> None:
     world = World(TEXT)
     value, number = "Huntington's disease", 0x0123456789ABCDEF
-    upload = seal(world.ledger, world.definition, world.plain([{"diagnosis": value, "n": number}]))
+    upload = seal(
+        world.ledger, world.definition, world.plain([{"diagnosis": value, "n": number}])
+    ).upload
     body = b"".join(wire.encode_uploads([upload]))
     for spelled in (value.encode(), value[:8].encode(), number.to_bytes(8, "big")):
         assert spelled not in body
@@ -95,7 +99,9 @@ def test_no_value_is_in_the_bytes_that_are_sent() -> None:
 
 def test_absent_fields_are_sealed_like_any_other() -> None:
     world = World(TEXT)
-    upload = seal(world.ledger, world.definition, world.plain([{}, {"diagnosis": "x", "n": 0}]))
+    upload = seal(
+        world.ledger, world.definition, world.plain([{}, {"diagnosis": "x", "n": 0}])
+    ).upload
     absent, present = upload.rows[0].present
     assert [len(field) for field in absent.fields] == [len(field) for field in present.fields]
 
@@ -104,7 +110,7 @@ def test_absent_fields_are_sealed_like_any_other() -> None:
 def test_a_batch_is_found_by_every_record_whatever_form_its_segment_has(count: int) -> None:
     world = World('{"type": "object", "properties": {"s": {"type": "string"}}}')
     records = [PlainRecord(new_id(), 1, {"s": f"{at:04}"}) for at in range(count)]
-    world.apply(seal(world.ledger, world.definition, records))
+    world.apply(seal(world.ledger, world.definition, records).upload)
     assert len(world.ask({"field": "s", "op": "is_null", "value": False})[0]) == count
     last = {"field": "s", "op": "eq", "value": f"{count - 1:04}"}
     assert world.ask(last)[0] == {(0, count - 1)}
@@ -121,7 +127,7 @@ def test_sealing_no_records_is_our_bug() -> None:
 def test_sealing_one_batch_twice_uses_two_uids_and_no_common_ciphertext() -> None:
     world = World(TEXT)
     records = world.plain([{"diagnosis": "x", "n": 1}])
-    one, other = (seal(world.ledger, world.definition, records) for _ in range(2))
+    one, other = (seal(world.ledger, world.definition, records).upload for _ in range(2))
     assert one.rows[0].group != other.rows[0].group
     assert one.pages[0].segment != other.pages[0].segment
     assert not {*one.rows[0].present[0].fields} & {*other.rows[0].present[0].fields}

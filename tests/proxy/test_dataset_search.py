@@ -147,7 +147,7 @@ def test_what_cannot_be_proven_right_is_that_schemas_error(
     account = service.new_account()
     with running_front(service.base_url) as front, running_proxy(front.url, tmp_path) as proxy:
         dataset = Dataset(proxy.url, account)
-        lie = cut(("pages", "manifest"), lambda body: body[:-1] + bytes([body[-1] ^ 1]))
+        lie = cut(("pages", "rows", "manifest"), lambda body: body[:-1] + bytes([body[-1] ^ 1]))
 
         def of_people(asked: Any, reply: Any) -> Any:
             people = dataset.schemas["people"].split("/")[-2] in asked.path

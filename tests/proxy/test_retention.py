@@ -143,7 +143,7 @@ def store_old(store: Store, folder: Path, names: Sequence[str], *, days: int) ->
 
     async def whole() -> None:
         async with second_proxy(store, folder) as proxy:
-            upload = seal(proxy.state.ledger, proxy.state.definition, plain)
+            upload = seal(proxy.state.ledger, proxy.state.definition, plain).upload
             (receipt,) = await proxy.services.api.commit([upload], proxy.caller.auth)
             await proxy.services.schemas.settle(proxy.caller, proxy.state, upload, receipt)
 

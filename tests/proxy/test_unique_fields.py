@@ -292,7 +292,7 @@ def test_a_log_that_slips_a_record_in_between_is_refused(service: Service) -> No
     world.ingest([{"a": "begin"}])
     late = Ledger(world.keys, new_id())
     late.extend(world.delta(world.log, 1))
-    slipped = seal(late, world.definition, world.plain([{"a": "x"}]))
+    slipped = seal(late, world.definition, world.plain([{"a": "x"}])).upload
     world.kill([(0, 0)])  # a commit that adds nothing is nobody's affair
     world.ingest([{"a": "x"}])
     with pytest.raises(LogBroken, match="added before a commit"):
@@ -304,7 +304,7 @@ def test_a_log_with_a_commit_that_looked_for_nothing_is_refused(service: Service
     text = '{"type":"object","properties":{"a":{"type":"string"}},"unique":[["a"]]}'
     world = World(text)
     careless = replace(world.definition, unique=())
-    drafted = seal(world.ledger, careless, world.plain([{"a": "x"}]))
+    drafted = seal(world.ledger, careless, world.plain([{"a": "x"}])).upload
     body = msgspec.structs.replace(
         wire.decode_commit_body(drafted.commit),
         definition=world.definition.digest,

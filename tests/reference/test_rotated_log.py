@@ -102,7 +102,7 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
     monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
     monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: bytes(16))
 
-    made = seal(reader, DEFINITION, records())
+    made = seal(reader, DEFINITION, records()).upload
 
     assert [sealed_rows(one) for one in made.rows] == [sealed_rows(one) for one in UPLOADS[1].rows]
     assert made.pages == UPLOADS[1].pages

@@ -82,7 +82,7 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
     monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: commit_id)
 
     ledger = Ledger(keys, bytes.fromhex(VECTOR["writer"]))
-    upload = seal(ledger, definition, records, requests=[bytes.fromhex(VECTOR["request"])])
+    upload = seal(ledger, definition, records, requests=[bytes.fromhex(VECTOR["request"])]).upload
 
     batch, page = upload.rows[0], upload.pages[0]
     assert batch.group.hex() == VECTOR["group"]

@@ -56,7 +56,7 @@ class Proxy:
 
     async def ingest(self, records: Sequence[dict[str, Any]]) -> None:
         plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
-        upload = seal(self.state.ledger, self.state.definition, plain)
+        upload = seal(self.state.ledger, self.state.definition, plain).upload
         (receipt,) = await self.services.api.commit([upload], self.caller.auth)
         await self.services.schemas.settle(self.caller, self.state, upload, receipt)
 
@@ -82,7 +82,7 @@ class Proxy:
     ) -> MergeScheduler:
         """One that merges by these tiers, and makes one group of many where there are ``sizes``."""
         services = self.services
-        committer = Committer(services.api, services.schemas)
+        committer = Committer(services.api, services.schemas, services.fetcher.keep_built)
         pager = services.pager
         builds = MergeExecutor(
             services.api,

@@ -38,6 +38,14 @@ class SealedGroup:
     built: Built
 
 
+@dataclass(frozen=True, slots=True)
+class SealedCommit:
+    """A commit that adds records, and its segment as it was built."""
+
+    upload: CommitUpload
+    built: Built
+
+
 def seal_group(
     key: SchemaKey,
     tails: SchemaKey,
@@ -121,7 +129,7 @@ def seal(
     limits: Limits = STANDARD,
     requests: Sequence[bytes] = (),
     before: Group | None = None,
-) -> CommitUpload:
+) -> SealedCommit:
     """A commit that adds ``records`` (1 to 2**20) as one group with its segment.
 
     Args:
@@ -130,7 +138,7 @@ def seal(
         before: as :func:`rows.seal_group`.
     """
     sealed = seal_group(ledger.key, ledger.tails, definition, records, limits, before)
-    return ledger.draft(
+    upload = ledger.draft(
         definition,
         groups=[sealed.group],
         segments=[sealed.built.segment],
@@ -143,3 +151,4 @@ def seal(
         # Who adds records to unique fields has looked at all that were added before.
         exact=bool(definition.unique),
     )
+    return SealedCommit(upload, sealed.built)

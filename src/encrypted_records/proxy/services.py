@@ -369,8 +369,9 @@ def _build_writing(
     api: Api, reading: Reading, pool: WorkerPool, spool: Spool, own: OwnNames, overrides: Overrides
 ) -> Writing:
     schemas = reading.schemas
-    committer, unique = Committer(api, schemas), UniqueKeys(api, reading.fetcher)
-    executor = MergeExecutor(api, reading.fetcher, reading.pager, pool, spool.folder)
+    fetcher = reading.fetcher
+    committer, unique = Committer(api, schemas, fetcher.keep_built), UniqueKeys(api, fetcher)
+    executor = MergeExecutor(api, fetcher, reading.pager, pool, spool.folder)
     merger = MergeScheduler(
         executor,
         reading.pager,

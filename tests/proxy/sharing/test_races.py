@@ -232,11 +232,11 @@ def test_a_commit_that_its_own_proxy_knows_to_be_late_is_not_sent(shared: Shared
         async def act() -> None:
             async with second_proxy(store, grace.folder.parent) as proxy:
                 services, caller, state = proxy.services, proxy.caller, proxy.state
-                committer = Committer(services.api, services.schemas)
+                committer = Committer(services.api, services.schemas, services.fetcher.keep_built)
 
                 def sealed() -> CommitUpload:
                     record = PlainRecord(ids.new_id(), 1, {"n": 2})
-                    return seal(state.ledger, state.definition, [record])
+                    return seal(state.ledger, state.definition, [record]).upload
 
                 async with state.lock:
                     await committer.prepare(caller, [state])

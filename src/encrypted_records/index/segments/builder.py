@@ -192,19 +192,29 @@ class Builder:
 
     def finish(self) -> Built:
         """The segment, sealed. The builder is spent."""
-        sealed = self.seal()
+        mini = self._build_mini()
+        if mini is not None:
+            return mini
+        sealed = self._seal_paged()
         return Built(sealed.segment, sealed.header, tuple(sealed.pages))
 
     def seal(self) -> SealedSegment:
         """As :meth:`finish`; each page is freed once it was taken."""
+        mini = self._build_mini()
+        if mini is not None:
+            return SealedSegment(mini.segment, mini.header, iter(mini.pages))
+        return self._seal_paged()
+
+    def _build_mini(self) -> Built | None:
+        """None where the segment is in pages."""
         if self._count > self._limits.mini:
-            return self._seal_paged()
+            return None
         if self._room > self._limits.words:
             # A page of this size could not be sent, and each question would fetch it.
             for name, column in self._small.items():
                 self._cut(name, column, column_spec(self._definition, name).kind)
-            return self._seal_paged()
-        mini = build_mini(
+            return None
+        return build_mini(
             self._key,
             self._definition,
             groups=self._shell.groups,
@@ -213,7 +223,6 @@ class Builder:
             purged=self._shell.purged,
             inputs=self._shell.inputs,
         )
-        return SealedSegment(mini.segment, mini.header, iter(mini.pages))
 
     def _seal_paged(self) -> SealedSegment:
         key, shell = self._key, self._shell

@@ -9,7 +9,7 @@ types and from nothing else, so two data sets of one shape look alike. Larger se
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
@@ -25,6 +25,7 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.dictionary import ColumnDictionary, build_column_dictionary
+from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.segments.headers import (
@@ -52,6 +53,9 @@ class Built:
     segment: Segment
     header: SegmentHeader
     pages: tuple[Page, ...]
+    #: of a mini: what was sealed, by the names of its definition, and over which rows
+    columns: Mapping[str, Column] | None = field(default=None, compare=False)
+    rows: Ordinals | None = field(default=None, compare=False)
 
 
 def build_mini(
@@ -107,7 +111,7 @@ def build_mini(
         digest=segment_digest(sealed.salt, sealed.data, page_digest(blob)),
         definition=definition.digest,
     )
-    return Built(segment, sealed, (Page(uid, 0, blob),))
+    return Built(segment, sealed, (Page(uid, 0, blob),), dict(column_of), rows)
 
 
 def _encode(column: Column, kind: KeyKind) -> bytes:
@@ -256,7 +260,7 @@ class MiniSegment:
         """
         column = self._columns.get(name)
         if column is None:
-            column = self._open(name) if name in self._sealed else self._missing(name)
+            column = self._open(name) if self.has_column(name) else self._missing(name)
             self._columns[name] = column
         return column
 
@@ -296,3 +300,31 @@ class MiniSegment:
             raise DoesNotOpen("a column lists other rows than its segment has")
         rebase = Rebase.between(own, spec)
         return rebase.column(column) if rebase else column
+
+
+class KnownMini(MiniSegment):
+    """A mini that was built here: nothing of it has to be fetched or opened."""
+
+    def __init__(self, definition: SchemaDefinition, built: Built) -> None:
+        """
+        Args:
+            definition: under which it was built.
+        """
+        assert built.columns is not None and built.rows is not None, "it is a mini"
+        self.segment = built.segment
+        self.rows = built.rows
+        self._definition = self._made = definition
+        self._known = frozenset(built.columns)
+        self._columns = dict(built.columns)
+        self._dictionaries = {}
+        self._size = measure(self.rows) + sum(
+            measure(one.ordinals, one.keys) + OBJECT_BYTES for one in built.columns.values()
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of columns held."""
+        return self._size
+
+    def has_column(self, name: str) -> bool:
+        return name in self._known

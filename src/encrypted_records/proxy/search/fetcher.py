@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
-from encrypted_records.index.segments.mini import MiniSegment
+from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import (
     Reading,
@@ -254,6 +254,15 @@ class Fetcher:
             return
         async with self._turns.take(working_bytes(segment, sizes.reading), user.get()):
             yield
+
+    def keep_built(self, state: SchemaState, built: Built) -> None:
+        """Keep a mini that was built here, and is stored: no question fetches it then."""
+        history, segment = state.ledger.history, built.segment
+        definition = state.definition if history is None else history.compared
+        # Under another one it is opened with other names or grids.
+        if built.columns is not None and definition.digest == segment.definition:
+            key_id = state.ledger.keys.of(segment.key_version).id
+            self._cache.put(key_id, KnownMini(definition, built))
 
     def keep(self, segment: PagedSegment, field: str) -> None:
         """Count a column that :meth:`columns` brought as large as it has become."""

@@ -19,6 +19,7 @@ from encrypted_records.errors import (
     NotFound,
     Unavailable,
 )
+from encrypted_records.index.segments.mini import Built
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -41,8 +42,15 @@ _MOST_BEHIND, _RIGHT_SECONDS = 86_400, 600.0
 
 
 class Committer:
-    def __init__(self, api: Api, schemas: Schemas) -> None:
+    def __init__(
+        self, api: Api, schemas: Schemas, keep: Callable[[SchemaState, Built], None]
+    ) -> None:
+        """
+        Args:
+            keep: told of each segment that was built here, once the API says that it has it.
+        """
         self._api = api
+        self._keep = keep
         self._schemas = schemas
         #: told whose changes are of which schema
         self.notice: Callable[[Holder, SchemaState], None] = lambda _caller, _state: None
@@ -97,12 +105,14 @@ class Committer:
         caller: Holder,
         drafts: Sequence[tuple[SchemaState, CommitUpload]],
         *,
+        built: Sequence[Built] = (),
         staging: bytes | None = None,
         because: str = "",
     ) -> None:
         """Store commits, all or none.
 
         Args:
+            built: the segment of each commit, where they were built here.
             staging: the id under which their rows and pages are staged.
             because: why, for the API's audit log.
 
@@ -139,6 +149,9 @@ class Committer:
                 for state, _ in drafts:
                     state.roster_moved = True
             raise
+        # Ahead of the log that names them: a question that reads it finds them in memory.
+        for (state, _), segment in zip(drafts, built, strict=False):
+            self._keep(state, segment)
         unproven: list[ErsError] = []
         for receipt, (state, upload) in zip(receipts, drafts, strict=True):
             try:

@@ -22,9 +22,9 @@ from encrypted_records.errors import (
 )
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.parse_json import parse_records
-from encrypted_records.ingest.seal import seal
+from encrypted_records.ingest.seal import SealedCommit, seal
 from encrypted_records.model import ids
-from encrypted_records.model.records import CommitUpload, PlainRecord
+from encrypted_records.model.records import PlainRecord
 from encrypted_records.model.unique import keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
@@ -186,7 +186,9 @@ class DirectIngest:
                 await self._refuse_taken(caller, state, schema, plain, outcomes)
         drafts = await run(_draft, states, plain)
         if drafts:
-            await self._committer.store(caller, drafts)
+            uploads = [(state, one.upload) for state, one in drafts]
+            built = [one.built for _, one in drafts]
+            await self._committer.store(caller, uploads, built=built)
         for one, first in [*((one, one) for one in fresh), *repeated]:
             outcome = outcomes[first]
             if isinstance(outcome, ErsError):
@@ -282,7 +284,7 @@ def _validate(
 
 def _draft(
     states: Mapping[bytes, SchemaState], plain: _Plain
-) -> list[tuple[SchemaState, CommitUpload]]:
+) -> list[tuple[SchemaState, SealedCommit]]:
     """Commits of all these records, none where there are none."""
     records: dict[bytes, list[PlainRecord]] = {schema: [] for schema in states}
     requests: dict[bytes, list[bytes]] = {schema: [] for schema in states}

@@ -132,7 +132,9 @@ class MergeCommits:
                 pages=new.pages,
                 headers=() if new.staging else [new.header],
             )
-            await self._committer.store(caller, [(state, upload)], staging=new.staging)
+            await self._committer.store(
+                caller, [(state, upload)], built=new.built, staging=new.staging
+            )
 
 
 def _require_live(state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]) -> None:

@@ -17,6 +17,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.merge import merge
+from encrypted_records.index.segments.mini import Built
 from encrypted_records.model import wire
 from encrypted_records.model.digests import check_pages
 from encrypted_records.model.records import (
@@ -54,12 +55,14 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSegment:
-    """A merged segment. Its pages are here, or staged under ``staging``."""
+    """A merged segment. Its pages are here, or staged under ``staging``; ``built`` has it where it
+    was built in this process."""
 
     segment: Segment
     header: SegmentHeader
     pages: tuple[Page, ...] = ()
     staging: bytes | None = None
+    built: tuple[Built, ...] = ()
 
 
 class MergeExecutor:
@@ -180,7 +183,7 @@ class MergeExecutor:
             return None
         key = state.ledger.key
         built = await asyncio.to_thread(merge, key, definition, opened, snapshot)
-        return PreparedSegment(built.segment, built.header, built.pages)
+        return PreparedSegment(built.segment, built.header, built.pages, built=(built,))
 
     async def _build_in_worker(
         self,

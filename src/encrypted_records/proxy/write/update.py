@@ -164,10 +164,10 @@ class Updater:
             _, flaws = claim(state.definition, [(1, record)], taken, data="/data")
             if flaws:
                 raise not_unique(flaws)
-        upload = await run(
+        sealed = await run(
             seal, state.ledger, state.definition, [record], killed=[present.row], before=before
         )
-        await self._committer.store(caller, [(state, upload)])
+        await self._committer.store(caller, [(state, sealed.upload)], built=[sealed.built])
         return record
 
     async def delete(

@@ -166,7 +166,7 @@ class Upserter:
         _, flaws = claim(definition, numbered, taken)
         if flaws:
             raise not_unique(flaws)
-        upload = await run(
+        sealed = await run(
             seal,
             state.ledger,
             definition,
@@ -174,7 +174,7 @@ class Upserter:
             killed=[one.row for one in replaced],
             before=greatest_classes([one.group for one in replaced]),
         )
-        await self._committer.store(caller, [(state, upload)])
+        await self._committer.store(caller, [(state, sealed.upload)], built=[sealed.built])
         return [Upserted(one.record_id, state.id, one.version > 1) for one in records]
 
 
