@@ -149,8 +149,22 @@ def test_a_restarted_reader_is_told_which_rows_moved_and_which_died_since() -> N
     ended = ledger.take_ended(seen)
     snapshot = ledger.snapshot()
     assert [snapshot.number(ref) for ref in ended.rows] == [7]
-    assert ended.numbers == [range(2, 4), range(4, 6)]
+    assert ended.numbers == [range(2, 6)]
     assert ledger.take_ended(0) == Ended([], [], [])
+
+
+def test_rows_that_moved_are_told_of_in_as_few_ranges_as_can_be() -> None:
+    """Of each range pages and rows are dropped, and a crowd of groups is one."""
+    world = World(TEXT)
+    for n in range(9):
+        world.ingest([{"n": n}])
+    world.ledger.take_ended(0)
+    # The later one comes first.
+    world.end(6, 9)
+    world.end(0, 4)
+    assert world.ledger.take_ended(0).numbers == [range(0, 4), range(6, 9)]
+    world.end(1, 3)
+    assert world.ledger.take_ended(0).numbers == [range(4, 6)]
 
 
 # --- what is refused ------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.model.records import KilledRows, RowRef
@@ -10,8 +10,8 @@ from encrypted_records.model.records import KilledRows, RowRef
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``rows`` died, in groups that live; the rows with these ``numbers`` lie in other groups;
-    ``segments`` were replaced."""
+    """``rows`` died, in groups that live; the rows with these ``numbers``, of which no two ranges
+    touch, lie in other groups; ``segments`` were replaced."""
 
     rows: list[RowRef]
     numbers: list[range]
@@ -49,6 +49,18 @@ class Endings:
         rows = [row for one in some if one.group in live for row in one.rows()]
         return Ended(
             rows,
-            [at for version, every in moved if version > since for at in every],
+            _joined(at for version, every in moved if version > since for at in every),
             [uid for version, every in replaced if version > since for uid in every],
         )
+
+
+def _joined(numbers: Iterable[range]) -> list[range]:
+    """The same numbers in ascending order, in as few ranges as can be: the groups of a crowd are
+    many, and follow one another."""
+    joined: list[range] = []
+    for one in sorted(numbers, key=lambda some: some.start):
+        if joined and one.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, one.stop))
+        else:
+            joined.append(one)
+    return joined

@@ -116,7 +116,10 @@ class MemoryCache:
 
     def drop_rows_between(self, schema: bytes, first: int, end: int) -> None:
         """Forget the blocks from number ``first`` on, up to ``end``."""
-        self._rows.drop_where(lambda key: key[0] == schema and first <= key[1] < end)
+        if end - first < self._rows.entries:
+            self.drop_rows(schema, range(first, end))
+        else:
+            self._rows.drop_where(lambda key: key[0] == schema and first <= key[1] < end)
 
     def drop(self, uids: Iterable[bytes]) -> None:
         """Forget segments that no longer exist."""
