@@ -6,8 +6,10 @@ What is checked is not looked at here: :mod:`tests.proxy.test_kept_rows` alters 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from threading import Event, Lock
 from typing import Any
 
 import pytest
@@ -57,6 +59,8 @@ class Steps:
 
     checked: list[tuple[bytes, int]] = field(default_factory=list)
     stored: list[bytes] = field(default_factory=list)
+    #: how many answers were stored at once
+    together: list[int] = field(default_factory=list)
     #: what is there at last, and what ever was
     kept: set[RowRef] = field(default_factory=set)
     had: set[RowRef] = field(default_factory=set)
@@ -64,11 +68,13 @@ class Steps:
     before: Callable[[], None] = lambda: None
     meanwhile: Callable[[], None] = lambda: None
 
-    def store(self, _schema: bytes, _snapshot: Any, rows: dict[RowRef, bytes]) -> None:
+    def store(self, _schema: bytes, answers: list[tuple[Any, dict[RowRef, bytes]]]) -> None:
         self.meanwhile()
-        self.stored.append(next(iter(rows)).group)
-        self.kept |= rows.keys()
-        self.had |= rows.keys()
+        self.together.append(len(answers))
+        for _, rows in answers:
+            self.stored.append(next(iter(rows)).group)
+            self.kept |= rows.keys()
+            self.had |= rows.keys()
 
     def forget(self, _schema: bytes, _snapshot: Any, rows: Collection[RowRef]) -> None:
         self.kept -= set(rows)
@@ -149,6 +155,70 @@ def test_queries_that_come_while_much_waits_go_on_in_their_order(steps: Steps) -
     # The first ten waited for nothing; the last one for all but the nine before it and itself.
     assert waiting[9] == 40
     assert waiting[39] <= 10
+
+
+def test_what_is_checked_while_the_disk_is_busy_is_stored_together_and_nothing_beside_it(
+    steps: Steps,
+) -> None:
+    busy = Lock()
+
+    def look() -> None:
+        assert busy.acquire(blocking=False), "two answers are stored at once"
+        time.sleep(0.01)  # for as long as others are checked
+        busy.release()
+
+    steps.meanwhile = look
+
+    async def scene(checks: RowChecks) -> None:
+        first, second = _State(id=b"first"), _State(id=b"second")
+        for number in range(60):
+            await add(checks, number, (first, second)[number % 2])
+
+    run(scene, steps, most_bytes=1 << 20)
+    assert sum(steps.together) == 60
+    assert sorted(group[0] for group in steps.stored) == list(range(60))
+    assert max(steps.together) > 1
+    size = ROWS * len(ROW)
+    assert all(count * size <= row_checks.STORED_AT_ONCE for count in steps.together)
+
+
+def test_an_answer_that_is_larger_than_what_is_stored_at_once_is_stored_alone(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_checks, "STORED_AT_ONCE", ROWS * len(ROW) - 1)
+
+    async def scene(checks: RowChecks) -> None:
+        for number in range(9):
+            await add(checks, number)
+
+    run(scene, steps, most_bytes=1 << 20)
+    assert steps.together == [1] * 9
+
+
+def test_queries_wait_for_what_is_checked_and_not_on_disk_yet(steps: Steps) -> None:
+    """Else what waits for a slow disk would take any memory."""
+    may_store = Event()
+    steps.meanwhile = lambda: assert_true(may_store.wait(60))
+    went_on: list[int] = []
+
+    async def query(checks: RowChecks, number: int) -> None:
+        await add(checks, number)
+        went_on.append(number)
+
+    async def scene(checks: RowChecks) -> None:
+        queries = [asyncio.ensure_future(query(checks, number)) for number in range(20)]
+        while sum(count for _, count in steps.checked) < 20 * ROWS:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
+        assert went_on == list(range(10))
+        may_store.set()
+        await asyncio.gather(*queries)
+
+    run(scene, steps, most_bytes=10 * ROWS * len(ROW))
+    assert went_on == list(range(20))
+
+
+def assert_true(value: bool) -> None:
+    assert value
 
 
 def test_a_query_that_goes_away_while_it_waits_keeps_nobody(steps: Steps) -> None:

@@ -69,10 +69,19 @@ class RowCache:
         for number, some in _by_block(snapshot, rows).items():
             self._add(schema, number, some, loaded=False)
 
-    def store(self, schema: bytes, snapshot: Snapshot, rows: Mapping[RowRef, bytes]) -> None:
-        """Keep these rows, which open, on disk."""
+    def store(
+        self, schema: bytes, answers: Iterable[tuple[Snapshot, Mapping[RowRef, bytes]]]
+    ) -> None:
+        """Keep the rows of these answers, which open, on disk.
+
+        Args:
+            answers: each with a snapshot that has its rows.
+        """
         with self._writing:
-            parts = _by_block(snapshot, rows)
+            parts: dict[int, dict[RowRef, bytes]] = defaultdict(dict)
+            for snapshot, rows in answers:
+                for number, some in _by_block(snapshot, rows).items():
+                    parts[number] |= some
             stored = self._disk.get(schema, sorted(parts))
             packed = {}
             for number, some in parts.items():

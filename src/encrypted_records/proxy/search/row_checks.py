@@ -1,9 +1,13 @@
-"""Rows that came beside those that were needed are authenticated, in the order in which they came.
+"""Rows that came beside those that were needed are authenticated, in the order in which they came,
+and kept on disk.
 
 An API that altered one could otherwise learn from later events whether it was needed. Queries are
 answered before that, so this is work that others leave behind: it is done a little at a time, in
 between, of one answer after the other. A query that brings more while much waits is answered once
 enough of what came before it is done; who came first goes on first.
+
+The disk takes one thing at a time. So what is checked meanwhile is stored together, in one thread:
+had each answer one of its own, all threads would wait for the disk, and queries for a thread.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import RowRef
+from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.row_cache import RowCache
 from encrypted_records.proxy.search.row_opening import FEW_BYTES, Sealed, authenticate
@@ -26,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of extra rows that wait, before queries wait for them.
 MOST_BYTES = 8 << 20
+#: Bytes of rows that are stored at once: queries that look for others on disk wait for them.
+STORED_AT_ONCE = 256 << 10
 #: Fields of one step: so many for each answer that waits, up to so many answers.
 _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
 
@@ -42,6 +49,15 @@ class _Standing(NamedTuple):
         return state.ledger is self.ledger and state.ledger.version == self.version
 
 
+class _Checked(NamedTuple):
+    """Rows of one answer, and where the log stood when all of them were live."""
+
+    state: SchemaState
+    snapshot: Snapshot
+    rows: Sealed
+    lived: _Standing
+
+
 class RowChecks:
     def __init__(self, kept: RowCache, most_bytes: int = MOST_BYTES) -> None:
         """
@@ -51,6 +67,8 @@ class RowChecks:
         self._kept = kept
         self._most = most_bytes
         self._turn = asyncio.Lock()
+        #: of all schemas together: there is one disk
+        self._stores = Gathering[None, _Checked, None](self._store_some)
         #: how many answers wait, or are in their turn
         self._waiting = 0
         self._under_way: set[asyncio.Task[None]] = set()
@@ -92,7 +110,8 @@ class RowChecks:
         size = sum(map(len, extra.values()))
         self._came += size
         self._waiting += 1
-        task = asyncio.create_task(self._check(state, snapshot, rows, extra, _standing(state)))
+        checked = _Checked(state, snapshot, rows, _standing(state))
+        task = asyncio.create_task(self._check(checked, extra))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         if self._came - self._done > self._most:
@@ -100,29 +119,24 @@ class RowChecks:
             self._held.append((self._came - self._most, enough))
             await enough
 
-    async def _check(
-        self,
-        state: SchemaState,
-        snapshot: Snapshot,
-        rows: Sealed,
-        extra: Sealed,
-        lived: _Standing,
-    ) -> None:
+    async def _check(self, answer: _Checked, extra: Sealed) -> None:
+        state, snapshot = answer.state, answer.snapshot
         try:
             try:
                 async with self._turn:
                     await self._authenticate(state, snapshot, extra)
             finally:
                 self._waiting -= 1
-                self._done += sum(map(len, extra.values()))
-                self._let_go_on()
-            await self._store(state, snapshot, rows, lived)
+            await self._stores.ask(None, answer)
         except DoesNotOpen:
             log.warning("the API altered a row that it was asked for beside others")
             self._altered.add(state.id)
-            await asyncio.to_thread(self._kept.drop, state.id, snapshot, rows)
+            await asyncio.to_thread(self._kept.drop, state.id, snapshot, answer.rows)
         except Exception as error:
             log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+        finally:
+            self._done += sum(map(len, extra.values()))
+            self._let_go_on()
 
     async def _authenticate(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
         fields = len(state.definition.fields)
@@ -144,21 +158,40 @@ class RowChecks:
             if not enough.done():
                 enough.set_result(None)
 
-    async def _store(
-        self, state: SchemaState, snapshot: Snapshot, rows: Sealed, lived: _Standing
-    ) -> None:
-        """
-        Args:
-            lived: where the log stood when all of these rows were live.
-        """
-        if not lived.is_of(state):
-            rows, lived = select_live(state, rows), _standing(state)
-        await asyncio.to_thread(self._kept.store, state.id, snapshot, rows)
-        # Rows that died meanwhile must not stay.
-        if lived.is_of(state):
-            return
-        if dead := rows.keys() - select_live(state, rows).keys():
-            await asyncio.to_thread(self._kept.forget, state.id, snapshot, dead)
+    async def _store_some(self, line: Line[_Checked, None]) -> None:
+        """Store the rows of answers that wait for it, as many as are stored at once."""
+        taken = line.take(_count_stored_at_once)
+        by_schema: dict[bytes, list[_Checked]] = {}
+        for waiting in taken:
+            answer = _living(waiting.item)
+            by_schema.setdefault(answer.state.id, []).append(answer)
+        for schema, answers in by_schema.items():
+            rows = [(one.snapshot, one.rows) for one in answers]
+            await asyncio.to_thread(self._kept.store, schema, rows)
+            for one in answers:
+                # Rows that died meanwhile must not stay.
+                if dead := one.rows.keys() - _living(one).rows.keys():
+                    await asyncio.to_thread(self._kept.forget, schema, one.snapshot, dead)
+        for waiting in taken:
+            waiting.settle(None)
+
+
+def _count_stored_at_once(answers: Sequence[_Checked]) -> int:
+    """How many of the first are stored together."""
+    size = 0
+    for at, one in enumerate(answers):
+        size += sum(map(len, one.rows.values()))
+        if size > STORED_AT_ONCE:
+            return at
+    return len(answers)
+
+
+def _living(answer: _Checked) -> _Checked:
+    """The rows of an answer that are live by now, of which nobody is asked where the log stands."""
+    if answer.lived.is_of(answer.state):
+        return answer
+    rows, lived = select_live(answer.state, answer.rows), _standing(answer.state)
+    return answer._replace(rows=rows, lived=lived)
 
 
 def _standing(state: SchemaState) -> _Standing:
