@@ -199,6 +199,7 @@ def test_dummies_are_drawn_by_what_is_packed_and_not_anew() -> None:
         merger.add(group, cut_columns(world.definition, columns))
         return merger.seal().segment.pages
 
-    drawn = [{pages(bytes([at])) for _ in range(3)} for at in range(16)]
+    # Four of five draws leave it as it is.
+    drawn = [{pages(bytes([at])) for _ in range(3)} for at in range(100)]
     assert all(len(own) == 1 for own in drawn)
     assert len(set.union(*drawn)) > 1
