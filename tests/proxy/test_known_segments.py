@@ -11,7 +11,7 @@ import pytest
 from encrypted_records.index.segments.merge import TIERS
 from tests.support.front import Asked, Front, Reply
 from tests.support.held_back import is_for_pages
-from tests.support.proxies import running_proxy
+from tests.support.proxies import Proxy, running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -74,7 +74,9 @@ def test_what_a_merge_made_is_asked_for_by_nobody_here(front: Front, store: Stor
     assert pages_asked(front) == 0
 
 
-def test_a_segment_whose_commit_was_refused_is_not_kept(front: Front, store: Store) -> None:
+def test_a_segment_whose_commit_was_refused_is_not_kept(
+    front: Front, proxy: Proxy, store: Store
+) -> None:
     refusals = 0
 
     def refuse(asked: Asked) -> Reply | None:
@@ -86,10 +88,12 @@ def test_a_segment_whose_commit_was_refused_is_not_kept(front: Front, store: Sto
         return Reply(400, {"Content-Type": "application/problem+json"}, body)
 
     store.ingest([{"name": "a", "n": 1}])
+    assert proxy.services.segments.uses["segments"].count == 1
     front.invent = refuse
     answer = store.send([{"name": "b", "n": 2}])
     assert answer.status >= 400
     assert refusals
+    assert proxy.services.segments.uses["segments"].count == 1
     front.invent = lambda _: None
     assert store.found(is_at(2)) == []
     assert len(store.found()) == 1

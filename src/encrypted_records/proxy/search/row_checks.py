@@ -187,7 +187,7 @@ def _count_stored_at_once(answers: Sequence[_Checked]) -> int:
 
 
 def _living(answer: _Checked) -> _Checked:
-    """The rows of an answer that are live by now, of which nobody is asked where the log stands."""
+    """The rows of an answer that are live by now: all of them while the log stands as it did."""
     if answer.lived.is_of(answer.state):
         return answer
     rows, lived = select_live(answer.state, answer.rows), _standing(answer.state)

@@ -150,7 +150,7 @@ class Committer:
                     state.roster_moved = True
             raise
         # Ahead of the log that names them: a question that reads it finds them in memory.
-        for (state, _), segment in zip(drafts, built, strict=False):
+        for (state, _), segment in zip(drafts, built, strict=bool(built)):
             self._keep(state, segment)
         unproven: list[ErsError] = []
         for receipt, (state, upload) in zip(receipts, drafts, strict=True):
