@@ -17,6 +17,7 @@ import pytest
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search import row_checks
 from encrypted_records.proxy.search.row_checks import RowChecks
+from encrypted_records.proxy.search.unanswered import Unanswered
 
 FIELDS = 10
 ROWS, ROW = 64, b"x" * 100
@@ -98,7 +99,7 @@ def answer(number: int) -> dict[RowRef, bytes]:
 
 def run(scene: Callable[[RowChecks], Awaitable[None]], kept: Steps, most_bytes: int) -> None:
     async def whole() -> None:
-        checks = RowChecks(kept, most_bytes)  # type: ignore[arg-type]  # it only stores
+        checks = RowChecks(kept, Unanswered(0, 0), most_bytes)  # type: ignore[arg-type]  # it only stores
         await scene(checks)
         await checks.close()
         assert len(checks) == 0

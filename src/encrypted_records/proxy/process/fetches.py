@@ -42,6 +42,10 @@ class Fetches(Generic[K]):
         """Those of these that somebody fetches, each with its fetch."""
         return {key: self._under_way[key] for key in keys if key in self._under_way}
 
+    def all(self) -> set[K]:
+        """What anybody fetches."""
+        return set(self._under_way)
+
     @contextmanager
     def claim(self, keys: Collection[K]) -> Iterator[None]:
         """Have others wait for these until the block ends. What somebody else fetches is theirs.

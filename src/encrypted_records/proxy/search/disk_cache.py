@@ -85,6 +85,19 @@ class DiskCache(CacheFile):
         self._misses += len(numbers) - len(pages)
         return pages
 
+    def has(self, segment: bytes, numbers: Iterable[int]) -> set[int]:
+        """Which of these pages are here; that they were looked for does not count."""
+        return self._guard(lambda: self._has(segment, list(numbers)), set())
+
+    def _has(self, segment: bytes, numbers: Sequence[int]) -> set[int]:
+        held: set[int] = set()
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            statement = f"SELECT number FROM page WHERE segment = ? AND number IN ({marks})"  # noqa: S608  question marks only
+            held.update(number for (number,) in self._database.execute(statement, (segment, *some)))
+        return held
+
     def put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
         """Keep these pages, and drop what has not been used for longest beyond the budget."""
         self._guard(lambda: self._put(segment, pages), None)

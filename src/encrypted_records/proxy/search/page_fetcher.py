@@ -1,8 +1,9 @@
 """Fetch the pages of large segments: from memory, from disk, and the rest from the API.
 
 Missing pages of all segments are fetched together, and extra pages up to a power of two, in random
-order: the API sees only roughly how many are needed, and not which. The extra pages are kept, since
-a query may need them later. More than ``AT_ONCE`` go in several requests, one after another.
+order (:mod:`.page_cover`): the API sees only roughly how many are needed, and not which. The extra
+pages are kept, since a query may need them later. More than ``AT_ONCE`` go in several requests, one
+after another.
 
 A page that another question is fetching is not asked for again (:mod:`..process.fetches`).
 """
@@ -10,7 +11,6 @@ A page that another question is fetching is not asked for again (:mod:`..process
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
@@ -21,6 +21,8 @@ from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.page_cover import PageCover, shuffle
+from encrypted_records.proxy.search.unanswered import Unanswered
 from encrypted_records.proxy.search.upstream import Upstream
 
 #: Pages of one request.
@@ -28,6 +30,9 @@ AT_ONCE = 500
 #: A question waits for another's fetch of so many pages, or of so many times as many as it needs:
 #: who needs one is not to wait for a thousand.
 FEW, TIMES = 64, 4
+
+#: Pages that were requested in vain and are remembered.
+_MOST_UNANSWERED = 1 << 17
 
 #: The pages that a segment lacks for what it is needed for.
 Missing = Callable[[OpenedSegment], set[int]]
@@ -38,20 +43,18 @@ _Sealed = dict[bytes, dict[int, bytes]]
 
 
 class PageFetcher:
-    def __init__(
-        self, cache: MemoryCache, stored: DiskCache, fetches: Fetches[PageRef] | None = None
-    ) -> None:
-        """
-        Args:
-            fetches: of pages that go to ``stored``; None where nobody else has any.
-        """
+    def __init__(self, cache: MemoryCache, stored: DiskCache) -> None:
         self._cache = cache
         self._stored = stored
-        self._fetches: Fetches[PageRef] = Fetches() if fetches is None else fetches
+        self._cover = PageCover(stored)
+        self._fetches: Fetches[PageRef] = Fetches()
+        self._unanswered: Unanswered[PageRef] = Unanswered(_MOST_UNANSWERED, _MOST_UNANSWERED)
 
     def with_memory(self, cache: MemoryCache) -> PageFetcher:
         """The same, with another memory."""
-        return PageFetcher(cache, self._stored, self._fetches)
+        fetcher = PageFetcher(cache, self._stored)
+        fetcher._fetches, fetcher._unanswered = self._fetches, self._unanswered
+        return fetcher
 
     async def fill(
         self,
@@ -113,11 +116,26 @@ class PageFetcher:
         return {ref: fetch for ref, fetch in under_way.items() if fetch.size <= most}
 
     async def _fetch_own(self, upstream: Upstream, wanted: _Wanted, passing: bool) -> None:
-        refs = _with_dummies([(one.segment, numbers) for one, numbers in wanted])
-        with self._fetches.claim(refs):
-            async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
-                async for sealed in parts:
-                    await asyncio.to_thread(self._take, wanted, sealed, passing)
+        needed, segments = _refs(wanted), [one.segment for one, _ in wanted]
+        with self._fetches.claim(needed):
+            refs = await self._choose(segments, needed)
+            with self._fetches.claim(refs), self._unanswered.request(needed, refs):
+                async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
+                    async for sealed in parts:
+                        await asyncio.to_thread(self._take, wanted, sealed, passing)
+
+    async def _choose(
+        self, segments: Sequence[Segment], needed: Collection[PageRef]
+    ) -> list[PageRef]:
+        """The pages to request, the needed ones among them, and all that was requested with some
+        of these in vain."""
+        refs = set(needed)
+        if again := self._unanswered.beside(needed) - refs:
+            refs |= await asyncio.to_thread(self._cover.select_lacking, segments, again)
+        if len(refs).bit_count() == 1:  # without a thread, for which all may wait
+            return shuffle(refs)
+        coming = self._fetches.all() - refs
+        return await asyncio.to_thread(self._cover.fill_up, segments, refs, coming)
 
     async def fetch_sealed(
         self,
@@ -137,7 +155,9 @@ class PageFetcher:
         by_uid = {one.uid: one for one in segments}
         pages_of, left = await asyncio.to_thread(self._read_stored, by_uid, wanted)
         if left:
-            refs = _with_dummies([(by_uid[uid], numbers) for uid, numbers in left.items()])
+            lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}
+            of = [by_uid[uid] for uid in left]
+            refs = await asyncio.to_thread(self._cover.fill_up, of, lacking)
             fetched = await _fetch(upstream, refs)
             for uid, pages in fetched.items():
                 pages_of.setdefault(uid, {}).update(pages)
@@ -271,20 +291,3 @@ async def _fetch(upstream: Upstream, refs: Sequence[PageRef]) -> _Sealed:
             raise DoesNotOpen("the API returned another page than it was asked for")
         sealed.setdefault(page.segment, {})[page.number] = page.data
     return sealed
-
-
-def _with_dummies(wanted: Sequence[tuple[Segment, set[int]]]) -> list[PageRef]:
-    """The wanted pages and random others of the same segments, up to a power of two, shuffled."""
-    chosen = {(segment.uid, number) for segment, numbers in wanted for number in numbers}
-    everything = sum(segment.pages for segment, _ in wanted)
-    total = min(1 << (len(chosen) - 1).bit_length(), everything)
-    while len(chosen) < total:
-        at = secrets.randbelow(everything)
-        for segment, _ in wanted:
-            if at < segment.pages:
-                chosen.add((segment.uid, at))
-                break
-            at -= segment.pages
-    refs = [PageRef(uid, number) for uid, number in chosen]
-    secrets.SystemRandom().shuffle(refs)
-    return refs

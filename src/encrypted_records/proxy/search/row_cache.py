@@ -116,13 +116,6 @@ class RowCache:
         self._memory.drop(uids)
         self._disk.drop(uids)
 
-    def drop(self, schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> None:
-        """Drop the whole blocks of these rows, from memory and disk."""
-        numbers = {snapshot.number(ref) // BLOCK for ref in rows}
-        with self._writing:
-            self._disk.drop_some(schema, numbers)
-            self._memory.drop_rows(schema, numbers)
-
     def _add(
         self, schema: bytes, number: int, rows: Mapping[RowRef, bytes], *, loaded: bool
     ) -> RowBlock:

@@ -26,6 +26,7 @@ from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.row_cache import RowCache
 from encrypted_records.proxy.search.row_opening import FEW_BYTES, Sealed, authenticate
+from encrypted_records.proxy.search.unanswered import Unanswered
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +60,16 @@ class _Checked(NamedTuple):
 
 
 class RowChecks:
-    def __init__(self, kept: RowCache, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, kept: RowCache, unanswered: Unanswered[RowRef], most_bytes: int = MOST_BYTES
+    ) -> None:
         """
         Args:
+            unanswered: told of answers of which nothing is kept.
             most_bytes: of rows that wait, before queries wait for them.
         """
         self._kept = kept
+        self._unanswered = unanswered
         self._most = most_bytes
         self._turn = asyncio.Lock()
         #: of all schemas together: there is one disk
@@ -131,7 +136,10 @@ class RowChecks:
         except DoesNotOpen:
             log.warning("the API altered a row that it was asked for beside others")
             self._altered.add(state.id)
-            await asyncio.to_thread(self._kept.drop, state.id, snapshot, answer.rows)
+            needed = answer.rows.keys() - extra.keys()
+            self._unanswered.add(needed, answer.rows.keys())
+            # Only these: of an earlier answer nothing must be asked for again.
+            await asyncio.to_thread(self._kept.forget, state.id, snapshot, answer.rows)
         except Exception as error:
             log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
         finally:

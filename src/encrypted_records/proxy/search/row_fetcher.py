@@ -35,6 +35,7 @@ from encrypted_records.proxy.search.row_opening import (
     open_rows,
 )
 from encrypted_records.proxy.search.row_widths import RowWidths
+from encrypted_records.proxy.search.unanswered import Unanswered
 from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 
 #: More rows than these are not kept, and are fetched without extra rows.
@@ -52,6 +53,9 @@ FIRST_ROWS = 32
 AT_ONCE = 24
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
+#: Rows that were requested in vain and are remembered: in all, and of one request. A larger one has
+#: nothing beside what was needed.
+_MOST_UNANSWERED, _LARGEST = 1 << 16, 4 * MOST
 #: Records whose rows are remembered.
 _MOST_RECENT = 50_000
 
@@ -66,7 +70,8 @@ class RowFetcher:
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
-        self._checks = RowChecks(kept)
+        self._unanswered: Unanswered[RowRef] = Unanswered(_MOST_UNANSWERED, _LARGEST)
+        self._checks = RowChecks(kept, self._unanswered)
         self._places = Places(AT_ONCE)
 
     async def open_rows(
@@ -105,9 +110,10 @@ class RowFetcher:
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(state, snapshot, missing)
-                sealed = await self._request(upstream, missing, order, since)
-                needed = {ref: sealed[ref] for ref in missing}
-                records |= await open_rows(state, snapshot, needed)
+                with self._unanswered.request(missing, order):
+                    sealed = await self._request(upstream, missing, order, since)
+                    needed = {ref: sealed[ref] for ref in missing}
+                    records |= await open_rows(state, snapshot, needed)
                 rows = select_live(state, sealed)
                 self._kept.keep(state.id, snapshot, rows)
             await self._checks.add(state, snapshot, rows, needed)
@@ -201,7 +207,7 @@ class RowFetcher:
                 records[ref] = open_row(state, snapshot, ref, row)
             except DoesNotOpen:
                 broken.append(ref)
-        await asyncio.to_thread(self._kept.drop, state.id, snapshot, broken)
+        await asyncio.to_thread(self._kept.forget, state.id, snapshot, broken)
         if any(ref in unchecked for ref in broken):
             raise altered()
         return records
@@ -211,10 +217,24 @@ class RowFetcher:
     async def _choose(
         self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef]
     ) -> list[RowRef]:
-        """The rows to request, the missing ones among them."""
+        """The rows to request, the missing ones among them, and all that was requested with some of
+        these in vain."""
         most = min(MOST, self._widths.rows_in(state.id, BESIDE_BYTES))
-        extra = await asyncio.to_thread(self._choose_extra, state.id, snapshot, missing, most)
-        return _shuffle(dict.fromkeys([*missing, *extra]))
+        wanted = list(missing)
+        if beside := self._unanswered.beside(missing).difference(missing):
+            again = [ref for ref in beside if snapshot.is_live(ref.group, ref.ordinal)]
+            wanted += await asyncio.to_thread(self._select_lacking, state.id, snapshot, again)
+            most += 2 * len(again)  # so that they take no room of others
+        extra = await asyncio.to_thread(self._choose_extra, state.id, snapshot, wanted, most)
+        return _shuffle(dict.fromkeys([*wanted, *extra]))
+
+    def _select_lacking(
+        self, schema: bytes, snapshot: Snapshot, rows: Collection[RowRef]
+    ) -> list[RowRef]:
+        """Those of the rows that are not here."""
+        block_of = {ref: snapshot.number(ref) // BLOCK for ref in rows}
+        blocks = self._kept.blocks(schema, set(block_of.values()))
+        return [ref for ref, at in block_of.items() if ref not in blocks[at].rows]
 
     def _choose_extra(
         self, schema: bytes, snapshot: Snapshot, missing: Sequence[RowRef], most: int

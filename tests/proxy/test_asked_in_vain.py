@@ -1,0 +1,312 @@
+"""A question that is put again asks for all that it asked for before.
+
+Were others drawn by chance beside what it needs, what its requests have in common would be what is
+needed; and an API has many ways to have a question put again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.ingest import seal as sealing
+from encrypted_records.model import wire
+from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
+from encrypted_records.proxy.search import row_cover
+from encrypted_records.proxy.search.unanswered import MOST_REQUESTS, Unanswered
+from tests.proxy.lies import each, flipped, instead, of, on
+from tests.support import second_proxy as proxies
+from tests.support.front import Asked, Front, Lie, Reply, running_front
+from tests.support.held_back import is_for_pages, is_for_rows
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.service import Answer, Service, call
+from tests.support.store import Store, new_store
+
+# Nothing here is the database's affair.
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 10**6},
+    },
+}
+ROWS = 600
+#: In five stretches of which others lie between: a request has eight.
+WANTED = [103, 190, 290, 420, 560]
+#: A segment of pages, so that its columns have more than a hundred.
+PAGED = Limits(mini=0, entries=5)
+MINI = Limits()
+#: Any draw may be the same once, and not so often.
+TIMES = 4
+
+M = TypeVar("M", RowRef, PageRef)
+
+
+@dataclass
+class Watched:
+    front: Front
+    proxy: Proxy
+    store: Store
+
+    def ask(self, wanted: list[int]) -> Answer:
+        where = {"field": "n", "op": "in", "value": wanted}
+        body = {"schema": self.store.schema, "where": where, "limit": 1000}
+        auth = self.store.account.auth
+        return call("POST", f"{self.proxy.url}/api/records/search/", body, auth=auth)
+
+    def find(self, wanted: list[int]) -> list[int]:
+        answer = self.ask(wanted)
+        assert answer.status == 200, answer.body
+        return sorted(one["data"]["n"] for one in answer.json()["results"])
+
+    def settle(self) -> None:
+        """Wait until the proxy has looked at all that came."""
+        while self.proxy.services.rows.checks:
+            time.sleep(0.005)
+
+    def requests(self, is_one: Callable[[Asked], bool], kind: type[M]) -> list[frozenset[M]]:
+        """What each request named since this was last asked, and forget them."""
+        asked = [one.body for one in self.front.asked if is_one(one)]
+        self.front.forget()
+        return [frozenset(wire.decode_all(body, kind)) for body in asked]
+
+    def rows(self) -> list[frozenset[RowRef]]:
+        return self.requests(is_for_rows, RowRef)
+
+    def pages(self) -> list[frozenset[PageRef]]:
+        return self.requests(is_for_pages, PageRef)
+
+
+@pytest.fixture
+def watched(
+    service: Service,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[Watched]:
+    """A proxy that has the log, the first 64 rows, and no page."""
+    store = new_store(service, DEFINITION)
+    store.ingest([{"n": 10**6}])
+
+    def seal(*arguments: Any) -> Any:
+        return sealing.seal(*arguments, limits=request.param)
+
+    async def fill() -> None:
+        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
+            await proxy.ingest([{"name": f"name {n}", "n": n} for n in range(ROWS)])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(proxies, "seal", seal)
+        asyncio.run(fill())
+    own = with_keyrings(service, tmp_path / "own")
+    with running_front(service.base_url) as front, running_proxy(front.url, own) as proxy:
+        found = Watched(front, proxy, store)
+        assert found.find([10**6]) == [10**6]  # it knows by now how wide rows are
+        front.forget()
+        yield found
+
+
+mini = pytest.mark.parametrize("watched", [MINI], indirect=True, ids=["mini"])
+paged = pytest.mark.parametrize("watched", [PAGED], indirect=True, ids=["paged"])
+
+
+def _spoilt(row: StoredRow) -> StoredRow:
+    fields = [flipped(one, len(one) - 1) for one in row.row.fields]
+    return StoredRow(row.group, row.ordinal, SealedRow(row.row.record_id, row.row.version, fields))
+
+
+def _other_page(page: Page) -> Page:
+    return Page(page.segment, page.number, flipped(page.data, 9))
+
+
+def no_answer(part: str) -> Lie:
+    def lie(asked: Asked, reply: Reply) -> Reply | None:
+        return None if f"/{part}/" in asked.path else reply
+
+    return lie
+
+
+FAILED_ROWS: dict[str, Lie] = {
+    "no answer": no_answer("rows"),
+    "an error": instead(["rows"], 500, b""),
+    "other rows": on(["rows"], each(StoredRow, _spoilt)),
+    "rows are missing": on(["rows"], of(StoredRow, lambda rows: rows[1:])),
+}
+FAILED_PAGES: dict[str, Lie] = {
+    "no answer": no_answer("pages"),
+    "an error": instead(["pages"], 500, b""),
+    "other pages": on(["pages"], each(Page, _other_page)),
+    "pages are missing": on(["pages"], of(Page, lambda pages: pages[1:])),
+}
+
+
+@mini
+@pytest.mark.parametrize("name", FAILED_ROWS)
+def test_a_question_whose_rows_did_not_come_asks_for_the_same_ones(
+    watched: Watched, name: str
+) -> None:
+    with watched.front.telling(FAILED_ROWS[name]):
+        for _ in range(TIMES):
+            assert watched.ask(WANTED).status >= 400
+    assert watched.find(WANTED) == WANTED
+    asked = watched.rows()
+    assert len(asked) > TIMES
+    assert set(asked) == {asked[0]}
+    assert len(asked[0]) == 8 * row_cover.SIZES[0]
+    # And it is forgotten then: what they are needed for next has other ones beside it.
+    assert not watched.proxy.services.rows._unanswered.beside(asked[0])
+
+
+@paged
+@pytest.mark.parametrize("name", FAILED_PAGES)
+def test_a_question_whose_pages_did_not_come_asks_for_the_same_ones(
+    watched: Watched, name: str
+) -> None:
+    assert watched.find([20]) == [20]  # it has the directory
+    watched.pages()
+    with watched.front.telling(FAILED_PAGES[name]):
+        for _ in range(TIMES):
+            assert watched.ask(WANTED).status >= 400
+    assert watched.find(WANTED) == WANTED
+    asked = watched.pages()
+    # After pages that do not open, the log is read again, and the segment of the first record.
+    asked = [one for one in asked if len(one) > 1]
+    assert len(asked) > (1 if name == "other pages" else TIMES)
+    assert set(asked) == {asked[0]}
+    assert len(asked[0]) == 8
+    assert not watched.proxy.services.pager._unanswered.beside(asked[0])
+
+
+@paged
+def test_what_came_meanwhile_is_not_asked_for_again(watched: Watched) -> None:
+    assert watched.find([20]) == [20]
+    watched.front.forget()
+    with watched.front.telling(instead(["pages"], 500, b"")):
+        assert watched.ask(WANTED).status >= 400
+    (first,) = {*watched.pages()}
+    assert watched.find(WANTED[:1]) == WANTED[:1]
+    (second,) = watched.pages()
+    # What the second needed was of the first, and so it asked for all of that.
+    assert second == first
+    assert watched.find(WANTED) == WANTED
+    assert watched.pages() == []
+
+
+@paged
+def test_no_page_is_asked_for_twice_be_it_needed_or_beside(watched: Watched) -> None:
+    for n in range(0, ROWS - 20, 23):
+        assert watched.find([n, n + 7, n + 14]) == [n, n + 7, n + 14]
+    asked = watched.pages()
+    assert len(asked) > 10
+    assert sum(map(len, asked)) == len(frozenset().union(*asked))
+
+
+@mini
+def test_a_question_that_shares_nothing_with_it_has_a_draw_of_its_own(watched: Watched) -> None:
+    with watched.front.telling(instead(["rows"], 500, b"")):
+        assert watched.ask(WANTED).status >= 400
+        (first,) = {*watched.rows()}
+        assert watched.ask([n - 32 for n in WANTED]).status >= 400
+        (second,) = {*watched.rows()}
+    assert not first <= second
+    assert len(second) == len(first)
+
+
+@mini
+def test_while_the_log_moves_on_a_question_asks_for_what_it_asked_for_and_more(
+    watched: Watched,
+) -> None:
+    """The new record is needed, too. Seven others are asked for beside it."""
+    store = watched.store
+    first_time = iter([True])
+
+    def change(asked: Asked) -> Reply | None:
+        if is_for_rows(asked) and next(first_time, False):
+            store.ingest([{"n": WANTED[0]}])
+        return None
+
+    watched.front.invent = change
+    assert watched.find(WANTED) == sorted([*WANTED, WANTED[0]])
+    first, second = watched.rows()
+    assert first < second
+    assert len(first) == 8 * row_cover.SIZES[0]
+    # The newest stretch is not full.
+    assert 15 * row_cover.SIZES[0] < len(second) <= 16 * row_cover.SIZES[0]
+
+
+@mini
+def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_again(
+    watched: Watched,
+) -> None:
+    """Of what came before it nothing is asked for again, and be it stored beside it."""
+    near = [n + 2 * row_cover.SIZES[0] for n in WANTED]
+    assert watched.find(near) == near
+    watched.settle()
+    (before,) = watched.rows()
+
+    def alter_one(rows: list[StoredRow]) -> list[StoredRow]:
+        # Stretches lie together, of which none is needed as a whole.
+        at = next(at for at, row in enumerate(rows) if row.ordinal not in WANTED)
+        return [_spoilt(row) if n == at else row for n, row in enumerate(rows)]
+
+    with watched.front.telling(on(["rows"], of(StoredRow, alter_one))):
+        assert watched.find(WANTED) == WANTED
+        watched.settle()
+    (first,) = watched.rows()
+    refused = watched.ask(WANTED)
+    assert (refused.status, refused.json()["code"]) == (422, "row_altered")
+    assert watched.find(WANTED) == WANTED
+    assert watched.rows() == [first]
+    assert watched.find(near) == near
+    assert watched.rows() == []
+    assert not before & first
+
+
+# --- what is remembered ------------------------------------------------------------------------
+
+
+def ask(unanswered: Unanswered[int], needed: set[int], asked: set[int], *, fails: bool) -> None:
+    try:
+        with unanswered.request(needed, asked):
+            if fails:
+                raise asyncio.CancelledError
+    except asyncio.CancelledError:
+        assert fails
+
+
+def test_requests_are_remembered_until_one_that_holds_them_is_answered(service: Service) -> None:
+    unanswered: Unanswered[int] = Unanswered(1000, 100)
+    ask(unanswered, {1, 2}, {1, 2, 3, 4}, fails=True)
+    ask(unanswered, {8}, {8, 9}, fails=True)
+    assert unanswered.beside({1}) == {1, 2, 3, 4}
+    assert unanswered.beside({3}) == set()
+    ask(unanswered, {2}, {1, 2, 3}, fails=False)
+    assert unanswered.beside({1}) == {1, 2, 3, 4}
+    # A larger one stands for it, and is needed for the same.
+    ask(unanswered, {2, 5}, {1, 2, 3, 4, 5, 6}, fails=True)
+    assert unanswered.beside({1}) == {1, 2, 3, 4, 5, 6}
+    ask(unanswered, {6}, {1, 2, 3, 4, 5, 6}, fails=False)
+    assert unanswered.beside({1}) == set()
+    assert unanswered.beside({1, 8}) == {8, 9}
+
+
+def test_no_more_is_remembered_than_may_be(service: Service) -> None:
+    unanswered: Unanswered[int] = Unanswered(1000, 100)
+    ask(unanswered, {1}, {*range(101)}, fails=True)
+    assert unanswered.beside({1}) == set()
+    for first in range(0, 2000, 100):
+        ask(unanswered, {first}, {*range(first, first + 100)}, fails=True)
+    assert unanswered.beside({*range(2000)}) == {*range(1000, 2000)}
+    for one in range(2 * MOST_REQUESTS):
+        ask(unanswered, {one}, {one}, fails=True)
+    assert len(unanswered._requests) == MOST_REQUESTS

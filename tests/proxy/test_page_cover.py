@@ -1,0 +1,73 @@
+"""Pages that are asked for beside those that are needed are none that an API would rule out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from encrypted_records.model.records import PageRef
+from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.page_cover import PageCover
+
+ONE, OTHER = b"one" * 5 + b".", b"other" * 3 + b"."
+#: Two segments: one of many pages, one of few.
+SEGMENTS: Any = [SimpleNamespace(uid=ONE, pages=1000), SimpleNamespace(uid=OTHER, pages=24)]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "pages.sqlite3", 1 << 20)
+
+
+def pages(uid: bytes, *numbers: int) -> set[PageRef]:
+    return {PageRef(uid, number) for number in numbers}
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3, 5, 16, 33, 500])
+def test_pages_are_as_many_as_a_power_of_two_of_all_segments(
+    stored: DiskCache, needed: int
+) -> None:
+    wanted = pages(ONE, *range(needed))
+    chosen = PageCover(stored).fill_up(SEGMENTS, wanted)
+    assert len(chosen) == len(set(chosen)) == 1 << (needed - 1).bit_length()
+    assert wanted <= set(chosen)
+
+
+def test_others_are_drawn_by_chance_and_come_in_no_order(stored: DiskCache) -> None:
+    wanted = pages(ONE, *range(65))
+    draws = [PageCover(stored).fill_up(SEGMENTS, wanted) for _ in range(40)]
+    assert len({frozenset(one) for one in draws}) == len(draws)
+    assert any(ref.segment == OTHER for one in draws for ref in one)
+    assert all(one[:65] != sorted(wanted, key=lambda ref: ref.number) for one in draws)
+
+
+def test_a_page_that_came_before_or_is_coming_is_not_drawn(stored: DiskCache) -> None:
+    stored.put(ONE, dict.fromkeys(range(100, 1000), b"page"))
+    coming = pages(OTHER, *range(20))
+    wanted = pages(ONE, *range(65))
+    for _ in range(20):
+        chosen = set(PageCover(stored).fill_up(SEGMENTS, wanted, coming))
+        # 35 of one segment and 4 of the other are left, which are fewer than 63.
+        assert chosen == pages(ONE, *range(100)) | pages(OTHER, *range(20, 24))
+    for _ in range(20):
+        chosen = set(PageCover(stored).fill_up(SEGMENTS, pages(ONE, 1, 2, 3), coming))
+        assert len(chosen) == 4
+        assert chosen <= pages(ONE, *range(100)) | pages(OTHER, *range(20, 24))
+
+
+def test_where_all_pages_are_here_but_those_none_is_beside_them(stored: DiskCache) -> None:
+    stored.put(ONE, dict.fromkeys(range(1000), b"page"))
+    stored.put(OTHER, dict.fromkeys(range(21), b"page"))
+    wanted = pages(OTHER, 21, 22, 23)
+    assert set(PageCover(stored).fill_up(SEGMENTS, wanted)) == wanted
+
+
+def test_those_that_are_lacking_are_of_these_segments_and_not_on_disk(stored: DiskCache) -> None:
+    stored.put(ONE, {3: b"page"})
+    looked_for = pages(ONE, 3, 4) | pages(OTHER, 3) | pages(b"a third one.....", 3)
+    lacking = PageCover(stored).select_lacking(SEGMENTS, looked_for)
+    assert lacking == pages(ONE, 4) | pages(OTHER, 3)
+    assert stored.use.hits == stored.use.misses == 0
