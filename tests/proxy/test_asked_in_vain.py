@@ -20,7 +20,7 @@ from encrypted_records.ingest import seal as sealing
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.search import row_cover
-from encrypted_records.proxy.search.unanswered import MOST_REQUESTS, Unanswered
+from encrypted_records.proxy.search.unanswered import LEAST_ROOM, MOST_REQUESTS, Unanswered
 from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support import second_proxy as proxies
 from tests.support.front import Asked, Front, Lie, Reply, running_front
@@ -285,7 +285,7 @@ def ask(unanswered: Unanswered[int], needed: set[int], asked: set[int], *, fails
 
 
 def test_requests_are_remembered_until_one_that_holds_them_is_answered(service: Service) -> None:
-    unanswered: Unanswered[int] = Unanswered(1000, 100)
+    unanswered: Unanswered[int] = Unanswered(1000)
     ask(unanswered, {1, 2}, {1, 2, 3, 4}, fails=True)
     ask(unanswered, {8}, {8, 9}, fails=True)
     assert unanswered.beside({1}) == {1, 2, 3, 4}
@@ -301,8 +301,8 @@ def test_requests_are_remembered_until_one_that_holds_them_is_answered(service: 
 
 
 def test_no_more_is_remembered_than_may_be(service: Service) -> None:
-    unanswered: Unanswered[int] = Unanswered(1000, 100)
-    ask(unanswered, {1}, {*range(101)}, fails=True)
+    unanswered: Unanswered[int] = Unanswered(1000)
+    ask(unanswered, {1}, {*range(1001)}, fails=True)
     assert unanswered.beside({1}) == set()
     for first in range(0, 2000, 100):
         ask(unanswered, {first}, {*range(first, first + 100)}, fails=True)
@@ -310,3 +310,19 @@ def test_no_more_is_remembered_than_may_be(service: Service) -> None:
     for one in range(2 * MOST_REQUESTS):
         ask(unanswered, {one}, {one}, fails=True)
     assert len(unanswered._requests) == MOST_REQUESTS
+
+
+def test_who_needs_little_does_not_ask_for_all_of_a_large_request(service: Service) -> None:
+    unanswered: Unanswered[int] = Unanswered(10 * LEAST_ROOM)
+    large = {*range(2 * LEAST_ROOM)}
+    ask(unanswered, {*range(LEAST_ROOM)}, large, fails=True)
+    assert unanswered.beside({1}) == set()
+    # Who asks for the same does.
+    assert unanswered.beside({*range(LEAST_ROOM)}) == large
+    # Nor for all of many: for the newest ones.
+    for first in range(0, 10 * LEAST_ROOM, LEAST_ROOM // 2):
+        asked = {1, *range(10**6 + first, 10**6 + first + LEAST_ROOM // 2 - 1)}
+        ask(unanswered, {1}, asked, fails=True)
+    found = unanswered.beside({1})
+    assert LEAST_ROOM // 2 < len(found) <= LEAST_ROOM
+    assert asked <= found

@@ -99,7 +99,7 @@ def answer(number: int) -> dict[RowRef, bytes]:
 
 def run(scene: Callable[[RowChecks], Awaitable[None]], kept: Steps, most_bytes: int) -> None:
     async def whole() -> None:
-        checks = RowChecks(kept, Unanswered(0, 0), most_bytes)  # type: ignore[arg-type]  # it only stores
+        checks = RowChecks(kept, Unanswered(0), most_bytes)  # type: ignore[arg-type]  # it only stores
         await scene(checks)
         await checks.close()
         assert len(checks) == 0

@@ -48,7 +48,7 @@ class PageFetcher:
         self._stored = stored
         self._cover = PageCover(stored)
         self._fetches: Fetches[PageRef] = Fetches()
-        self._unanswered: Unanswered[PageRef] = Unanswered(_MOST_UNANSWERED, _MOST_UNANSWERED)
+        self._unanswered: Unanswered[PageRef] = Unanswered(_MOST_UNANSWERED)
 
     def with_memory(self, cache: MemoryCache) -> PageFetcher:
         """The same, with another memory."""

@@ -53,9 +53,8 @@ FIRST_ROWS = 32
 AT_ONCE = 24
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
-#: Rows that were requested in vain and are remembered: in all, and of one request. A larger one has
-#: nothing beside what was needed.
-_MOST_UNANSWERED, _LARGEST = 1 << 16, 4 * MOST
+#: Rows that were requested in vain and are remembered.
+_MOST_UNANSWERED = 1 << 16
 #: Records whose rows are remembered.
 _MOST_RECENT = 50_000
 
@@ -70,7 +69,7 @@ class RowFetcher:
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
-        self._unanswered: Unanswered[RowRef] = Unanswered(_MOST_UNANSWERED, _LARGEST)
+        self._unanswered: Unanswered[RowRef] = Unanswered(_MOST_UNANSWERED)
         self._checks = RowChecks(kept, self._unanswered)
         self._places = Places(AT_ONCE)
 

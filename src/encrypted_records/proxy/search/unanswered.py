@@ -17,6 +17,9 @@ K = TypeVar("K", bound=Hashable)
 
 #: Requests that are remembered, the newest ones.
 MOST_REQUESTS = 256
+#: Who needs little does not ask for all of a large request: for so many, or so many times as many
+#: as are needed.
+LEAST_ROOM, TIMES = 1024, 4
 
 
 class _Request(NamedTuple, Generic[K]):
@@ -29,20 +32,21 @@ class _Request(NamedTuple, Generic[K]):
 class Unanswered(Generic[K]):
     """Used by one event loop."""
 
-    def __init__(self, most: int, largest: int) -> None:
+    def __init__(self, most: int) -> None:
         """
         Args:
             most: what all requests that are remembered name together.
-            largest: what one of them names.
         """
-        self._most, self._largest = most, largest
+        self._most = most
         self._requests: deque[_Request[K]] = deque(maxlen=MOST_REQUESTS)
 
     def beside(self, needed: Collection[K]) -> set[K]:
-        """All that was asked for together with some of these, in vain."""
+        """All that was asked for together with some of these, in vain; of the newest requests where
+        that is very much."""
         found: set[K] = set()
-        for one in self._requests:
-            if not one.needed.isdisjoint(needed):
+        room = max(LEAST_ROOM, TIMES * len(needed))
+        for one in reversed(self._requests):
+            if not one.needed.isdisjoint(needed) and len(one.asked) + len(found) <= room:
                 found |= one.asked
         return found
 
@@ -63,8 +67,6 @@ class Unanswered(Generic[K]):
 
     def add(self, needed: Collection[K], asked: Collection[K]) -> None:
         """Remember a request, in place of those that it repeats."""
-        if len(asked) > self._largest:
-            return
         all_asked = frozenset(asked)
         repeated = self._take_out(all_asked)
         self._requests.append(_Request(frozenset(needed).union(*repeated), all_asked))
