@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.merge import Tier
 from encrypted_records.ingest import seal as sealing
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
@@ -46,6 +49,8 @@ WANTED = [103, 190, 290, 420, 560]
 #: A segment of pages, so that its columns have more than a hundred.
 PAGED = Limits(mini=0, entries=5)
 MINI = Limits()
+#: A few groups that follow one another become one.
+SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
 #: Any draw may be the same once, and not so often.
 TIMES = 4
 
@@ -68,6 +73,11 @@ class Watched:
         answer = self.ask(wanted)
         assert answer.status == 200, answer.body
         return sorted(one["data"]["n"] for one in answer.json()["results"])
+
+    def snapshot(self) -> Snapshot:
+        """The newest that the proxy knows."""
+        (state,) = self.proxy.services.schemas.in_use()
+        return state.ledger.snapshot()
 
     def settle(self) -> None:
         """Wait until the proxy has looked at all that came."""
@@ -164,7 +174,7 @@ def test_a_question_whose_rows_did_not_come_asks_for_the_same_ones(
     assert set(asked) == {asked[0]}
     assert len(asked[0]) == 8 * row_cover.SIZES[0]
     # And it is forgotten then: what they are needed for next has other ones beside it.
-    assert not watched.proxy.services.rows._unanswered.beside(asked[0])
+    assert not watched.proxy.services.rows._unanswered._requests
 
 
 @paged
@@ -184,7 +194,7 @@ def test_a_question_whose_pages_did_not_come_asks_for_the_same_ones(
     assert len(asked) > (1 if name == "other pages" else TIMES)
     assert set(asked) == {asked[0]}
     assert len(asked[0]) == 8
-    assert not watched.proxy.services.pager._unanswered.beside(asked[0])
+    assert not watched.proxy.services.pager._unanswered._requests
 
 
 @paged
@@ -245,6 +255,39 @@ def test_while_the_log_moves_on_a_question_asks_for_what_it_asked_for_and_more(
 
 
 @mini
+def test_rows_that_became_another_group_meanwhile_are_asked_for_there(
+    watched: Watched, service: Service, tmp_path: Path
+) -> None:
+    """The API knows where each of them went."""
+    single = [*range(2000, 2040)]
+    watched.store.ingest([{"n": n} for n in single], at_once=1)
+    wanted = [*WANTED, *single[:2]]
+    assert watched.find([10**5]) == []  # it knows of them
+    watched.front.forget()
+    with watched.front.telling(instead(["rows"], 500, b"")):
+        assert watched.ask(wanted).status >= 400
+        (first,) = {*watched.rows()}
+        before = watched.snapshot()
+    before = watched.snapshot()
+
+    async def compact() -> int:
+        own = with_keyrings(service, tmp_path / "beside")
+        async with second_proxy(watched.store, own) as beside:
+            merger = beside.merger(Tier(64, 2), sizes=SIZES)
+            while await merger.merge_next(beside.caller, beside.state):
+                pass
+            return await merger.compact_next(beside.caller, beside.state)
+
+    assert asyncio.run(compact()) >= len(single)
+    assert watched.find(wanted) == wanted
+    second, third = watched.rows()
+    now = watched.snapshot()
+    assert second == first
+    assert third != first
+    assert {now.number(ref) for ref in third} == {before.number(ref) for ref in first}
+
+
+@mini
 def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_again(
     watched: Watched,
 ) -> None:
@@ -277,7 +320,7 @@ def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_aga
 
 def ask(unanswered: Unanswered[int], needed: set[int], asked: set[int], *, fails: bool) -> None:
     try:
-        with unanswered.request(needed, asked):
+        with unanswered.request(lambda: (needed, asked)):
             if fails:
                 raise asyncio.CancelledError
     except asyncio.CancelledError:

@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.search.disk_cache import DiskCache
 
-#: So many times as many are looked at as are lacking, so many times, before all are.
-_SPARE, _ROUNDS = 2, 6
+#: At least so many pages are looked at, or so many times as many as are needed, and that so many
+#: times, before all are.
+_LEAST, _SPARE, _ROUNDS = 16, 2, 6
 
 _chance = secrets.SystemRandom()
 
@@ -63,18 +64,20 @@ class PageCover:
         everything = sum(segment.pages for segment in segments)
         looked_at, drawn = set(others), set[PageRef]()
         for _ in range(_ROUNDS):
-            some = {
-                _draw_one(segments, everything) for _ in range(_SPARE * (count - len(drawn)))
-            } - looked_at
+            room = count - len(drawn)
+            draws = (_draw_one(segments, everything) for _ in range(max(_LEAST, _SPARE * room)))
+            some = set(draws) - looked_at
             looked_at |= some
-            drawn |= _choose(self.select_lacking(segments, some), count - len(drawn))
+            drawn |= _choose(self.select_lacking(segments, some), room)
             if len(drawn) == count:
                 return drawn
-        left = {
-            PageRef(segment.uid, number) for segment in segments for number in range(segment.pages)
-        }
-        lacking = self.select_lacking(segments, left - looked_at)
-        return drawn | _choose(lacking, count - len(drawn))
+        # Nearly all are here. Of many segments there may be millions of pages: one after the other.
+        for segment in _chance.sample(segments, len(segments)):
+            left = {PageRef(segment.uid, number) for number in range(segment.pages)} - looked_at
+            drawn |= _choose(self.select_lacking([segment], left), count - len(drawn))
+            if len(drawn) == count:
+                break
+        return drawn
 
 
 def shuffle(refs: Collection[PageRef]) -> list[PageRef]:

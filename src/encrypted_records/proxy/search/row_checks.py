@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from encrypted_records.errors import DoesNotOpen
@@ -36,6 +36,10 @@ MOST_BYTES = 8 << 20
 STORED_AT_ONCE = 256 << 10
 #: Fields of one step: so many for each answer that waits, up to so many answers.
 _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
+
+
+#: A schema and the number of a row: it stays as it is where groups become another one.
+RowNumber = tuple[bytes, int]
 
 
 class _Standing(NamedTuple):
@@ -61,7 +65,7 @@ class _Checked(NamedTuple):
 
 class RowChecks:
     def __init__(
-        self, kept: RowCache, unanswered: Unanswered[RowRef], most_bytes: int = MOST_BYTES
+        self, kept: RowCache, unanswered: Unanswered[RowNumber], most_bytes: int = MOST_BYTES
     ) -> None:
         """
         Args:
@@ -137,7 +141,9 @@ class RowChecks:
             log.warning("the API altered a row that it was asked for beside others")
             self._altered.add(state.id)
             needed = answer.rows.keys() - extra.keys()
-            self._unanswered.add(needed, answer.rows.keys())
+            self._unanswered.add(
+                numbers_of(state.id, snapshot, needed), numbers_of(state.id, snapshot, answer.rows)
+            )
             # Only these: of an earlier answer nothing must be asked for again.
             await asyncio.to_thread(self._kept.forget, state.id, snapshot, answer.rows)
         except Exception as error:
@@ -205,6 +211,11 @@ def _living(answer: _Checked) -> _Checked:
 def _standing(state: SchemaState) -> _Standing:
     """Where the log stands."""
     return _Standing(state.ledger, state.ledger.version)
+
+
+def numbers_of(schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> set[RowNumber]:
+    """What names rows of a snapshot for as long as they live."""
+    return {(schema, snapshot.number(ref)) for ref in rows}
 
 
 def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:

@@ -12,6 +12,7 @@ import secrets
 import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 
 import msgspec
@@ -25,7 +26,13 @@ from encrypted_records.proxy.process.places import Places
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
-from encrypted_records.proxy.search.row_checks import RowChecks, altered, select_live
+from encrypted_records.proxy.search.row_checks import (
+    RowChecks,
+    RowNumber,
+    altered,
+    numbers_of,
+    select_live,
+)
 from encrypted_records.proxy.search.row_cover import MOST, choose_cover
 from encrypted_records.proxy.search.row_opening import (
     Records,
@@ -69,7 +76,7 @@ class RowFetcher:
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
-        self._unanswered: Unanswered[RowRef] = Unanswered(_MOST_UNANSWERED)
+        self._unanswered: Unanswered[RowNumber] = Unanswered(_MOST_UNANSWERED)
         self._checks = RowChecks(kept, self._unanswered)
         self._places = Places(AT_ONCE)
 
@@ -109,7 +116,7 @@ class RowFetcher:
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(state, snapshot, missing)
-                with self._unanswered.request(missing, order):
+                with self._unanswered.request(partial(_name, state.id, snapshot, missing, order)):
                     sealed = await self._request(upstream, missing, order, since)
                     needed = {ref: sealed[ref] for ref in missing}
                     records |= await open_rows(state, snapshot, needed)
@@ -218,28 +225,38 @@ class RowFetcher:
     ) -> list[RowRef]:
         """The rows to request, the missing ones among them, and all that was requested with some of
         these in vain."""
+        needed = numbers_of(state.id, snapshot, missing)
+        again = [number for _, number in self._unanswered.beside(needed) - needed]
         most = min(MOST, self._widths.rows_in(state.id, BESIDE_BYTES))
-        wanted = list(missing)
-        if beside := self._unanswered.beside(missing).difference(missing):
-            again = [ref for ref in beside if snapshot.is_live(ref.group, ref.ordinal)]
-            wanted += await asyncio.to_thread(self._select_lacking, state.id, snapshot, again)
-            most += 2 * len(again)  # so that they take no room of others
-        extra = await asyncio.to_thread(self._choose_extra, state.id, snapshot, wanted, most)
-        return _shuffle(dict.fromkeys([*wanted, *extra]))
-
-    def _select_lacking(
-        self, schema: bytes, snapshot: Snapshot, rows: Collection[RowRef]
-    ) -> list[RowRef]:
-        """Those of the rows that are not here."""
-        block_of = {ref: snapshot.number(ref) // BLOCK for ref in rows}
-        blocks = self._kept.blocks(schema, set(block_of.values()))
-        return [ref for ref, at in block_of.items() if ref not in blocks[at].rows]
+        extra = await asyncio.to_thread(
+            self._choose_extra, state.id, snapshot, missing, most, again
+        )
+        return _shuffle(dict.fromkeys([*missing, *extra]))
 
     def _choose_extra(
-        self, schema: bytes, snapshot: Snapshot, missing: Sequence[RowRef], most: int
+        self,
+        schema: bytes,
+        snapshot: Snapshot,
+        missing: Sequence[RowRef],
+        most: int,
+        again: Sequence[int],
     ) -> list[RowRef]:
-        """The rows in the runs of the missing ones, and in further runs."""
-        cover = choose_cover([snapshot.number(ref) for ref in missing], snapshot.stored, most)
+        """The rows in the runs of the missing ones, and in further runs.
+
+        Args:
+            again: numbers of rows that are to be requested, too, unless they are here or dead.
+        """
+        numbers = {snapshot.number(ref) for ref in missing}
+        if again:
+            blocks = self._kept.blocks(schema, {number // BLOCK for number in again})
+            numbers |= {
+                number
+                for number in again
+                for ref in snapshot.live_between(number, number + 1)
+                if ref not in blocks[number // BLOCK].rows
+            }
+            most += 2 * len(again)  # so that they take no room of others
+        cover = choose_cover(numbers, snapshot.stored, most)
         size = cover.size
         held: dict[int, RowBlock] = {}
 
@@ -308,6 +325,13 @@ class RowFetcher:
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
+
+
+def _name(
+    schema: bytes, snapshot: Snapshot, needed: Iterable[RowRef], asked: Iterable[RowRef]
+) -> tuple[set[RowNumber], set[RowNumber]]:
+    """A request, as it is remembered."""
+    return numbers_of(schema, snapshot, needed), numbers_of(schema, snapshot, asked)
 
 
 def _now() -> float:

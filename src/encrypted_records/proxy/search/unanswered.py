@@ -9,7 +9,7 @@ first request is asked for again (docs/decisions/0093-asked-for-in-vain.md).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,19 +51,19 @@ class Unanswered(Generic[K]):
         return found
 
     @contextmanager
-    def request(self, needed: Collection[K], asked: Collection[K]) -> Iterator[None]:
+    def request(self, name: Callable[[], tuple[Collection[K], Collection[K]]]) -> Iterator[None]:
         """Remember a request unless the block, which has it answered, ends well.
 
         Args:
-            needed: those of ``asked`` that are needed.
+            name: says what is needed, and all that is asked for; called where it matters.
         """
         try:
             yield
         except BaseException:  # a client that goes away is no answer either
-            self.add(needed, asked)
+            self.add(*name())
             raise
         if self._requests:
-            self._take_out(frozenset(asked))
+            self._take_out(frozenset(name()[1]))
 
     def add(self, needed: Collection[K], asked: Collection[K]) -> None:
         """Remember a request, in place of those that it repeats."""
