@@ -226,10 +226,30 @@ def test_a_question_that_shares_nothing_with_it_has_a_draw_of_its_own(watched: W
     with watched.front.telling(instead(["rows"], 500, b"")):
         assert watched.ask(WANTED).status >= 400
         (first,) = {*watched.rows()}
-        assert watched.ask([n - 32 for n in WANTED]).status >= 400
+        snapshot = watched.snapshot()
+        runs = {snapshot.number(ref) // row_cover.SIZES[0] for ref in first}
+        others = [run * row_cover.SIZES[0] for run in range(5, 36) if run not in runs]
+        assert watched.ask(others[::5][:5]).status >= 400
         (second,) = {*watched.rows()}
     assert not first <= second
     assert len(second) == len(first)
+
+
+@mini
+def test_who_needs_what_was_asked_for_beside_another_asks_for_all_of_that(
+    watched: Watched,
+) -> None:
+    """What both requests name would be what the second question needs."""
+    with watched.front.telling(instead(["rows"], 500, b"")):
+        assert watched.ask(WANTED).status >= 400
+        (first,) = {*watched.rows()}
+        snapshot = watched.snapshot()
+        needed = {(n + 1) // row_cover.SIZES[0] for n in WANTED}
+        beside = {snapshot.number(ref) for ref in first}
+        (one, *_) = [n for n in beside if n // row_cover.SIZES[0] not in needed]
+        assert watched.ask([one - 1]).status >= 400
+        (second,) = {*watched.rows()}
+    assert second == first
 
 
 @mini
@@ -318,9 +338,9 @@ def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_aga
 # --- what is remembered ------------------------------------------------------------------------
 
 
-def ask(unanswered: Unanswered[int], needed: set[int], asked: set[int], *, fails: bool) -> None:
+def ask(unanswered: Unanswered[int], asked: set[int], *, fails: bool) -> None:
     try:
-        with unanswered.request(lambda: (needed, asked)):
+        with unanswered.request(lambda: asked):
             if fails:
                 raise asyncio.CancelledError
     except asyncio.CancelledError:
@@ -329,43 +349,44 @@ def ask(unanswered: Unanswered[int], needed: set[int], asked: set[int], *, fails
 
 def test_requests_are_remembered_until_one_that_holds_them_is_answered(service: Service) -> None:
     unanswered: Unanswered[int] = Unanswered(1000)
-    ask(unanswered, {1, 2}, {1, 2, 3, 4}, fails=True)
-    ask(unanswered, {8}, {8, 9}, fails=True)
+    ask(unanswered, {1, 2, 3, 4}, fails=True)
+    ask(unanswered, {8, 9}, fails=True)
     assert unanswered.beside({1}) == {1, 2, 3, 4}
-    assert unanswered.beside({3}) == set()
-    ask(unanswered, {2}, {1, 2, 3}, fails=False)
+    assert unanswered.beside({5}) == set()
+    ask(unanswered, {1, 2, 3}, fails=False)
     assert unanswered.beside({1}) == {1, 2, 3, 4}
-    # A larger one stands for it, and is needed for the same.
-    ask(unanswered, {2, 5}, {1, 2, 3, 4, 5, 6}, fails=True)
+    # A larger one stands for it.
+    ask(unanswered, {1, 2, 3, 4, 5, 6}, fails=True)
     assert unanswered.beside({1}) == {1, 2, 3, 4, 5, 6}
-    ask(unanswered, {6}, {1, 2, 3, 4, 5, 6}, fails=False)
+    assert len(unanswered._requests) == 2
+    ask(unanswered, {1, 2, 3, 4, 5, 6}, fails=False)
     assert unanswered.beside({1}) == set()
     assert unanswered.beside({1, 8}) == {8, 9}
 
 
 def test_no_more_is_remembered_than_may_be(service: Service) -> None:
     unanswered: Unanswered[int] = Unanswered(1000)
-    ask(unanswered, {1}, {*range(1001)}, fails=True)
+    ask(unanswered, {*range(1001)}, fails=True)
     assert unanswered.beside({1}) == set()
     for first in range(0, 2000, 100):
-        ask(unanswered, {first}, {*range(first, first + 100)}, fails=True)
+        ask(unanswered, {*range(first, first + 100)}, fails=True)
     assert unanswered.beside({*range(2000)}) == {*range(1000, 2000)}
     for one in range(2 * MOST_REQUESTS):
-        ask(unanswered, {one}, {one}, fails=True)
+        ask(unanswered, {one}, fails=True)
     assert len(unanswered._requests) == MOST_REQUESTS
 
 
 def test_who_needs_little_does_not_ask_for_all_of_a_large_request(service: Service) -> None:
     unanswered: Unanswered[int] = Unanswered(10 * LEAST_ROOM)
     large = {*range(2 * LEAST_ROOM)}
-    ask(unanswered, {*range(LEAST_ROOM)}, large, fails=True)
+    ask(unanswered, large, fails=True)
     assert unanswered.beside({1}) == set()
     # Who asks for the same does.
     assert unanswered.beside({*range(LEAST_ROOM)}) == large
     # Nor for all of many: for the newest ones.
     for first in range(0, 10 * LEAST_ROOM, LEAST_ROOM // 2):
         asked = {1, *range(10**6 + first, 10**6 + first + LEAST_ROOM // 2 - 1)}
-        ask(unanswered, {1}, asked, fails=True)
+        ask(unanswered, asked, fails=True)
     found = unanswered.beside({1})
     assert LEAST_ROOM // 2 < len(found) <= LEAST_ROOM
     assert asked <= found

@@ -119,7 +119,7 @@ class PageFetcher:
         needed, segments = _refs(wanted), [one.segment for one, _ in wanted]
         with self._fetches.claim(needed):
             refs = await self._choose(segments, needed)
-            with self._fetches.claim(refs), self._unanswered.request(lambda: (needed, refs)):
+            with self._fetches.claim(refs), self._unanswered.request(lambda: refs):
                 async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                     async for sealed in parts:
                         await asyncio.to_thread(self._take, wanted, sealed, passing)

@@ -140,10 +140,7 @@ class RowChecks:
         except DoesNotOpen:
             log.warning("the API altered a row that it was asked for beside others")
             self._altered.add(state.id)
-            needed = answer.rows.keys() - extra.keys()
-            self._unanswered.add(
-                numbers_of(state.id, snapshot, needed), numbers_of(state.id, snapshot, answer.rows)
-            )
+            self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
             # Only these: of an earlier answer nothing must be asked for again.
             await asyncio.to_thread(self._kept.forget, state.id, snapshot, answer.rows)
         except Exception as error:

@@ -116,7 +116,8 @@ class RowFetcher:
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(state, snapshot, missing)
-                with self._unanswered.request(partial(_name, state.id, snapshot, missing, order)):
+                name = partial(numbers_of, state.id, snapshot, order)
+                with self._unanswered.request(name):
                     sealed = await self._request(upstream, missing, order, since)
                     needed = {ref: sealed[ref] for ref in missing}
                     records |= await open_rows(state, snapshot, needed)
@@ -325,13 +326,6 @@ class RowFetcher:
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
-
-
-def _name(
-    schema: bytes, snapshot: Snapshot, needed: Iterable[RowRef], asked: Iterable[RowRef]
-) -> tuple[set[RowNumber], set[RowNumber]]:
-    """A request, as it is remembered."""
-    return numbers_of(schema, snapshot, needed), numbers_of(schema, snapshot, asked)
 
 
 def _now() -> float:

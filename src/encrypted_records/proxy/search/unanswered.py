@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,13 +20,6 @@ MOST_REQUESTS = 256
 #: Who needs little does not ask for all of a large request: for so many, or so many times as many
 #: as are needed.
 LEAST_ROOM, TIMES = 1024, 4
-
-
-class _Request(NamedTuple, Generic[K]):
-    """One that was not answered: what was needed, and all that was asked for."""
-
-    needed: frozenset[K]
-    asked: frozenset[K]
 
 
 class Unanswered(Generic[K]):
@@ -38,44 +31,43 @@ class Unanswered(Generic[K]):
             most: what all requests that are remembered name together.
         """
         self._most = most
-        self._requests: deque[_Request[K]] = deque(maxlen=MOST_REQUESTS)
+        #: all that each of them named
+        self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
 
     def beside(self, needed: Collection[K]) -> set[K]:
         """All that was asked for together with some of these, in vain; of the newest requests where
         that is very much."""
         found: set[K] = set()
         room = max(LEAST_ROOM, TIMES * len(needed))
-        for one in reversed(self._requests):
-            if not one.needed.isdisjoint(needed) and len(one.asked) + len(found) <= room:
-                found |= one.asked
+        for asked in reversed(self._requests):
+            if not asked.isdisjoint(needed) and len(asked) + len(found) <= room:
+                found |= asked
         return found
 
     @contextmanager
-    def request(self, name: Callable[[], tuple[Collection[K], Collection[K]]]) -> Iterator[None]:
+    def request(self, name: Callable[[], Collection[K]]) -> Iterator[None]:
         """Remember a request unless the block, which has it answered, ends well.
 
         Args:
-            name: says what is needed, and all that is asked for; called where it matters.
+            name: says what is asked for; called where it matters.
         """
         try:
             yield
         except BaseException:  # a client that goes away is no answer either
-            self.add(*name())
+            self.add(name())
             raise
         if self._requests:
-            self._take_out(frozenset(name()[1]))
+            self._take_out(frozenset(name()))
 
-    def add(self, needed: Collection[K], asked: Collection[K]) -> None:
+    def add(self, asked: Collection[K]) -> None:
         """Remember a request, in place of those that it repeats."""
-        all_asked = frozenset(asked)
-        repeated = self._take_out(all_asked)
-        self._requests.append(_Request(frozenset(needed).union(*repeated), all_asked))
-        while sum(len(one.asked) for one in self._requests) > self._most:
+        new = frozenset(asked)
+        self._take_out(new)
+        self._requests.append(new)
+        while sum(map(len, self._requests)) > self._most:
             self._requests.popleft()
 
-    def _take_out(self, asked: frozenset[K]) -> list[frozenset[K]]:
-        """Forget the requests that this one holds, and return what they needed."""
-        held = [one for one in self._requests if one.asked <= asked]
-        for one in held:
-            self._requests.remove(one)
-        return [one.needed for one in held]
+    def _take_out(self, asked: frozenset[K]) -> None:
+        """Forget the requests that this one holds."""
+        for held in [one for one in self._requests if one <= asked]:
+            self._requests.remove(held)
