@@ -7,8 +7,10 @@ needed; and an API has many ways to have a question put again.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +24,7 @@ from encrypted_records.index.segments.merge import Tier
 from encrypted_records.ingest import seal as sealing
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
-from encrypted_records.proxy.search import row_cover
-from encrypted_records.proxy.search.unanswered import LEAST_ROOM, MOST_REQUESTS, Unanswered
+from encrypted_records.proxy.search import row_cover, row_fetcher
 from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support import second_proxy as proxies
 from tests.support.front import Asked, Front, Lie, Reply, running_front
@@ -335,58 +336,47 @@ def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_aga
     assert not before & first
 
 
-# --- what is remembered ------------------------------------------------------------------------
+@mini
+def test_rows_that_turned_out_to_be_wide_are_not_asked_for_beside_others_again(
+    watched: Watched,
+) -> None:
+    """Where the width is not known, many are named; and half of them come before it is."""
+    wide = watched.store.another_schema(DEFINITION)
+    wide.ingest([{"name": secrets.token_hex(1 << 15), "n": n} for n in range(80)], at_once=10)
+    watched.store = wide
+    with watched.front.telling(FAILED_ROWS["other rows"]):
+        assert watched.ask([20]).status >= 400
+        assert len(watched.rows()[0]) == row_fetcher.FIRST_ROWS
+    assert watched.find([20]) == [20]
+    assert sum(map(len, watched.rows())) <= row_fetcher.BESIDE_BYTES >> 16
 
 
-def ask(unanswered: Unanswered[int], asked: set[int], *, fails: bool) -> None:
-    try:
-        with unanswered.request(lambda: asked):
-            if fails:
-                raise asyncio.CancelledError
-    except asyncio.CancelledError:
-        assert fails
+@mini
+def test_a_row_that_is_found_altered_before_it_is_checked_is_asked_for_with_its_answer(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks again at once would have others beside it."""
+    checks = watched.proxy.services.rows._checks
+    check, held = checks._authenticate, asyncio.Event()
 
+    async def wait(*arguments: Any) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(held.wait(), 1)
+        await check(*arguments)
 
-def test_requests_are_remembered_until_one_that_holds_them_is_answered(service: Service) -> None:
-    unanswered: Unanswered[int] = Unanswered(1000)
-    ask(unanswered, {1, 2, 3, 4}, fails=True)
-    ask(unanswered, {8, 9}, fails=True)
-    assert unanswered.beside({1}) == {1, 2, 3, 4}
-    assert unanswered.beside({5}) == set()
-    ask(unanswered, {1, 2, 3}, fails=False)
-    assert unanswered.beside({1}) == {1, 2, 3, 4}
-    # A larger one stands for it.
-    ask(unanswered, {1, 2, 3, 4, 5, 6}, fails=True)
-    assert unanswered.beside({1}) == {1, 2, 3, 4, 5, 6}
-    assert len(unanswered._requests) == 2
-    ask(unanswered, {1, 2, 3, 4, 5, 6}, fails=False)
-    assert unanswered.beside({1}) == set()
-    assert unanswered.beside({1, 8}) == {8, 9}
+    monkeypatch.setattr(checks, "_authenticate", wait)
+    spoilt: set[int] = set()
 
+    def alter_one(rows: list[StoredRow]) -> list[StoredRow]:
+        at = next(at for at, row in enumerate(rows) if row.ordinal not in WANTED)
+        spoilt.add(rows[at].ordinal)
+        return [_spoilt(row) if n == at else row for n, row in enumerate(rows)]
 
-def test_no_more_is_remembered_than_may_be(service: Service) -> None:
-    unanswered: Unanswered[int] = Unanswered(1000)
-    ask(unanswered, {*range(1001)}, fails=True)
-    assert unanswered.beside({1}) == set()
-    for first in range(0, 2000, 100):
-        ask(unanswered, {*range(first, first + 100)}, fails=True)
-    assert unanswered.beside({*range(2000)}) == {*range(1000, 2000)}
-    for one in range(2 * MOST_REQUESTS):
-        ask(unanswered, {one}, fails=True)
-    assert len(unanswered._requests) == MOST_REQUESTS
-
-
-def test_who_needs_little_does_not_ask_for_all_of_a_large_request(service: Service) -> None:
-    unanswered: Unanswered[int] = Unanswered(10 * LEAST_ROOM)
-    large = {*range(2 * LEAST_ROOM)}
-    ask(unanswered, large, fails=True)
-    assert unanswered.beside({1}) == set()
-    # Who asks for the same does.
-    assert unanswered.beside({*range(LEAST_ROOM)}) == large
-    # Nor for all of many: for the newest ones.
-    for first in range(0, 10 * LEAST_ROOM, LEAST_ROOM // 2):
-        asked = {1, *range(10**6 + first, 10**6 + first + LEAST_ROOM // 2 - 1)}
-        ask(unanswered, asked, fails=True)
-    found = unanswered.beside({1})
-    assert LEAST_ROOM // 2 < len(found) <= LEAST_ROOM
-    assert asked <= found
+    with watched.front.telling(on(["rows"], of(StoredRow, alter_one))):
+        assert watched.find(WANTED) == WANTED
+    (first,) = watched.rows()
+    refused = watched.ask([*spoilt])
+    assert (refused.status, refused.json()["code"]) == (422, "row_altered")
+    while watched.ask([*spoilt]).status != 200:
+        pass
+    assert watched.rows() == [first]

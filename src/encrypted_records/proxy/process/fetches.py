@@ -15,7 +15,7 @@ other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -23,10 +23,10 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Fetch:
-    """One that is under way, of so many things. ``ended`` is cancelled where it was given up, and
-    has a result where it succeeded or failed."""
+    """One that is under way, of so many things as far as is known. ``ended`` is cancelled where it
+    was given up, and has a result where it succeeded or failed."""
 
     size: int
     ended: asyncio.Future[None]
@@ -47,14 +47,25 @@ class Fetches(Generic[K]):
         return set(self._under_way)
 
     @contextmanager
-    def claim(self, keys: Collection[K]) -> Iterator[None]:
+    def claim(self, keys: Collection[K]) -> Iterator[Callable[[Collection[K]], None]]:
         """Have others wait for these until the block ends. What somebody else fetches is theirs.
-        No fetch may be waited for in the block."""
-        fetch = Fetch(len(keys), asyncio.get_running_loop().create_future())
-        own = [key for key in keys if key not in self._under_way]
-        self._under_way |= dict.fromkeys(own, fetch)
+        No fetch may be waited for in the block.
+
+        Returns:
+            Claims what is fetched with these, themselves among it, once that is known.
+        """
+        fetch = Fetch(0, asyncio.get_running_loop().create_future())
+        own: list[K] = []
+
+        def claim(every: Collection[K]) -> None:
+            new = [key for key in every if key not in self._under_way]
+            self._under_way |= dict.fromkeys(new, fetch)
+            own.extend(new)
+            fetch.size = len(every)
+
+        claim(keys)
         try:
-            yield
+            yield claim
         except asyncio.CancelledError:
             fetch.ended.cancel()
             raise

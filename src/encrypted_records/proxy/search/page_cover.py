@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Collection, Sequence
 
 from encrypted_records.model.records import PageRef, Segment
+from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
 
 #: At least so many pages are looked at, or so many times as many as are needed, and that so many
@@ -54,7 +55,7 @@ class PageCover:
         chosen = set(refs)
         if len(chosen) < total:
             chosen |= self._draw(segments, chosen.union(coming), total - len(chosen))
-        return shuffle(chosen)
+        return shuffled(chosen)
 
     def _draw(
         self, segments: Sequence[Segment], others: Collection[PageRef], count: int
@@ -78,13 +79,6 @@ class PageCover:
             if len(drawn) == count:
                 break
         return drawn
-
-
-def shuffle(refs: Collection[PageRef]) -> list[PageRef]:
-    """The pages in random order."""
-    shuffled = list(refs)
-    _chance.shuffle(shuffled)
-    return shuffled
 
 
 def _choose(refs: Collection[PageRef], most: int) -> set[PageRef]:

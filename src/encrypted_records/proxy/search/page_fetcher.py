@@ -19,9 +19,10 @@ from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
-from encrypted_records.proxy.search.page_cover import PageCover, shuffle
+from encrypted_records.proxy.search.page_cover import PageCover
 from encrypted_records.proxy.search.unanswered import Unanswered
 from encrypted_records.proxy.search.upstream import Upstream
 
@@ -117,9 +118,10 @@ class PageFetcher:
 
     async def _fetch_own(self, upstream: Upstream, wanted: _Wanted, passing: bool) -> None:
         needed, segments = _refs(wanted), [one.segment for one, _ in wanted]
-        with self._fetches.claim(needed):
+        with self._fetches.claim(needed) as claim:
             refs = await self._choose(segments, needed)
-            with self._fetches.claim(refs), self._unanswered.request(lambda: refs):
+            claim(refs)
+            with self._unanswered.request(lambda: refs):
                 async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                     async for sealed in parts:
                         await asyncio.to_thread(self._take, wanted, sealed, passing)
@@ -133,9 +135,8 @@ class PageFetcher:
         if again := self._unanswered.beside(needed) - refs:
             refs |= await asyncio.to_thread(self._cover.select_lacking, segments, again)
         if len(refs).bit_count() == 1:  # without a thread, for which all may wait
-            return shuffle(refs)
-        coming = self._fetches.all() - refs
-        return await asyncio.to_thread(self._cover.fill_up, segments, refs, coming)
+            return shuffled(refs)
+        return await asyncio.to_thread(self._cover.fill_up, segments, refs, self._fetches.all())
 
     async def fetch_sealed(
         self,
@@ -156,9 +157,9 @@ class PageFetcher:
         pages_of, left = await asyncio.to_thread(self._read_stored, by_uid, wanted)
         if left:
             lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}
-            of = [by_uid[uid] for uid in left]
-            refs = await asyncio.to_thread(self._cover.fill_up, of, lacking)
-            fetched = await _fetch(upstream, refs)
+            refs = await self._choose([by_uid[uid] for uid in left], lacking)
+            with self._unanswered.request(lambda: refs):
+                fetched = await _fetch(upstream, refs)
             for uid, pages in fetched.items():
                 pages_of.setdefault(uid, {}).update(pages)
         return [pages_of[ref.segment][ref.number] for ref in wanted]

@@ -96,6 +96,11 @@ class RowChecks:
         """Finish what has begun."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
+    async def settle(self) -> None:
+        """Wait until what has come by now is checked and stored, or dropped."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+
     def raise_altered(self, schema: bytes) -> None:
         """
         Raises:

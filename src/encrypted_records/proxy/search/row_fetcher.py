@@ -8,12 +8,9 @@ rows that are fetched beside the needed ones are checked as well, after the quer
 from __future__ import annotations
 
 import asyncio
-import secrets
-import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from operator import itemgetter
 
 import msgspec
 
@@ -23,6 +20,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.places import Places
+from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
@@ -111,7 +109,7 @@ class RowFetcher:
             records |= await self._load_kept(state, snapshot, missing)
             missing = _find_missing(wanted, records)
         if missing and alone:
-            sealed = await self._request(upstream, missing, _shuffle(missing), since)
+            sealed = await self._request(upstream, missing, shuffled(missing), since)
             records |= await open_rows(state, snapshot, sealed)
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
@@ -142,7 +140,7 @@ class RowFetcher:
             ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
         }
         if wide := [ref for ref in wanted if ref not in sealed]:  # too wide to be kept
-            fetched = await self._request(upstream, wide, _shuffle(wide), _now())
+            fetched = await self._request(upstream, wide, shuffled(wide), _now())
             await open_rows(state, snapshot, fetched)
             sealed |= fetched
         return [decode_row(sealed[ref]) for ref in wanted]
@@ -216,6 +214,9 @@ class RowFetcher:
                 broken.append(ref)
         await asyncio.to_thread(self._kept.forget, state.id, snapshot, broken)
         if any(ref in unchecked for ref in broken):
+            # The answer that they came with is remembered then, and forgotten as a whole: who asks
+            # again before that would have others beside them.
+            await self._checks.settle()
             raise altered()
         return records
 
@@ -228,11 +229,13 @@ class RowFetcher:
         these in vain."""
         needed = numbers_of(state.id, snapshot, missing)
         again = [number for _, number in self._unanswered.beside(needed) - needed]
+        if len(again) > self._widths.rows_in(state.id, 2 * BESIDE_BYTES):
+            again = []  # they have turned out to be wide, and such are asked for exactly
         most = min(MOST, self._widths.rows_in(state.id, BESIDE_BYTES))
         extra = await asyncio.to_thread(
             self._choose_extra, state.id, snapshot, missing, most, again
         )
-        return _shuffle(dict.fromkeys([*missing, *extra]))
+        return shuffled(dict.fromkeys([*missing, *extra]))
 
     def _choose_extra(
         self,
@@ -356,11 +359,3 @@ def _blocks(
 
 def _find_missing(wanted: Iterable[RowRef], records: Records) -> list[RowRef]:
     return list(dict.fromkeys(ref for ref in wanted if ref not in records))
-
-
-def _shuffle(rows: Iterable[RowRef]) -> list[RowRef]:
-    """In random order: the order of an answer would tell the API how rows follow one another."""
-    order = list(rows)
-    # The system is asked once for all of them: once for each takes longer than all else here.
-    draws = struct.unpack(f"{len(order)}Q", secrets.token_bytes(8 * len(order)))
-    return [row for _, row in sorted(zip(draws, order, strict=True), key=itemgetter(0))]
