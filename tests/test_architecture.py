@@ -18,7 +18,7 @@ TABLES = {
     "### The index": SOURCE / "index",
 }
 
-LONGEST_FILE = 400
+LONGEST_FILE = 800
 
 
 def listed(heading: str) -> set[str]:
@@ -55,7 +55,7 @@ def test_a_module_that_a_document_names_is_there(document: Path) -> None:
     assert [name for name in named if not (SOURCE / name).exists()] == []
 
 
-def test_files_are_short() -> None:
+def test_no_file_is_longer_than_a_topic_needs() -> None:
     folders = ("src", "tests", "bench", "scripts")
     sources = [path for name in folders for path in (ROOT / name).rglob("*.py")]
     longer = {
