@@ -1,0 +1,111 @@
+"""`.ci/run` repeats a failed test alone, and says so: `tests/alone.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+STEADY = "def test_steady():\n    pass\n"
+BROKEN = "def test_broken():\n    assert 'always' == 'broken'\n"
+#: Fails beside others, where it is run by a worker of pytest-xdist, and passes alone.
+CROWDED = """
+import os
+
+def test_{name}():
+    assert "PYTEST_XDIST_WORKER" not in os.environ
+"""
+TEARDOWN = """
+import os, pytest
+
+@pytest.fixture
+def thing():
+    yield
+    assert "PYTEST_XDIST_WORKER" not in os.environ
+
+def test_teardown(thing):
+    pass
+"""
+
+
+def run(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest over these files as `.ci/run` does, in a project of their own."""
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -q\n")
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.alone", "--numprocesses", "2"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**kept, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_test_that_passes_alone_is_named_and_counted_and_the_run_passes(tmp_path: Path) -> None:
+    done = run(tmp_path, steady=STEADY, crowded=CROWDED.format(name="crowded"))
+    assert done.returncode == 0, done.stdout
+    assert "passed only alone: test_crowded.py::test_crowded" in done.stdout
+    assert 'assert "PYTEST_XDIST_WORKER" not in os.environ' in done.stdout
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("1 passed, 1 passed only alone in ")
+
+
+def test_a_test_that_fails_alone_as_well_fails_the_run(tmp_path: Path) -> None:
+    done = run(tmp_path, broken=BROKEN, crowded=CROWDED.format(name="crowded"))
+    assert done.returncode == 1
+    assert "FAILED test_broken.py::test_broken" in done.stdout
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("1 failed, 1 passed only alone in ")
+
+
+@pytest.mark.parametrize("names", [2, 3])
+def test_more_than_two_names_fail_the_run(names: int, tmp_path: Path) -> None:
+    files = {f"crowded{number}": CROWDED.format(name=number) for number in range(names)}
+    done = run(tmp_path, **files)
+    assert done.returncode == (1 if names > 2 else 0), done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith(f"{names} passed only alone in ")
+
+
+def test_a_teardown_that_fails_is_repeated_too_and_counted_once(tmp_path: Path) -> None:
+    done = run(tmp_path, teardown=TEARDOWN)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith("1 passed only alone in ")
+
+
+def test_a_test_that_is_skipped_alone_has_not_passed(tmp_path: Path) -> None:
+    text = """
+import os, pytest
+
+def test_skipped():
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("alone")
+    assert False
+"""
+    done = run(tmp_path, skipped=text)
+    assert done.returncode == 1
+    assert done.stdout.strip().splitlines()[-1].startswith("1 failed in ")
+
+
+def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
+    files = {f"crowded{number}": CROWDED.format(name=number) for number in range(11)}
+    done = run(tmp_path, **files)
+    assert done.returncode == 1
+    assert "11 tests failed: none is repeated alone" in done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith("11 failed in ")
+
+
+def test_a_file_that_cannot_be_imported_fails_the_run(tmp_path: Path) -> None:
+    done = run(tmp_path, steady=STEADY, unimportable="import nothing_of_this_name\n")
+    assert done.returncode != 0
+    assert "passed only alone" not in done.stdout
+
+
+def test_the_slowest_files_are_printed(tmp_path: Path) -> None:
+    done = run(tmp_path, steady=STEADY)
+    assert "the 10 slowest files" in done.stdout
+    assert " s  test_steady.py" in done.stdout
