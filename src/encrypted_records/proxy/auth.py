@@ -220,6 +220,7 @@ class Access:
         together = line.take()
         if not together:
             return
+        # An error is right for all: they sent the same credentials, and are one sender.
         credentials, _ = together[0].item
         refresh = any(refresh for _, refresh in (one.item for one in together))
         caller = await self._identify(credentials, refresh=refresh)

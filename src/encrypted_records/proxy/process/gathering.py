@@ -56,7 +56,8 @@ class Gathering(Generic[K, I, O]):
         """
         Args:
             serve: takes some of a line, and settles or refuses each. What it raises refuses the
-                rest of those whom it has taken, or all, if it has taken nobody.
+                rest of those whom it has taken, or all, if it has taken nobody. So it settles or
+                refuses by itself those whom the error does not concern.
         """
         self._serve = serve
         self._lines: dict[K, Line[I, O]] = {}

@@ -154,6 +154,7 @@ class Schemas:
         return await self._refreshing.ask((caller, schema), (caller, schema))
 
     async def _serve(self, line: Line[_Asked, SchemaState]) -> None:
+        # An error is right for all: the same caller asked for the log of the same schema.
         if together := line.take():
             state = await self._refresh(*together[0].item)
             for one in together:

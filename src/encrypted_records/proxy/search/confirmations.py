@@ -33,6 +33,7 @@ class Confirmations:
         together = line.take()
         if not together:
             return
+        # An error is right for all: they asked the same question under the same credentials.
         try:
             deltas = await self._api.manifest(*together[0].item)
         except Unavailable as error:

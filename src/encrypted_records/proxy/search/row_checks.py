@@ -176,6 +176,8 @@ class RowChecks:
 
     async def _store_some(self, line: Line[_Checked, None]) -> None:
         """Store the rows of answers that wait for it, as many as are stored at once."""
+        # An error of one answer's rows means that no row of the others is cached either. No query
+        # hears of it: all were answered before, and the next one asks the API again.
         taken = line.take(_count_stored_at_once)
         by_schema: dict[bytes, list[_Checked]] = {}
         for waiting in taken:

@@ -27,14 +27,14 @@ from encrypted_records.proxy.schemas.states import Schemas
 
 #: How often a commit that lost a race is drafted again.
 ATTEMPTS = 5
-#: Conflicts with the state that a writer knew, and not with what it wants to do; the last one
-#: says that this was done already.
-LOST_RACES = frozenset(
-    {
-        *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
-        *("key_mismatch", "commit_reused", "roster_moved"),
-    }
-)
+#: Conflicts that say that a request was stored already, maybe through another proxy whose commits
+#: are not in the ledger here yet: once it has them, the log shows which request.
+STORED_BEFORE = frozenset({"commit_reused", "record_exists"})
+#: Conflicts with the state that a writer knew, and not with the change itself.
+LOST_RACES = STORED_BEFORE | {
+    *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
+    *("key_mismatch", "roster_moved"),
+}
 
 #: How far this machine's clock may be behind the API's where ids say how old records are, and for
 #: how long it is not compared again.

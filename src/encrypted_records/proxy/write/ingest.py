@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from encrypted_records.errors import (
     BadInput,
     Conflict,
+    DoesNotOpen,
     ErsError,
     Flaw,
     InvalidRecords,
@@ -25,7 +26,7 @@ from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import SealedCommit, seal
 from encrypted_records.model import ids
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.model.unique import keys_of
+from encrypted_records.model.unique import UniqueKey, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -40,7 +41,14 @@ from encrypted_records.proxy.write.shared_commits import (
     SharedCommits,
     WaitingIngest,
 )
-from encrypted_records.proxy.write.unique import LOG_MOVED, UniqueKeys, claim, not_unique, owners_of
+from encrypted_records.proxy.write.unique import (
+    LOG_MOVED,
+    Owner,
+    UniqueKeys,
+    claim,
+    not_unique,
+    owners_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -206,9 +214,23 @@ class DirectIngest:
     ) -> None:
         """Take out the requests with keys that stored records have, or requests before them."""
         definition = state.definition
-        every = [record for own in plain.values() for record in own.get(schema, ())]
-        keys = {key for record in every for key in keys_of(definition, record.data)}
-        taken = dict(owners_of(await self._unique.look_up(caller, state, keys)))
+
+        async def look_up(asking: Iterable[WaitingIngest]) -> dict[UniqueKey, Owner]:
+            every = [record for one in asking for record in plain[one].get(schema, ())]
+            keys = {key for record in every for key in keys_of(definition, record.data)}
+            return dict(owners_of(await self._unique.look_up(caller, state, keys)))
+
+        try:
+            taken = await look_up(plain)
+        except DoesNotOpen:
+            # The altered row or page may be of one request's keys alone.
+            taken = {}
+            for one in list(plain):
+                try:
+                    taken |= await look_up([one])
+                except DoesNotOpen as error:
+                    outcomes[one] = error
+                    del plain[one]
         for one, own in list(plain.items()):
             numbers = [raw.row for raw in one.item.request.wanted.get(schema, ())]
             records = zip(numbers, own.get(schema, ()), strict=True)
@@ -255,7 +277,11 @@ def _sort_out(
     repeated: list[tuple[WaitingIngest, WaitingIngest]] = []
     first: dict[tuple[bytes, ...], WaitingIngest] = {}
     for one in together:
-        own = tuple(one.item.request.ids_in(states).values())
+        try:
+            own = tuple(one.item.request.ids_in(states).values())
+        except Conflict as error:  # its key is too old; the keys of the others may be younger
+            one.refuse(error)
+            continue
         if one.item.request.is_stored(states):
             one.settle(one.item.request.assign_ids(states))
         elif own and own in first:

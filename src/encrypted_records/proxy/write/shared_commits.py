@@ -3,7 +3,7 @@
 A commit is one durable transaction at the API, however many records it adds. While one of a schema
 is under way, further ingests of the same caller wait, and the next commit takes all who wait. Each
 keeps its own answer, its own idempotency key (docs/SPEC.md, section 2.2) and its own refusal: a
-record that does not fit concerns nobody but its sender.
+record that does not fit, or a request that was stored before, concerns nobody but its sender.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.gathering import Gathering, Line, Waiting
 from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.write.committer import STORED_BEFORE
 from encrypted_records.proxy.write.ingest_request import CreatedRecord, IngestRequest
 
 #: What one shared commit takes: bytes of bodies, and requests. A larger body goes alone.
@@ -66,9 +68,31 @@ class SharedCommits:
             # In the order of ids: two over the same schemas cannot deadlock.
             for schema in sorted(states):
                 await held.enter_async_context(states[schema].lock)
-            together = line.take(_fit)
-            if together:
-                await self._store(together)
+            await self._store_apart(line.take(_fit))
+
+    async def _store_apart(self, together: Sequence[WaitingIngest]) -> None:
+        """Store ingests by one commit, or, where the API refuses what a single request among them
+        may have brought, by smaller commits: that request alone gets the refusal.
+
+        Raises:
+            ErsError: as ``store`` raises it, of all that are not settled.
+        """
+        left = [one for one in together if not one.outcome.done()]
+        if not left:
+            return
+        try:
+            await self._store(left)
+        except (BadInput, Conflict) as error:
+            # Both say that nothing was stored. Other conflicts are with the state, which all of
+            # these requests share.
+            if isinstance(error, Conflict) and error.reason not in STORED_BEFORE:
+                raise
+            if len(left) == 1:
+                left[0].refuse(error)
+                return
+            half = len(left) // 2
+            await self._store_apart(left[:half])
+            await self._store_apart(left[half:])
 
 
 def _fit(ingests: Sequence[Ingest]) -> int:

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 #: Records that one request may delete; every proxy reads the commit that names their rows.
 MAX_DELETED = 100_000
-_RACE_LOST = LOST_RACES | {"row_not_live", "record_version", "record_exists"}
+_RACE_LOST = LOST_RACES | {"row_not_live", "record_version"}
 
 T = TypeVar("T")
 

@@ -39,7 +39,7 @@ from encrypted_records.proxy.write.unique import (
 
 log = logging.getLogger(__name__)
 
-_RACE_LOST = LOST_RACES | {"row_not_live", "record_version", "record_exists"}
+_RACE_LOST = LOST_RACES | {"row_not_live", "record_version"}
 T = TypeVar("T")
 
 
