@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 
+from encrypted_records.proxy.overrides import Overrides
 from tests.cli.command import Ers
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
@@ -131,3 +135,45 @@ def test_a_rule_that_lets_records_go_at_once_is_taken_only_by_who_says_so(
     longer = {**DEFINITION, "retention": {"days": 300, "field": "seen"}}
     assert ers.done(*change, typed=json.dumps(longer)).one["applied"]
     assert ers.done(*change, "--yes", typed=json.dumps(DEFINITION)).one["applied"]
+
+
+def test_a_clock_that_jumped_ahead_is_named_with_the_command_that_confirms_it(
+    ers: Ers, visits: str, running: Service, tmp_path: Path
+) -> None:
+    days = 0
+
+    def clock() -> float:
+        return time.time() + days * 86_400
+
+    def later(_asked: Asked, reply: Reply) -> Reply:
+        headers = {name: one for name, one in reply.headers.items() if name.lower() != "date"}
+        return replace(reply, headers=headers | {"Date": formatdate(clock(), usegmt=True)})
+
+    with (
+        running_front(running.base_url) as front,
+        running_proxy(
+            front.url,
+            with_keyrings(running, tmp_path / "other"),
+            overrides=Overrides(clock=clock),
+        ) as proxy,
+        front.telling(later),
+    ):
+        ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
+        assert "clock" not in ers.done("status").err
+        days = 50
+        for command in (
+            ("retention", "run", visits, "--dry-run"),
+            ("retention", "show", visits, "--output", "table"),
+        ):
+            said = ers.done(*command).err
+            assert "went ahead by 50 days" in said
+            assert "ers retention run --clock-is-right" in said
+        assert "went ahead" in ers.done("status").err
+        refused = ers("retention", "run", visits)
+        assert refused.code != 0
+        assert "nothing is deleted by age" in refused.err
+        assert "ers retention run --clock-is-right" in refused.err
+        assert "?clock_is_right" not in refused.err
+        (done,) = ers.done("retention", "run", visits, "--clock-is-right").lines
+        assert done["deleted"] == 3
+        assert "went ahead" not in ers.done("status").err

@@ -12,6 +12,7 @@ from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
+from encrypted_records.proxy.retention.clocks import real_time
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
@@ -50,6 +51,8 @@ class Overrides:
     erasing_seconds: float = WAIT_SECONDS
     #: by which records are old enough to be deleted: seconds since 1970
     clock: Callable[[], float] = time.time
+    #: by which jumps of that clock are found: seconds that only go on
+    real_time: Callable[[], float] = real_time
     salvaged_bytes: int = ANSWER_BYTES
     salvage_pages: int = MOST_TEMPORARY_PAGES
     #: how many requests are never too many, and after how many seconds an answer is too late

@@ -39,6 +39,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.saved_questions import SavedQuestions
@@ -130,6 +131,7 @@ class Services:
     eraser: Eraser
     repairer: Repairer
     older_keys: OlderKeys
+    clock: WatchedClock
     retainer: Retainer
     daily: DailyRetention
     definitions: DefinitionChanger
@@ -195,6 +197,7 @@ class Services:
         sweeps += [
             asyncio.create_task(self._lock_unused()),
             asyncio.create_task(self._forget_unused()),
+            asyncio.create_task(self.clock.watch()),
         ]
         registry.register(self._figures())
         yield
@@ -291,7 +294,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     )
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
-    retainer = Retainer(api, reading.schemas, asking, writing.changer, overrides.clock)
+    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time)
+    retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer)
     reading.query_runner.notice = writing.committer.notice = daily.notice
     return Services(
@@ -315,6 +319,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         eraser=eraser,
         repairer=Repairer(api, reading.schemas, writing.merger, writing.changer),
         older_keys=OlderKeys(api, reading.schemas, sharing, eraser),
+        clock=clock,
         retainer=retainer,
         daily=daily,
         definitions=writing.definitions,

@@ -10,7 +10,11 @@ import click
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, format_count, report, say, warn
-from encrypted_records.errors import ErsError, KeyMissing, NotFound
+from encrypted_records.errors import Conflict, ErsError, KeyMissing, NotFound
+
+_IF_RIGHT = (
+    "set the clock of the proxy's machine; if it is right: ers retention run --clock-is-right"
+)
 
 
 @click.group(short_help="Delete the records that are older than their schema lets them be.")
@@ -36,6 +40,7 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
     due = await session.client.look_at_retention(url)
     if output.form == "table":
         say(_line_of(due))
+        _warn_of(due)
     else:
         output.write_one(due)
 
@@ -43,16 +48,26 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
 @retention.command(short_help="Delete the records that are old enough.")
 @click.argument("schemas", metavar="[SCHEMA]...", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Only say how many would go.")
+@click.option(
+    "--clock-is-right",
+    is_flag=True,
+    help="Delete although the proxy's clock went ahead by more than a month: it is right.",
+)
 @connected(organization=True)
 @takes_output
 async def run(
-    session: CommandSession, schemas: tuple[str, ...], dry_run: bool, output: Output
+    session: CommandSession,
+    schemas: tuple[str, ...],
+    dry_run: bool,
+    clock_is_right: bool,
+    output: Output,
 ) -> int:
     """Delete the records that are older than their schema's signed definition lets them be; without
     SCHEMA, in every schema that has such a rule; those that cannot be read here are named. Proxies
     do it by themselves once a day, when somebody who may write searches or stores there; where
     nobody comes by, have cron do it, with a service's string. What was deleted is erased later, as
-    after any deletion.
+    after any deletion. After the clock of the proxy's machine went ahead by more than a month,
+    nothing is deleted until the proxy has run for a day, or somebody says that the clock is right.
 
     \b
     Examples:
@@ -70,8 +85,12 @@ async def run(
                 due = await session.client.look_at_retention(url)
                 if due["retention"] is None and not named:
                     continue
-                if not dry_run:
-                    due = await session.client.carry_out_retention(url)
+                if dry_run:
+                    _warn_of(due)
+                else:
+                    due = await session.client.carry_out_retention(
+                        url, clock_is_right=clock_is_right
+                    )
             except (KeyMissing, NotFound) as error:
                 if named:
                     codes.append(report(error))
@@ -79,7 +98,7 @@ async def run(
                     closed.append(name)
             except ErsError as error:
                 # The other schemas have theirs all the same.
-                codes.append(report(error))
+                codes.append(report(_in_our_words(error)))
             else:
                 yield {"schema": name, **due}
 
@@ -104,6 +123,18 @@ async def _every(session: CommandSession) -> dict[str, str]:
         for dataset in signed:
             found |= {one.schema: found.get(one.schema, one.name) for one in dataset.schemas}
     return found
+
+
+def _in_our_words(error: ErsError) -> ErsError:
+    if error.reason != "clock_jumped":
+        return error
+    return Conflict(error.message, code=error.reason, hint=_IF_RIGHT)
+
+
+def _warn_of(due: Mapping[str, Any]) -> None:
+    if due["doubt"] is not None:
+        warn(f"Nothing is deleted by age: {due['doubt']}")
+        warn(f"hint: {_IF_RIGHT}")
 
 
 def _line_of(due: Mapping[str, Any]) -> str:

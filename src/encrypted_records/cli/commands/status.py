@@ -27,4 +27,7 @@ async def status(session: CommandSession, output: Output) -> int:
         warn(f"That is the API itself, no proxy: {session.proxy_url}")
         warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL; records go to proxies alone")
         return REFUSED
+    if answer.get("clock_jumped") is True:
+        warn("The clock of the proxy's machine went ahead: no records are deleted by their age")
+        warn("hint: set it; if it is right: ers retention run --clock-is-right")
     return DONE

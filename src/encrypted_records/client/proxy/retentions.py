@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from encrypted_records.client.proxy.connection import Connection
@@ -14,21 +16,31 @@ RETENTION_SECONDS = 900.0
 class Retentions(Connection):
     async def look_at_retention(self, schema: str) -> dict[str, Any]:
         """How many ``records`` of a schema, named by its path, are old enough to go: those whose
-        day is ``before`` that one. ``retention`` is the rule, None where there is none."""
+        day is ``before`` that one. ``retention`` is the rule, None where there is none. ``doubt``
+        says why the proxy's clock does not decide now, None where it does."""
         return await self._retention("GET", schema)
 
-    async def carry_out_retention(self, schema: str) -> dict[str, Any]:
+    async def carry_out_retention(
+        self, schema: str, *, clock_is_right: bool = False
+    ) -> dict[str, Any]:
         """Delete the records that are old enough; how many were ``deleted``.
 
+        Args:
+            clock_is_right: delete although the proxy's clock went ahead: it is right.
+
         Raises:
-            Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.
+            Conflict: ``no_retention``, ``clock_wrong``, ``clock_jumped``; nothing was deleted.
             NotAllowed: ``not_writer``.
         """
-        return await self._retention("POST", schema)
+        return await self._retention(
+            "POST", schema, {"clock_is_right": "true"} if clock_is_right else {}
+        )
 
-    async def _retention(self, method: str, schema: str) -> dict[str, Any]:
+    async def _retention(
+        self, method: str, schema: str, params: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
         answer = await self._transport.request(
-            method, f"{schema}retention/", timeout=RETENTION_SECONDS
+            method, f"{schema}retention/", params=params, timeout=RETENTION_SECONDS
         )
         found: dict[str, Any] = strict_json.loads(answer.body)
         return found

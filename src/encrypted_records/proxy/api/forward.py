@@ -262,10 +262,13 @@ def _own(request: Request, path: str) -> str:
 
 @endpoint.undescribed("GET", "/api/status/")
 async def get_status(request: Request) -> Response:
-    """The API's own answer, with ``behind_proxy``."""
+    """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
-    response = answer(read_object(upstream) | {"behind_proxy": True})
+    told = read_object(upstream) | {"behind_proxy": True}
+    if services_of(request).clock.jumped:
+        told["clock_jumped"] = True
+    response = answer(told)
     proof = services_of(request).admission.answer_to(request.headers)
     if proof is not None:
         response.headers[ANSWER_HEADER] = proof

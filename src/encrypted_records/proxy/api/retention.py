@@ -10,13 +10,15 @@ from starlette.responses import Response
 from encrypted_records.model.retention import Retention
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
+    FLAG,
     NUMBER,
     TEXT,
     Part,
     json_answer,
     object_of,
+    parameter,
 )
-from encrypted_records.proxy.api.parameters import id_in_path, only
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.retention.service import Due
 from encrypted_records.proxy.services import services_of
@@ -33,7 +35,10 @@ _SHARED: dict[str, Part] = {
     "before": {"type": ["string", "null"], "format": "date"},
     "version": NUMBER,
 }
-_DUE = object_of({**_SHARED, "records": NUMBER})
+_DUE = object_of({**_SHARED, "records": NUMBER, "doubt": {"type": ["string", "null"]}})
+_RIGHT = parameter(
+    "query", "clock_is_right", FLAG, "delete although the clock went ahead: it is right"
+)
 _DONE = object_of({**_SHARED, "deleted": NUMBER})
 
 
@@ -48,20 +53,22 @@ async def look_at_retention(request: Request) -> Response:
     caller = await services.holder(request)
     only(request, set())
     due = await services.retainer.look(caller, id_in_path(request))
-    return answer({**_json_of(due), "records": due.records})
+    return answer({**_json_of(due), "records": due.records, "doubt": due.doubt})
 
 
 @endpoint(
     "POST",
     "/api/schemas/{id}/retention/",
     summary="delete the records that are old enough to go by the definition.",
+    parameters=(_RIGHT,),
     answers={200: json_answer(_DONE)},
 )
 async def carry_out_retention(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    only(request, set())
-    done = await services.retainer.run(caller, id_in_path(request))
+    only(request, {"clock_is_right"})
+    right = flag_of(request, "clock_is_right", default=False)
+    done = await services.retainer.run(caller, id_in_path(request), clock_is_right=right)
     return answer({**_json_of(done), "deleted": done.records})
 
 

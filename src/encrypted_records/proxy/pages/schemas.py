@@ -193,7 +193,8 @@ async def reseal(visit: Visit) -> Response:
 async def retention(visit: Visit) -> Response:
     """Says for how long records stay and how many are old enough to go, and lets these go."""
     if visit.sends:
-        await visit.ask("POST", f"{_url(visit)}retention/")
+        right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
+        await visit.ask("POST", f"{_url(visit)}retention/", params=right)
         return visit.go(f"/schemas/{visit.id}/retention/")
     schema = await visit.ask("GET", _url(visit))
     dataset = await visit.ask("GET", schema["dataset"])

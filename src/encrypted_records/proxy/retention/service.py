@@ -7,10 +7,8 @@ or by ids that are proven; the API's word counts for neither, else it could have
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -26,7 +24,7 @@ from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, numbe
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.retention.ages import Ages
-from encrypted_records.proxy.retention.clocks import require_right
+from encrypted_records.proxy.retention.clocks import WatchedClock, doubted, require_right
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.match import match_rows
@@ -43,12 +41,16 @@ AGAIN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a rule lets go at a version of the log: ``records`` whose day is before ``before``."""
+    """What a rule lets go at a version of the log: ``records`` whose day is before ``before``.
+
+    ``doubt`` says why none is deleted by this machine's clock; None where that may decide.
+    """
 
     rule: Retention | None
     before: date | None
     records: int
     version: int
+    doubt: str | None = None
 
 
 class Retainer:
@@ -58,17 +60,13 @@ class Retainer:
         schemas: Schemas,
         runner: QueryRunner,
         changer: Updater,
-        clock: Callable[[], float] = time.time,
+        clock: WatchedClock,
     ) -> None:
-        """
-        Args:
-            clock: seconds since 1970.
-        """
         self._api = api
         self._schemas = schemas
         self._runner = runner
         self._changer = changer
-        self.clock = clock
+        self._clock = clock
         self._ages: OrderedDict[tuple[bytes, bytes], tuple[weakref.ref[Ledger], Ages]]
         self._ages = OrderedDict()
         #: by schema; two runs at once would count the same records
@@ -78,32 +76,34 @@ class Retainer:
 
     def is_due(self, caller: Holder, schema: bytes) -> bool:
         """Whether this user has not carried out the schema's rule today, nor tried to just now."""
-        return self.clock() >= self._due.get((caller.user, schema), 0.0)
+        return self._clock.wall() >= self._due.get((caller.user, schema), 0.0)
 
     def put_off(self, caller: Holder, schema: bytes) -> None:
         """Try again in a while."""
         if len(self._due) >= _MOST_DUE:
             self._due.clear()
-        self._due[caller.user, schema] = self.clock() + AGAIN_SECONDS
+        self._due[caller.user, schema] = self._clock.wall() + AGAIN_SECONDS
 
     def put_off_to_tomorrow(self, caller: Holder, schema: bytes) -> None:
         """It is done, or this user cannot do it."""
-        self._due[caller.user, schema] = (self.clock() // _DAY_SECONDS + 1) * _DAY_SECONDS
+        self._due[caller.user, schema] = (self._clock.wall() // _DAY_SECONDS + 1) * _DAY_SECONDS
 
     async def look(self, caller: Holder, schema: bytes) -> Due:
         """What goes now; nothing is changed.
 
         Raises:
-            ErsError: as :meth:`QueryRunner.ask`.
+            ErsError: as :meth:`QueryRunner.ask` and :meth:`WatchedClock.look`.
         """
-        now = self.clock()
+        standing = await self._clock.look()
+        now = standing.now
 
         async def question(context: QueryContext) -> Due:
             rule, version = rule_of(context), context.snapshot.version
             if rule is None:
                 return Due(None, None, 0, version)
             found = await self._find(now, context)
-            return Due(rule, rule.before(now), len(found), version)
+            doubt = standing.doubt(context.state.ledger.past)
+            return Due(rule, rule.before(now), len(found), version, doubt)
 
         return await self._runner.ask(caller, schema, question)
 
@@ -114,7 +114,7 @@ class Retainer:
         Raises:
             ErsError: as :meth:`QueryRunner.ask`.
         """
-        now = self.clock()
+        now = self._clock.wall()
 
         async def question(context: QueryContext) -> int:
             history, rule = context.snapshot.history, new.retention
@@ -129,32 +129,42 @@ class Retainer:
 
         return await self._runner.ask(caller, schema, question)
 
-    async def run(self, caller: Holder, schema: bytes) -> Due:
+    async def run(self, caller: Holder, schema: bytes, *, clock_is_right: bool = False) -> Due:
         """Delete what goes now; how many records that were.
 
+        Args:
+            clock_is_right: the caller says that a clock in doubt is right. Once the caller was
+                allowed to delete by it, it is no longer in doubt.
+
         Raises:
-            Conflict: ``no_retention``; ``clock_wrong``.
+            Conflict: ``no_retention``; ``clock_wrong``; ``clock_jumped``.
             NotAllowed: ``not_writer``.
-            ErsError: as :meth:`Updater.delete_found`.
+            ErsError: as :meth:`Updater.delete_found` and :meth:`WatchedClock.look`.
         """
         self.put_off(caller, schema)
         async with self._locks.setdefault(schema, asyncio.Lock()):
-            done = await self._run(caller, schema)
+            done = await self._run(caller, schema, clock_is_right=clock_is_right)
         self.put_off_to_tomorrow(caller, schema)
         return done
 
-    async def _run(self, caller: Holder, schema: bytes) -> Due:
+    async def _run(self, caller: Holder, schema: bytes, *, clock_is_right: bool) -> Due:
         state = await self._schemas.refresh(caller, schema)
         rule = None if state.ledger.definition is None else state.ledger.definition.retention
         if rule is None:
             raise no_retention()
         async with state.lock:
             await self._schemas.ready(caller, state)
-        now, api = self.clock(), await self._api.clock()
-        require_right(now, api=api, newest=state.ledger.past.last)
+        api, standing = await self._api.clock(), await self._clock.look()
+        now, past = standing.now, state.ledger.past
+        require_right(now, api=api, newest=past.last)
+        doubt = standing.doubt(past)
+        if doubt is not None and not clock_is_right:
+            raise doubted(doubt)
         deleted = await self._changer.delete_found(
             caller, schema, partial(self._find, now), because="retention"
         )
+        if doubt is not None:
+            await self._clock.settle()
         return Due(rule, rule.before(now), deleted, state.ledger.version)
 
     async def _find(self, now: float, context: QueryContext) -> list[int]:

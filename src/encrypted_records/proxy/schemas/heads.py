@@ -8,6 +8,7 @@ they distinguish a log that is only older from one with other commits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 
@@ -28,7 +29,13 @@ CREATE TABLE IF NOT EXISTS passed (
     version INTEGER NOT NULL,
     digest BLOB NOT NULL,
     PRIMARY KEY (schema, version)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    wall REAL NOT NULL,
+    before REAL,
+    observed REAL NOT NULL
+)
 """
 # A slower thread must not put an older head over a newer one.
 _REMEMBER = """
@@ -37,6 +44,21 @@ ON CONFLICT (schema) DO UPDATE SET version = excluded.version, digest = excluded
 WHERE excluded.version > head.version
 """
 _INSERT_PASSED = "INSERT OR REPLACE INTO passed (schema, version, digest) VALUES (?, ?, ?)"
+_NOTE_CLOCK = "INSERT OR REPLACE INTO clock (id, wall, before, observed) VALUES (1, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockMark:
+    """The time that this machine's clock showed last.
+
+    ``wall`` is that time, or a later one that it should show, and ``before`` the time shown before
+    a jump that is still in doubt, both in seconds since 1970. ``observed`` counts the seconds that
+    the proxy has seen pass since the jump, or since its first start.
+    """
+
+    wall: float
+    before: float | None
+    observed: float
 
 
 class Heads:
@@ -106,6 +128,17 @@ class Heads:
                 database.execute(f"DELETE FROM {table} WHERE schema = ?", (schema,))  # noqa: S608
             database.execute(_REMEMBER, (schema, head.version, head.digest))
             _pass(database, schema, [*passed, head], self._kept)
+
+    def clock(self) -> ClockMark | None:
+        """None before the first note. Raises as :meth:`remember`."""
+        with self._database.asking() as database:
+            row = database.execute("SELECT wall, before, observed FROM clock").fetchone()
+        return None if row is None else ClockMark(*row)
+
+    def note_clock(self, mark: ClockMark) -> None:
+        """Durable when it returns. Raises as :meth:`remember`."""
+        with self._database.writing() as database:
+            database.execute(_NOTE_CLOCK, (mark.wall, mark.before, mark.observed))
 
     def close(self) -> None:
         self._database.close()
