@@ -197,6 +197,24 @@ def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None
     assert ers("job", "watch", job).code == 6
 
 
+@pytest.mark.parametrize("form", ["plain.json", "plain.ndjson", "records.json"])
+def test_half_of_a_surrogate_pair_is_named_by_row_and_field_and_left_out_where_asked(
+    ers: Ers, schema: str, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / form
+    rows: list[dict[str, Any]] = [{"name": "Ada", "age": 1}, {"name": "cut \ud800", "age": 2}]
+    if form.startswith("records"):
+        rows = [{"data": row} for row in rows]
+    lines = list(map(json.dumps, rows))
+    file.write_text("\n".join(lines) if form.endswith("ndjson") else f"[{','.join(lines)}]")
+    said = ers("job", "upload", file, "--schema", schema)
+    assert said.code == 6
+    assert "  row 2, name: holds half of a surrogate pair\n" in said.err
+    assert count(ers, schema) == 0
+    assert ers("job", "upload", file, "--schema", schema, "--skip-invalid").code == 6
+    assert count(ers, schema) == 1
+
+
 def test_the_good_rows_are_stored_where_that_is_asked_for(ers: Ers, schema: str) -> None:
     said = ers("job", "upload", "-", "--schema", schema, "--skip-invalid", typed=BAD)
     assert said.code == 6

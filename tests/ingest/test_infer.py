@@ -88,11 +88,13 @@ def test_what_a_proposal_shows_is_said_and_can_be_declined() -> None:
     assert [one.note for one in hidden.fields if one.name == "sex"] == [None]
 
 
-def test_half_of_a_surrogate_pair_is_not_proposed_as_a_value() -> None:
-    rows = [{"a": "\ud800" if at % 2 else "b"} for at in range(60)]
-    assert infer_json(json.dumps(rows).encode()).definition["properties"] == {
-        "a": {"type": "string", "padTo": 31}
-    }
+def test_half_of_a_surrogate_pair_is_named_by_row_and_field() -> None:
+    rows = [{"a": "b"}, {"a": "\ud800"}]
+    for sample in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
+        with pytest.raises(InvalidRecords) as caught:
+            infer_json(sample.encode())
+        [flaw] = caught.value.flaws
+        assert (flaw.code, flaw.row, flaw.field, flaw.pointer) == ("unicode", 2, "a", "/1/a")
 
 
 def test_only_fields_that_every_row_has_are_required() -> None:

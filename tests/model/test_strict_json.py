@@ -97,6 +97,57 @@ def test_the_message_names_the_place_and_never_the_content(text: str) -> None:
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize(
+    ("text", "pointers"),
+    [
+        (b'"\\ud800"', [""]),
+        (b'"\\ud83d\\ude00\\udc00"', [""]),
+        (b'"\\uDE00\\uD83D"', [""]),
+        (b'[1, "a", {"b/c": ["", "x\\ud800"]}]', ["/2/b~1c/1"]),
+        (b'{"a": "\\ud800", "b": "\\udfff", "c": "\\ud83d\\ude00"}', ["/a", "/b"]),
+        ('"\udcff"', [""]),
+        (b"[" + b",".join([b'"\\ud800"'] * 1000) + b"]", [f"/{at}" for at in range(10)]),
+    ],
+    ids=lambda text: repr(text)[:30],
+)
+def test_half_of_a_surrogate_pair_is_named_by_its_place(
+    text: str | bytes, pointers: list[str]
+) -> None:
+    with pytest.raises(Malformed) as caught:
+        strict_json.loads(text)
+    assert [(one.code, one.pointer) for one in caught.value.flaws] == [
+        ("unicode", pointer) for pointer in pointers
+    ]
+    if isinstance(text, bytes):
+        assert strict_json.loads(text, halves=True) == json.loads(text)
+        with pytest.raises(Malformed):
+            strict_json.refuse_halves(text)
+
+
+def test_a_key_with_half_of_a_surrogate_pair_is_refused_everywhere() -> None:
+    text = b'[{"a": {"\\ud800": 1}}]'
+    with pytest.raises(Malformed):
+        strict_json.loads(text, halves=True)
+    with pytest.raises(Malformed) as caught:
+        strict_json.refuse_halves(text)
+    assert [one.pointer for one in caught.value.flaws] == ["/0/a"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'"\\\\ud800"',
+        b'["\\ud83d\\ude00"]',
+        b'{"a": "u\\u00e9"}',
+        b"\\ud800",
+        b"\\ud800" + b"[" * 200_000,
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_whole_characters_pass_and_other_faults_are_left_to_the_parser(text: bytes) -> None:
+    strict_json.refuse_halves(text)
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
 def test_what_json_writes_is_read_back(value: Any) -> None:
     text = json.dumps(value)

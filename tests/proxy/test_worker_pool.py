@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from encrypted_records.errors import ErsError, Unavailable
 from encrypted_records.model.media_types import Format
-from encrypted_records.proxy.workers import messages, pool
+from encrypted_records.proxy.workers import main, messages, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.proxies import Proxy
@@ -52,6 +53,19 @@ def test_processes_wait_for_work_that_is_expected_and_no_more_than_may_work_at_o
         assert workers.idle == []
 
     asyncio.run(run())
+
+
+def test_a_result_that_cannot_be_encoded_fails_its_task_and_not_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = messages.CheckReport(1, 1, [], [(1, {"s": "\ud800"})], [])
+    sent = io.BytesIO()
+    monkeypatch.setattr(main, "check", lambda _: report)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sent))
+    main._run(NOTHING)
+    said = messages.decode_from_worker(sent.getvalue()[messages.LENGTH_BYTES :])
+    assert isinstance(said, messages.Failed)
+    assert said.code == ErsError.code
 
 
 def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:

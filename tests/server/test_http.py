@@ -47,7 +47,7 @@ def test_credentials_are_looked_at_before_the_body(api: Api) -> None:
         ("POST", "/api/datasets/", b"{", 400, "malformed"),
         ("POST", "/api/datasets/", b"[]", 400, "invalid"),
         ("POST", "/api/datasets/", b'"text"', 400, "invalid"),
-        ("POST", "/api/datasets/", b'{"name": "\\ud800"}', 400, "invalid"),
+        ("POST", "/api/datasets/", b'{"name": "\\ud800"}', 400, "malformed"),
         ("POST", "/api/datasets/", b"\xff", 400, "malformed"),
         ("POST", "/api/schemas/", b"[]", 400, "invalid"),
         ("POST", "/api/schemas/", b"", 400, "invalid"),

@@ -7,6 +7,7 @@ request's size, for every upload.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -129,9 +130,17 @@ class Accepted:
 
 
 def text_of_cell(value: object) -> str:
-    """A cell as a person may look at it: as text, and cut where it is long."""
-    text = value if isinstance(value, str) else json_text.encode(value).decode()
-    return text if len(text) <= MAX_EXAMPLE_CELL else f"{text[: MAX_EXAMPLE_CELL - 1]}…"
+    """A cell as a person may look at it: as text, and cut where it is long. Half of a surrogate
+    pair is shown as the replacement character, so that the text can be encoded."""
+    try:
+        text = value if isinstance(value, str) else json_text.encode(value).decode()
+    except UnicodeEncodeError:  # in an array or object, which no field takes
+        text = json.dumps(value, default=str)
+    except RecursionError:
+        text = "…"
+    if len(text) > MAX_EXAMPLE_CELL:
+        text = f"{text[: MAX_EXAMPLE_CELL - 1]}…"
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def accept(

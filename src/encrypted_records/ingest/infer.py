@@ -21,13 +21,14 @@ from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import MAX_FIELDS, MAX_PAD_TO, comparable
-from encrypted_records.model.definition_parser import escape_pointer, parse_definition
+from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.definition_sets import MAX_SETS
 from encrypted_records.model.formats import JSON_TYPES
 from encrypted_records.model.formats import Format as FormatName
 from encrypted_records.model.formats import accept as accept_format
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.rules import MAX_PRECISION, ValueRefused
+from encrypted_records.model.strict_json import escape_pointer
 
 _CSV_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _MAX_DIGITS = 18
@@ -133,7 +134,7 @@ class _Column:
     def add_text(self, value: str) -> None:
         self.texts += 1
         self.formats = {one for one in self.formats if _fits(one, value)}
-        self.length += len(value.encode(errors="replace"))
+        self.length += len(value.encode())
         self._add_different(comparable(value))
         self.add_written(value)
 
@@ -146,12 +147,7 @@ class _Column:
             self.different = None
 
     def add_written(self, value: str) -> None:
-        try:
-            size = len(value.encode())
-        except UnicodeEncodeError:
-            # Half of a surrogate pair: no record can hold it.
-            self.seen = None
-            return
+        size = len(value.encode())
         self.written += 1
         self.longest = max(self.longest, size)
         self.stored += max(_LEAST_CLASS, padded_length(size + 1))

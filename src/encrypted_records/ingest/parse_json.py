@@ -7,7 +7,7 @@ from typing import Any
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import strict_json
-from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.strict_json import escape_pointer
 
 MAX_DIRECT_RECORDS = 100
 _MEMBERS = {"schema", "data"}
@@ -24,7 +24,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
         InvalidRecords: not an array of objects with ``schema`` and ``data``.
     """
     strict_json.refuse_many(body)
-    items = strict_json.loads(body)
+    items = strict_json.loads(body, halves=True)
     if not isinstance(items, list) or not items:
         detail = "expected a JSON array of at least one record object"
         raise InvalidRecords(detail, flaws=(Flaw("type", detail, pointer=""),))

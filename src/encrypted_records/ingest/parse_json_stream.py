@@ -199,7 +199,7 @@ class LinesParser(_Buffered):
 
     def _line(self, row: int, line: bytes) -> RawRecord | BadRow:
         try:
-            return self._record(row, strict_json.loads(line))
+            return self._record(row, strict_json.loads(line, halves=True))
         except Malformed as error:
             return bad_row(row, "malformed", error.message)
 

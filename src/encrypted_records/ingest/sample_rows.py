@@ -13,9 +13,9 @@ from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.model import strict_json
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.rules import as_decimal
+from encrypted_records.model.strict_json import escape_pointer
 
 #: Rows of the sample that are read; later rows are not.
 MAX_SAMPLED = 10_000
@@ -106,25 +106,30 @@ def _json_rows(body: bytes) -> Iterator[Row]:
 def _json_items(body: bytes) -> Iterator[Any]:
     stripped = body.lstrip(b"\xef\xbb\xbf \t\r\n")
     if stripped.startswith(b"["):
-        items = strict_json.loads(stripped)
+        items = strict_json.loads(stripped, halves=True)
         assert isinstance(items, list)
         yield from items
         return
     for line in io.BytesIO(stripped):
         if line.strip():
-            yield strict_json.loads(line)
+            yield strict_json.loads(line, halves=True)
 
 
 def _value(value: Any, name: str, row: int) -> Decimal | str | bool | None:
+    if isinstance(value, str) and not strict_json.is_encodable(value):
+        raise _refused("unicode", f"a text {strict_json.HALF}", name, row)
     if value is None or isinstance(value, str | bool):
         return value
     number = as_decimal(value)
     if number is None:
-        detail = "only strings, numbers, true and false can be stored"
-        pointer = f"/{row - 1}/{escape_pointer(name)}"
-        raise InvalidRecords(
-            "a value of the sample fits no field",
-            flaws=(Flaw("type", detail, pointer, row, name),),
-            hint="leave the field out, or turn its values into strings or numbers",
-        )
+        raise _refused("type", "only strings, numbers, true and false can be stored", name, row)
     return number
+
+
+def _refused(code: str, detail: str, name: str, row: int) -> InvalidRecords:
+    pointer = f"/{row - 1}/{escape_pointer(name)}"
+    return InvalidRecords(
+        "a value of the sample fits no field",
+        flaws=(Flaw(code, detail, pointer, row, name),),
+        hint="leave the field out, or turn its values into strings or numbers",
+    )

@@ -14,7 +14,6 @@ from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, comparable
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.formats import Span, accept, read_span
 from encrypted_records.model.joined_ranges import join_ranges
 from encrypted_records.model.joins import Joins
@@ -32,6 +31,7 @@ from encrypted_records.model.predicates import (
     TextRange,
 )
 from encrypted_records.model.rules import ValueRefused, as_decimal
+from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.model.text_conditions import TEXT_OPERATORS, is_text_test, read_text_test
 
 MAX_DEPTH = 16

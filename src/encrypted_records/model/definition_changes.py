@@ -17,8 +17,8 @@ from encrypted_records.errors import Conflict, Flaw, InvalidDefinition
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.retention import Retention
+from encrypted_records.model.strict_json import escape_pointer
 
 #: What names that begin so mean in the header of a CSV file.
 _RESERVED = {SCHEMA_ENTRY: "names the schema", LEFT_OUT: "is of a column that is not read"}

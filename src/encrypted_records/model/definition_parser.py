@@ -36,6 +36,7 @@ from encrypted_records.model.rules import (
     as_decimal,
     compile_pattern,
 )
+from encrypted_records.model.strict_json import escape_pointer
 
 MAX_DEFINITION_BYTES = 1 << 20
 #: The same in its one spelling, with numbers written out and ids.
@@ -120,11 +121,6 @@ _canonical = msgspec.json.Decoder(_Canonical)
 
 def _unacceptable(errors: list[Flaw]) -> InvalidDefinition:
     return InvalidDefinition("the schema definition is not acceptable", flaws=tuple(errors))
-
-
-def escape_pointer(token: str) -> str:
-    """One token of an RFC 6901 pointer."""
-    return token.replace("~", "~0").replace("/", "~1")
 
 
 class _Reader:

@@ -12,8 +12,8 @@ from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.predicates import Everything, Predicate
+from encrypted_records.model.strict_json import escape_pointer
 
 #: Semi-joins within semi-joins.
 MAX_JOIN_DEPTH = 3

@@ -11,9 +11,9 @@ from typing import Any
 
 from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Predicate
+from encrypted_records.model.strict_json import escape_pointer
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000

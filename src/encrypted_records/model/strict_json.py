@@ -1,22 +1,38 @@
 """JSON exactly as in RFC 8259.
 
 Numbers keep their exact value (``int`` or ``Decimal``, never ``float``); NaN, infinities and
-duplicate keys are refused, since two readers would disagree on the meaning of such a text.
+duplicate keys are refused, because two readers would disagree on the meaning of such a text. Half
+of a surrogate pair is refused because no encoder takes it: an answer or a stored text could not
+repeat it. Parsers of records let it into values, so that validation names row and field.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any
 
-from encrypted_records.errors import Malformed, TooLarge
+from encrypted_records.errors import Flaw, Malformed, TooLarge
 
 #: Longest number accepted, in characters. Exact arithmetic on longer ones costs quadratic time.
 MAX_NUMBER_LENGTH = 400
 #: Values that the body of a request may hold: numbers, texts, and the arrays and objects that they
 #: are in. A hundred records of 512 fields are half as many.
 MAX_VALUES = 100_000
+#: What is said of a text that no encoder takes.
+HALF = "holds half of a surrogate pair"
+#: Halves of surrogate pairs that are named of one text.
+_MOST_HALVES = 10
+#: Escapes of halves, paired or not; without these a text in UTF-8 has none.
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def escape_pointer(token: str) -> str:
+    """One token of an RFC 6901 pointer."""
+    return token.replace("~", "~0").replace("/", "~1")
 
 
 def _integer(text: str) -> int:
@@ -51,7 +67,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         "".join(members).encode()
     except UnicodeEncodeError:
         # Errors name keys, and a response with this key could not be encoded.
-        raise Malformed("a key holds half of a surrogate pair") from None
+        raise Malformed(f"a key {HALF}") from None
     return members
 
 
@@ -65,14 +81,82 @@ _decoder = json.JSONDecoder(
 )
 
 
-def loads(text: str | bytes) -> Any:
+def loads(text: str | bytes, *, halves: bool = False) -> Any:
     """The value of a JSON text.
 
+    Args:
+        halves: whether values, but not keys, may hold half of a surrogate pair: for records, whose
+            validation names the row and the field.
+
     Raises:
-        Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, a key with half of a
-            surrogate pair, or a number that is not one or is too long. The message names the line
-            and column, never the content.
+        Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, half of a surrogate
+            pair, or a number that is not one or is too long. The message names the line and
+            column, or the errors a pointer, never the content.
     """
+    value = _loads(text)
+    if not halves and _may_hold_halves(text):
+        _refuse_halves(value)
+    return value
+
+
+def refuse_halves(text: bytes) -> None:
+    """Refuse a JSON text with half of a surrogate pair; other faults are left to its parser.
+
+    Raises:
+        Malformed: a text or key in it holds one. The errors have a pointer to each text.
+    """
+    if not _may_hold_halves(text):
+        return
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    _refuse_halves(value)
+
+
+def _may_hold_halves(text: str | bytes) -> bool:
+    if isinstance(text, bytes):
+        return _ESCAPED_HALF.search(text) is not None
+    # A text that is no bytes may hold them as they are, such as an argument of a command.
+    return "\\u" in text or not text.isascii()
+
+
+def _refuse_halves(value: Any) -> None:
+    flaws = tuple(
+        Flaw("unicode", HALF, pointer) for pointer in islice(_halves(value), _MOST_HALVES)
+    )
+    if flaws:
+        raise Malformed(f"a text {HALF}", flaws=flaws)
+
+
+def _halves(value: Any) -> Iterator[str]:
+    """Pointers to the texts that hold half of a surrogate pair; to its object for a key."""
+    waiting = [("", value)]
+    while waiting:
+        pointer, value = waiting.pop()
+        if isinstance(value, str):
+            if not is_encodable(value):
+                yield pointer
+        elif isinstance(value, list):
+            waiting += [(f"{pointer}/{at}", value[at]) for at in reversed(range(len(value)))]
+        elif isinstance(value, dict):
+            if not all(map(is_encodable, value)):
+                yield pointer
+                continue
+            waiting += [
+                (f"{pointer}/{escape_pointer(name)}", item) for name, item in value.items()
+            ][::-1]
+
+
+def is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _loads(text: str | bytes) -> Any:
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8-sig")
@@ -114,7 +198,8 @@ def _marks(text: bytes) -> int:
 
 
 def value_at(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins at ``start``, and where it ends.
+    """The value that begins at ``start``, and where it ends. Values in it, but not keys, may hold
+    half of a surrogate pair.
 
     Raises:
         json.JSONDecodeError: it is not JSON, or not all there.

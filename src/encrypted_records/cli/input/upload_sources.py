@@ -131,9 +131,30 @@ def _wrap(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
     """JSON lines, some at a time."""
+    return gather(_line_of(row) for row in rows)
+
+
+def _line_of(row: Any) -> bytes:
     from encrypted_records.model import json_text  # noqa: PLC0415 - slow to import
 
-    return gather(json_text.encode(row) + b"\n" for row in rows)
+    try:
+        return json_text.encode(row) + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair is sent as it came, so that the job names its row and field.
+        return json_text.encode(_with_escapes(row)) + b"\n"
+
+
+def _with_escapes(value: Any) -> Any:
+    """The same to encode, with texts that have escapes where a character has no UTF-8."""
+    from msgspec import Raw  # noqa: PLC0415 - slow to import
+
+    if isinstance(value, str):
+        return Raw(json.dumps(value).encode())
+    if isinstance(value, list):
+        return [_with_escapes(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_escapes(item) for name, item in value.items()}
+    return value
 
 
 def gather(lines: Iterator[bytes]) -> Iterator[bytes]:

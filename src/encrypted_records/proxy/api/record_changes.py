@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.ids import reference, to_text
+from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.erasure import DRY_RUN, ERASED, costs_json, erased_answer
 from encrypted_records.proxy.api.json_schema import (
@@ -38,7 +38,7 @@ from encrypted_records.proxy.api.parameters import (
 )
 from encrypted_records.proxy.api.records import NAMED, NEW_RECORD, RECORD
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
-from encrypted_records.proxy.http.bodies import read_json, read_object
+from encrypted_records.proxy.http.bodies import read_object, read_records
 from encrypted_records.proxy.http.responses import answer, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
@@ -76,7 +76,7 @@ async def upsert_records(request: Request) -> Response:
     caller = await services.holder(request)
     only(request, {"by"})
     by = [name.strip() for name in request.query_params.get("by", "").split(",")]
-    body = await read_json(request)
+    body = await read_records(request)
     stored = await services.upserter.store(caller, body, by)
     return answer(
         [

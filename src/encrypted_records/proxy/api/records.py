@@ -44,7 +44,7 @@ from encrypted_records.proxy.api.parameters import (
     schema_asked,
     schema_of,
 )
-from encrypted_records.proxy.http.bodies import read_json, read_object
+from encrypted_records.proxy.http.bodies import read_json, read_object, read_records
 from encrypted_records.proxy.http.responses import (
     answer,
     json_list,
@@ -93,7 +93,7 @@ endpoint = Endpoints("records")
 async def ingest_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    body = await read_json(request)
+    body = await read_records(request)
     once = IdempotencyKey.of(request.headers.get(HEADER), body)
     created = await services.direct_ingest.ingest(caller, body, once)
     return answer(

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from encrypted_records.errors import InvalidQuery, TooLarge, Unsupported
 from encrypted_records.model import strict_json
 from encrypted_records.model.charsets import charset_of, require_utf8
-from encrypted_records.proxy.process.offload import LONG_BYTES, Sent, aside
+from encrypted_records.proxy.process.offload import LONG_BYTES, Sent, aside, by_size
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -49,8 +49,21 @@ async def read_json(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
     """The body of a request whose media type is JSON.
 
     Raises:
+        Malformed: a text in it holds half of a surrogate pair.
         Unsupported: it has another media type, or declares another charset than UTF-8.
         TooLarge: as :func:`read_body`.
+    """
+    body = await read_records(request, limit=limit)
+    await by_size(len(body), few=True)(strict_json.refuse_halves, body)
+    return body
+
+
+async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
+    """As :func:`read_json`, for records, whose validation names the row and field of a text with
+    half of a surrogate pair.
+
+    Raises:
+        Unsupported, TooLarge: as :func:`read_json`.
     """
     if media_type(request) != "application/json":
         raise Unsupported(
@@ -91,7 +104,7 @@ async def read_struct(request: Request, kind: type[Body]) -> Body:
 
     Raises:
         InvalidQuery: it is not that.
-        TooLarge, Unsupported: as :func:`read_json`.
+        Malformed, TooLarge, Unsupported: as :func:`read_json`.
     """
     try:
         return msgspec.json.decode(await read_json(request, limit=MAX_SECRET_BYTES), type=kind)
@@ -111,7 +124,7 @@ async def read_object(request: Request) -> Sent:
         TooLarge: as :func:`read_json`, or more values than a body may hold.
         Unsupported: as :func:`read_json`.
     """
-    body = await read_json(request)
+    body = await read_records(request)
     value = await aside(_loads, body) if len(body) > LONG_BYTES else strict_json.loads(body)
     if not isinstance(value, dict):
         raise InvalidQuery("expected a JSON object")

@@ -17,8 +17,8 @@ import msgspec
 
 from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
 from encrypted_records.model import json_text, strict_json
-from encrypted_records.model.definition_parser import escape_pointer
 from encrypted_records.model.formats import JSON_TYPES
+from encrypted_records.model.strict_json import escape_pointer
 
 #: The number of records of an estimate until the user enters one.
 EXPECTED_RECORDS = 100_000

@@ -56,39 +56,45 @@ def main() -> None:
     gc.set_threshold(200_000, 20, 20)
     try:
         while (task := pipe.read()) is not None:
-            pipe.write(_run(task))
+            _run(task)
     except BrokenPipeError:
         pass  # the proxy has ended
 
 
-def _run(task: messages.ToWorker) -> messages.Result | messages.Failed:
+def _run(task: messages.ToWorker) -> None:
+    """Do a task and write its result, or why there is none."""
     try:
-        match task:
-            case messages.CheckTask():
-                return check(task)
-            case messages.KeysTask():
-                return list_keys(task)
-            case messages.SealTask():
-                return seal(task)
-            case messages.PackTask():
-                return pack(task)
-            case messages.ResealTask():
-                return reseal(task)
-            case messages.MergeTask():
-                return merge(task)
-            case messages.RebuildTask():
-                return rebuild(task)
-            case messages.InferTask() | messages.PreviewTask() | messages.EstimateTask():
-                return messages.JsonResult(_answer(task))
-        raise TypeError("a reply came instead of a task")
+        # Within the try: a result that cannot be encoded fails its task, and not the process.
+        pipe.write(_result(task))
     except ErsError as error:
-        return messages.Failed.of(error)
+        pipe.write(messages.Failed.of(error))
     except BrokenPipeError:
         raise
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)
-        return messages.Failed(ErsError.code, ErsError.code, "a worker made a mistake", "")
+        pipe.write(messages.Failed(ErsError.code, ErsError.code, "a worker made a mistake", ""))
+
+
+def _result(task: messages.ToWorker) -> messages.Result:
+    match task:
+        case messages.CheckTask():
+            return check(task)
+        case messages.KeysTask():
+            return list_keys(task)
+        case messages.SealTask():
+            return seal(task)
+        case messages.PackTask():
+            return pack(task)
+        case messages.ResealTask():
+            return reseal(task)
+        case messages.MergeTask():
+            return merge(task)
+        case messages.RebuildTask():
+            return rebuild(task)
+        case messages.InferTask() | messages.PreviewTask() | messages.EstimateTask():
+            return messages.JsonResult(_answer(task))
+    raise TypeError("a reply came instead of a task")
 
 
 def _answer(task: messages.InferTask | messages.PreviewTask | messages.EstimateTask) -> bytes:

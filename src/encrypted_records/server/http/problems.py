@@ -20,7 +20,7 @@ from rest_framework import exceptions as drf
 from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
 from encrypted_records.http import problem
-from encrypted_records.model.definition_parser import escape_pointer
+from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.server.db import database_errors
 from encrypted_records.server.http.parsers import to_json
 
