@@ -20,6 +20,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from encrypted_records.cli.input.importer import SAMPLE_ROWS
 from encrypted_records.client.proxy.jobs import Jobs
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND
@@ -352,6 +353,31 @@ def test_what_cannot_be_imported_is_said_before_anything_is_stored(
     given = [shop if one == "SHOP" else one for one in arguments]
     said = ers("import", *given, "--dataset", name)
     assert (said.code, says in said.err) == (code, True), said.err
+
+
+def test_a_column_of_nanoseconds_is_text_wherever_the_first_of_them_is(
+    ers: Ers, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "seen.parquet"
+    counts = [1_583_020_800 * 10**9] * (SAMPLE_ROWS + 1) + [7]
+    column = pyarrow.array(counts, pyarrow.timestamp("ns", "UTC"))
+    parquet.write_table(pyarrow.table({"at": column}), path)
+    said = ers.done("import", path, "--dataset", name)
+    values = [row["at"] for row in stored(ers, said.one["schema"])]
+    assert values[0] == "2020-03-01T00:00:00Z"
+    assert values[-1] == "1970-01-01T00:00:00.000000007Z"
+    assert len(values) == len(counts)
+
+
+def test_a_column_of_bytes_is_refused_by_its_name(ers: Ers, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    parquet.write_table(pyarrow.table({"id": [1, 2], "raw": [None, b"secret"]}), path)
+    said = ers("import", path, "--dataset", name)
+    assert said.code != 0
+    assert "row 2" in said.err
+    assert "raw" in said.err
+    assert "bytes cannot be stored" in said.err
+    assert "secret" not in said.err
 
 
 def test_a_damaged_file_of_columns_is_named(ers: Ers, tmp_path: Path) -> None:

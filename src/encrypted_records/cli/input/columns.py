@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encrypted_records.cli.input.files import cannot_read
-from encrypted_records.cli.input.import_schema import make_sample
+from encrypted_records.cli.input.import_schema import make_shape
 from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable, in_thread
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.errors import InvalidSetting
@@ -60,6 +60,8 @@ class ColumnFile(SourceTable):
                 if column.null_count:
                     absent.add(name)
                 kind = column.type
+                if name not in held and (finest := _finer_than_microseconds(column, name)):
+                    held[name] = [finest]  # no format has it: the sample is to show one
                 floating, decimal = types.is_floating(kind), types.is_decimal(kind)
                 if not (types.is_integer(kind) or floating or decimal):
                     continue
@@ -78,7 +80,7 @@ class ColumnFile(SourceTable):
                 held[name].append(-step if held[name][1] < 0 else step)
         sample = list(islice(self._rows(0), SAMPLE_ROWS))
         required = [name for name in names if name not in absent]
-        return Shape(make_sample(sample, names, held), required)
+        return make_shape(sample, names, held, required)
 
     async def total(self) -> int:
         return sum(batch.num_rows for batch in batches_of(self._path))
@@ -109,6 +111,17 @@ class ColumnFile(SourceTable):
                 continue
             yield from cast(Iterator[Mapping[str, Any]], rows_of(batch.slice(left)))
             left = 0
+
+
+def _finer_than_microseconds(column: Any, name: str) -> str | None:
+    """A value of a column of times in nanoseconds that has more than microseconds, as text."""
+    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
+
+    from encrypted_records.client.sdk.frames import cells_of_arrow  # noqa: PLC0415 - slow to import
+
+    if not (types.is_temporal(column.type) and getattr(column.type, "unit", "") == "ns"):
+        return None
+    return next((one for one in cells_of_arrow(column, name, 0) if isinstance(one, str)), None)
 
 
 def _places(value: float | None) -> int:

@@ -30,13 +30,14 @@ async def definition_of(session: CommandSession, shape: Shape) -> dict[str, Any]
     if not shape.sample:
         raise InvalidSetting("there are no rows", hint="make the schema by hand: ers schema create")
     body = bytearray()
-    for number, row in enumerate(shape.sample, 1):
+    for place, row in enumerate(shape.sample, 1):
         known = {
             name: value
             for name, value in row.items()
             if not isinstance(value, float | Decimal) or is_finite(value)
         }
-        line = encode_row(known, number)[1]
+        # The extremes behind the first row are no rows of the table.
+        line = encode_row(known, place if place == 1 else max(1, place - shape.extremes))[1]
         if len(body) + len(line) > SAMPLE_BYTES:
             break
         body += line
@@ -86,17 +87,25 @@ async def make_schema(
     )
 
 
-def make_sample(
-    rows: list[Row], names: Sequence[str], numbers: Mapping[str, Sequence[Any]]
-) -> list[Row]:
-    """A sample with the numbers of each column that bounds and precision have to admit. Its first
-    row names all columns, in their order."""
+def make_shape(
+    rows: list[Row],
+    names: Sequence[str],
+    numbers: Mapping[str, Sequence[Any]],
+    required: list[str],
+) -> Shape:
+    """A shape whose sample has the values of each column that bounds, precision and format have to
+    admit. Its first row names all columns, in their order.
+
+    Args:
+        rows: the first rows of the table.
+        required: columns that have a value in every row.
+    """
     if not rows:
-        return []
+        return Shape([], required)
     first = {name: rows[0].get(name) for name in names}
     most = max(map(len, numbers.values()), default=0)
     extremes = [
         {name: values[at] for name, values in numbers.items() if at < len(values)}
         for at in range(most)
     ]
-    return [first, *extremes, *rows[1:]]
+    return Shape([first, *extremes, *rows[1:]], required, most)

@@ -55,10 +55,12 @@ class Shape:
         sample: rows from which types and bounds are inferred; the extremes of numbers are among
             them.
         required: columns that have a value in every row.
+        extremes: how many rows of the sample, behind its first, are no rows of the table.
     """
 
     sample: list[Row]
     required: list[str]
+    extremes: int = 0
 
 
 class SourceTable(ABC):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from encrypted_records.cli.input.import_schema import make_sample
+from encrypted_records.cli.input.import_schema import make_shape
 from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable
 from encrypted_records.errors import InvalidSetting, NotFound, Unavailable
 
@@ -153,7 +153,7 @@ class PostgresqlTable(SourceTable):
                 held[column.name].append(-step if high < 0 else step)
         sample = [row async for row in self.rows(None, SAMPLE_ROWS)]
         required = [column.name for column in self._columns if column.required]
-        return Shape(make_sample(sample, [column.name for column in self._columns], held), required)
+        return make_shape(sample, [column.name for column in self._columns], held, required)
 
     async def total(self) -> int:
         from psycopg import sql  # noqa: PLC0415 - only imports need it

@@ -11,15 +11,14 @@ import msgspec
 
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.messages import Closing
-from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of
+from encrypted_records.client.proxy.plain_values import STORABLE, plain
+from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ApiFailed, BadInput, Malformed
 from encrypted_records.model import json_text, service_key, strict_json
 from encrypted_records.model.device_secret import DeviceSecret
 
 T = TypeVar("T")
-
-_STORABLE = "strings and numbers can be stored; make it one of these"
 
 
 def basic(email: str, password: str) -> str:
@@ -115,20 +114,33 @@ class Connection(Closing):
 
 
 def encode(body: Any) -> bytes:
-    """``body`` as JSON whose numbers are exact.
+    """``body`` as JSON whose numbers are exact, with values of Python as :mod:`.plain_values` says.
 
     Raises:
-        BadInput: it holds what JSON cannot say. Its kind is named, never its value.
+        BadInput: it holds what JSON cannot say. Its place and its kind are named, never its value.
+    """
+    try:
+        return encode_plain(plain(body))
+    except BadInput as error:
+        explain(error)
+        raise
+
+
+def encode_plain(body: Any) -> bytes:
+    """As :func:`encode`, of plain values.
+
+    Raises:
+        BadInput: as :func:`encode`, without the place.
     """
     try:
         return json_text.encode(body)
     except UnicodeEncodeError:
-        raise BadInput("a text holds half of a surrogate pair", hint=_STORABLE) from None
+        raise BadInput("a text holds half of a surrogate pair", hint=STORABLE) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         # The library says "Encoding objects of type pandas.Timestamp is unsupported".
         kind = re.search(r"objects of type ([\w.]+)", str(error))
         what = f"a {kind[1].rpartition('.')[2]}" if kind else "a value of this kind"
-        raise BadInput(f"{what} cannot be sent as JSON", hint=_STORABLE) from None
+        raise BadInput(f"{what} cannot be sent as JSON", hint=STORABLE) from None
 
 
 def convert(value: Any, kind: type[T]) -> T:

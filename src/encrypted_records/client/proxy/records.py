@@ -113,10 +113,16 @@ class Records(Connection):
         answer: Mapping[str, Any] = await self._ask("POST", "/api/records/aggregate/", body)
         return answer
 
-    async def explain_nothing(self, schema: str, where: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def explain_nothing(
+        self, schema: str, where: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
         """Each comparison of a condition alone, and what would have been found: ``records``,
-        ``count`` and ``comparisons``, as docs/http-api.md has them."""
-        body = {"schema": schema, "where": where}
+        ``count`` and ``comparisons``, as docs/http-api.md has them.
+
+        Args:
+            where: as for :meth:`search`; None selects all, by no comparison.
+        """
+        body = {"schema": schema, **_said({"where": where})}
         answer: Mapping[str, Any] = await self._ask("POST", "/api/records/why/", body)
         return answer
 

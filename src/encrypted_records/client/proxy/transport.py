@@ -60,6 +60,7 @@ _FLAWS_NOTED = 5
 _MOST_CONNECTIONS = 200
 
 T = TypeVar("T")
+_Error = TypeVar("_Error", bound=ErsError)
 
 
 class _NewConnection(Exception):
@@ -159,7 +160,7 @@ class ProxyTransport(Transport):
         try:
             return await super().request(*args, **options)
         except ErsError as error:
-            _explain(error)
+            explain(error)
             raise
 
     # --- before a request -------------------------------------------------------------------
@@ -301,10 +302,11 @@ class ProxyTransport(Transport):
             return await self._knows_door()
 
 
-def _explain(error: ErsError) -> None:
-    """Have a traceback say what is wrong where, and what to do: a notebook shows nothing else."""
+def explain(error: _Error) -> _Error:
+    """The error, whose traceback says what is wrong where, and what to do: a notebook shows nothing
+    else."""
     if getattr(error, "__notes__", None):
-        return  # of a question that was asked on the way
+        return error  # of a question that was asked on the way
     for flaw in error.flaws[:_FLAWS_NOTED]:
         where = flaw.field or flaw.pointer or ""
         row = "" if flaw.row is None else f"row {flaw.row}{', ' if where else ''}"
@@ -313,6 +315,7 @@ def _explain(error: ErsError) -> None:
         error.add_note(f"  and {len(error.flaws) - _FLAWS_NOTED} more, in its flaws")
     if error.hint:
         error.add_note(f"hint: {error.hint}")
+    return error
 
 
 def by_address(url: str) -> str:

@@ -86,7 +86,7 @@ class AsyncSchema(AsyncCare):
             InvalidRecords: rows do not fit; ``flaws`` says which.
         """
         upload, offset = None, 0
-        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes):
+        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows and not skip_invalid:
                 return len(await self._link.proxy.ingest(self.url, piece.rows))
             if upload is None and not piece.body:
@@ -128,7 +128,7 @@ class AsyncSchema(AsyncCare):
             await job.wait(progress=progress)
             return await self._link.proxy.replaced_records(job.id)
         upload, offset = None, 0
-        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes):
+        async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
                 stored = await self._link.proxy.upsert(self.url, piece.rows, fields)
                 return len([one for one in stored if one.replaced])
@@ -210,7 +210,7 @@ class AsyncSchema(AsyncCare):
         Returns:
             ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
         """
-        return await self._link.proxy.explain_nothing(self.url, condition(where) or {"and": []})
+        return await self._link.proxy.explain_nothing(self.url, condition(where))
 
     async def aggregate(
         self, *measures: str, where: Where = None, raw: bool = False, **options: Any
@@ -300,21 +300,16 @@ class AsyncSearch:
 
     async def to_arrow(self) -> Any:
         """All of them as a ``pyarrow.Table``, exact; absent values are nulls."""
-        return rows.to_arrow(await self._data(), self._define_fields())
+        return rows.to_arrow(await self._data(), self._schema.definition, self._fields)
 
     async def to_pandas(self) -> Any:
-        """All of them as a ``pandas.DataFrame``: integers as Int64, other numbers as float64, which
-        may round them."""
-        return rows.to_pandas(await self._data(), self._define_fields())
+        """All of them as a ``pandas.DataFrame``, with the types that docs/python.md lists; numbers
+        with decimals are float64, which may round them."""
+        return rows.to_pandas(await self._data(), self._schema.definition, self._fields)
 
     async def to_polars(self) -> Any:
         """All of them as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
-        return rows.to_polars(await self._data(), self._define_fields())
+        return rows.to_polars(await self._data(), self._schema.definition, self._fields)
 
     async def _data(self) -> list[Mapping[str, Any]]:
         return [one.data async for one in self]
-
-    def _define_fields(self) -> Mapping[str, Any]:
-        """The definition of the fields that are asked for."""
-        specs = self._schema.definition["properties"]
-        return {"properties": {name: specs[name] for name in self._fields or specs}}

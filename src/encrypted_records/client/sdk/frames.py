@@ -1,4 +1,4 @@
-"""Frames and tables of other libraries -> rows, and their values -> values that can be stored.
+"""Frames and tables of other libraries -> rows of values that Python has.
 
 No library is imported: who has a frame has imported it. What a library calls missing is an absent
 value: in pandas also NaN, since its columns have nothing else for that. In Polars and Arrow NaN is
@@ -7,14 +7,32 @@ a number, which cannot be stored. Indexes of pandas are left out.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, timedelta, timezone, tzinfo
+from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from encrypted_records.client.proxy.plain_values import (
+    NO_NUMBER,
+    duration_of,
+    instant_of,
+    time_of,
+)
+from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, InvalidRecords
 
 #: Rows that are turned at once.
 _ROWS = 10_000
+#: How the names of types of nanoseconds begin, in Arrow and Polars; and those of times of day.
+_TIMES = ("time64", "Time")
+_NANOSECONDS = (
+    *("timestamp[ns", "time64[ns", "duration[ns", "Datetime(time_unit='ns'"),
+    *("Duration(time_unit='ns'", "Time"),
+)
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 
 Row = Mapping[str, Any]
 
@@ -48,9 +66,10 @@ def _of_pandas(frame: Any) -> Iterator[Row]:
     for start in range(0, len(frame), _ROWS):
         part = frame.iloc[start : start + _ROWS]
         columns = []
-        for at in range(len(names)):
+        for at, name in enumerate(names):
             column = part.iloc[:, at]
-            columns.append(zip(column.tolist(), pandas.isna(column).tolist(), strict=True))
+            cells = _cells_of_pandas(column, name, start)
+            columns.append(zip(cells, pandas.isna(column).tolist(), strict=True))
         for cells in zip(*columns, strict=True):
             yield {
                 name: value
@@ -59,34 +78,99 @@ def _of_pandas(frame: Any) -> Iterator[Row]:
             }
 
 
+def _cells_of_pandas(column: Any, name: str, before: int) -> list[Any]:
+    if not hasattr(column.dtype, "pyarrow_dtype"):
+        return column.tolist()  # type: ignore[no-any-return]
+    return cells_of_arrow(column.array.__arrow_array__(), name, before)
+
+
 def _of_polars(frame: Any) -> Iterator[Row]:
-    for row in frame.iter_rows(named=True, buffer_size=_ROWS):
-        yield {name: value for name, value in row.items() if value is not None}
+    for start in range(0, frame.height, _ROWS):
+        part = frame.slice(start, _ROWS)
+        columns = [_cells_of_polars(column) for column in part.iter_columns()]
+        for cells in zip(*columns, strict=True):
+            pairs = zip(frame.columns, cells, strict=True)
+            yield {name: value for name, value in pairs if value is not None}
+
+
+def _cells_of_polars(column: Any) -> list[Any]:
+    kind = column.dtype
+    if not _counts_nanoseconds(str(kind)):
+        return column.to_list()  # type: ignore[no-any-return]
+    return _from_nanoseconds(
+        column.to_physical().to_list(), str(kind), getattr(kind, "time_zone", None)
+    )
 
 
 def _of_arrow(table: Any) -> Iterator[Row]:
     names = _names(table.schema.names)
     batches = [table] if hasattr(table, "slice") and hasattr(table, "num_rows") else table
+    before = 0
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
             part = batch.slice(start, _ROWS)
-            columns = [_plainly(part.column(at)).to_pylist() for at in range(len(names))]
+            columns = [
+                cells_of_arrow(part.column(at), name, before + start)
+                for at, name in enumerate(names)
+            ]
             for cells in zip(*columns, strict=True):
                 pairs = zip(names, cells, strict=True)
                 yield {name: value for name, value in pairs if value is not None}
+        before += batch.num_rows
 
 
-def _plainly(column: Any) -> Any:
-    """Times of nanoseconds, which Python does not have, as microseconds, or else as texts."""
+def cells_of_arrow(column: Any, name: str, before: int) -> list[Any]:
+    """The values of a column of Arrow.
+
+    Args:
+        name: of the column, and ``before`` the number of rows before the first of these, for the
+            error.
+
+    Raises:
+        InvalidRecords: Python has no such instant.
+    """
     import pyarrow  # noqa: PLC0415 - whose column it is
 
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
-    if not pyarrow.types.is_timestamp(kind) or kind.unit != "ns":
-        return column
+    if _counts_nanoseconds(str(kind)):
+        counts = column.cast(pyarrow.int64()).to_pylist()
+        return _from_nanoseconds(counts, str(kind), getattr(kind, "tz", None))
     try:
-        return column.cast(pyarrow.timestamp("us", kind.tz))
-    except pyarrow.ArrowInvalid:
-        return column.cast(pyarrow.string())
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError, pyarrow.ArrowException):
+        for row, cell in enumerate(column, before + 1):
+            try:
+                cell.as_py()
+            except (ValueError, OverflowError, pyarrow.ArrowException):
+                raise refuse(row, name, f"a {kind} lies outside of what Python has") from None
+        raise
+
+
+def _counts_nanoseconds(kind: str) -> bool:
+    """Whether values of a type of Arrow or Polars, by its name, are nanoseconds, which Python's
+    dates and times do not have: their libraries leave them out there without a word."""
+    return kind.startswith(_NANOSECONDS)
+
+
+def _from_nanoseconds(counts: list[int | None], kind: str, zone: str | None) -> list[Any]:
+    """Values of Python where they are of whole microseconds, else texts."""
+    made: Callable[[int], Any]
+    if kind.lower().startswith("duration"):
+        made = duration_of
+    elif kind.startswith(_TIMES):
+        made = time_of
+    else:
+        made = partial(instant_of, zone=None if zone is None else _zone(zone))
+    return [None if count is None else made(count) for count in counts]
+
+
+def _zone(name: str) -> tzinfo:
+    if offset := _OFFSET.fullmatch(name):
+        minutes = 60 * int(offset[2]) + int(offset[3])
+        return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
+    return UTC if name.upper() == "UTC" else ZoneInfo(name)
 
 
 def _names(columns: Iterable[Any]) -> list[str]:
@@ -94,41 +178,21 @@ def _names(columns: Iterable[Any]) -> list[str]:
     wrong = [at for at, name in enumerate(names, 1) if not isinstance(name, str)]
     wrong += [at for at, name in enumerate(names, 1) if name in names[: at - 1]]
     if wrong:
-        raise InvalidRecords(
-            "a column of the frame has no name of its own",
-            flaws=(Flaw("record", f"column {wrong[0]}: expected a text that no other has"),),
-            hint="nothing was stored; name the columns after the fields of the schema",
+        raise explain(
+            InvalidRecords(
+                "a column of the frame has no name of its own",
+                flaws=(Flaw("record", f"column {wrong[0]}: expected a text that no other has"),),
+                hint="nothing was stored; name the columns after the fields of the schema",
+            )
         )
     return names
 
 
-def plain(row: Row, number: int) -> dict[str, Any]:
-    """A row whose values came from another library, such as one of ``iterrows``.
-
-    Raises:
-        InvalidRecords: one cannot be stored. Its kind is named, never the value.
-    """
-    values: dict[str, Any] = {}
-    for name, value in row.items():
-        if not isinstance(name, str):
-            raise refuse(number, None, "expected texts as field names")
-        kind = type(value)
-        library = kind.__module__.partition(".")[0]
-        if library == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ()):
-            values[name] = value.item()
-        elif library == "pandas" and kind.__name__ in ("NAType", "NaTType"):
-            continue
-        elif library == "pandas":
-            detail = f"a {kind.__name__} cannot be stored; make it a text or a number"
-            raise refuse(number, name, detail)
-        else:
-            values[name] = value
-    return values
-
-
 def refuse(row: int, field: str | None, detail: str) -> InvalidRecords:
-    return InvalidRecords(
-        "a value cannot be stored",
-        flaws=(Flaw("type", detail, row=row, field=field),),
-        hint="nothing was stored; strings and numbers can be, and None is an absent value",
-    )
+    number = detail == NO_NUMBER
+    hint = "nothing was stored; make it None, which is an absent value"
+    if not number:
+        hint = "nothing was stored; texts, numbers, dates, times and uuids can be, and booleans"
+    flaw = Flaw("record" if field is None else "type", detail, row=row, field=field)
+    message = "a value is no number" if number else "a value cannot be stored"
+    return explain(InvalidRecords(message, flaws=(flaw,), hint=hint))

@@ -6,19 +6,30 @@ way: what JSON cannot say, such as NaN, is refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
-from decimal import Decimal
-from math import isfinite
 from typing import Any, Protocol
 
 from encrypted_records.client import MAX_DIRECT
-from encrypted_records.client.proxy.connection import encode
-from encrypted_records.client.sdk.frames import plain, refuse, rows_of
-from encrypted_records.errors import BadInput, Flaw, InvalidRecords, InvalidSetting
+from encrypted_records.client.proxy.connection import encode_plain
+from encrypted_records.client.proxy.plain_values import AS_IT_IS, plain
+from encrypted_records.client.proxy.transport import explain
+from encrypted_records.client.sdk.frames import refuse, rows_of
+from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting
 
 #: Field name to value; absent fields are left out, or None.
 Row = Mapping[str, Any]
+#: Digits that decimals of Arrow have in 128 bits, and those of Polars at most.
+_DECIMAL_DIGITS = 38
+_MIDNIGHT = "T00:00:00"
 
 
 class Frame(Protocol):
@@ -47,13 +58,14 @@ class Piece:
 @dataclass
 class _Gathering:
     piece_bytes: int
+    days: Collection[str]
     count: int = 0
     few: list[Row] = field(default_factory=list)
     body: bytearray = field(default_factory=bytearray)
 
     def add(self, row: Row) -> Iterator[Piece]:
         self.count += 1
-        row, line = encode_row(row, self.count)
+        row, line = encode_row(row, self.count, self.days)
         if self.count <= MAX_DIRECT:
             self.few.append(row)
         self.body += line
@@ -65,82 +77,121 @@ class _Gathering:
         return Piece(bytes(self.body), self.few if self.count <= MAX_DIRECT else [], is_last=True)
 
 
-def encode_row(row: Row, number: int) -> tuple[Row, bytes]:
-    """A row as it is sent: with values of its own libraries, and as a JSON line.
+def encode_row(
+    row: object, number: int, days: Collection[str] = ()
+) -> tuple[dict[str, Any], bytes]:
+    """A row as it is sent: with plain values, and as a JSON line.
 
     Args:
         number: of the row, from 1, for the error.
+        days: fields whose values are days; midnight, by a clock without a zone, is its day there.
 
     Raises:
-        InvalidRecords: it is not a record, or holds what cannot be stored.
+        InvalidRecords: it is not a record, or holds what cannot be stored. The kind of that is
+            named, never the value.
     """
-    check(row, number)
-    try:
-        return row, encode({"data": row}) + b"\n"
-    except BadInput:
-        row = plain(row, number)
-    check(row, number)
-    return row, _encode(row, number) + b"\n"
-
-
-def _encode(row: Row, number: int) -> bytes:
+    if not isinstance(row, Mapping):
+        raise refuse(number, None, "expected field names and values")
+    values: dict[str, Any] = {}
     for name, value in row.items():
+        if not isinstance(name, str):
+            raise refuse(number, None, "expected texts as field names")
+        if type(value) in AS_IT_IS:
+            values[name] = value
+            continue
         try:
-            encode(value)
+            sent = plain(value)
         except BadInput as error:
             raise refuse(number, name, error.message) from None
-    return encode({"data": row})
+        is_day = name in days and isinstance(sent, str) and not isinstance(value, str)
+        values[name] = sent.removesuffix(_MIDNIGHT) if is_day else sent
+    try:
+        return values, encode_plain({"data": values}) + b"\n"
+    except BadInput as error:
+        raise _find_unsayable(values, number) or refuse(number, None, error.message) from None
 
 
-def pieces(rows: Rows, piece_bytes: int) -> Iterator[Piece]:
+def _find_unsayable(values: Row, number: int) -> InvalidRecords | None:
+    for name, value in values.items():
+        try:
+            encode_plain({name: value})
+        except BadInput as error:
+            return refuse(number, name, error.message)
+    return None
+
+
+def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Iterator[Piece]:
     """Rows as they are sent, in pieces of about so many bytes.
 
+    Args:
+        definition: of their schema.
+
     Raises:
-        InvalidRecords: a row is not a record, or holds what is not a number.
+        InvalidRecords: a row is not a record, or holds what cannot be stored.
     """
-    gathering = _Gathering(piece_bytes)
+    gathering = _Gathering(piece_bytes, _days(definition))
     data = rows_of(rows)
     if not isinstance(data, Iterable):
-        raise InvalidRecords("these are no rows", hint="give dicts, or a frame or table")
+        raise explain(InvalidRecords("these are no rows", hint="give dicts, or a frame or table"))
     for row in data:
         yield from gathering.add(row)
     yield gathering.end()
 
 
-async def async_pieces(rows: AsyncRows, piece_bytes: int) -> AsyncIterator[Piece]:
+async def async_pieces(
+    rows: AsyncRows, piece_bytes: int, definition: Mapping[str, Any]
+) -> AsyncIterator[Piece]:
     """As :func:`pieces`, of rows that may have to be waited for."""
     if not isinstance(rows, AsyncIterable):
-        for piece in pieces(rows, piece_bytes):
+        for piece in pieces(rows, piece_bytes, definition):
             yield piece
         return
-    gathering = _Gathering(piece_bytes)
+    gathering = _Gathering(piece_bytes, _days(definition))
     async for row in rows:
         for piece in gathering.add(row):
             yield piece
     yield gathering.end()
 
 
-def check(data: object, row: int) -> None:
-    """
-    Raises:
-        InvalidRecords: the row is no object, or has a number that JSON cannot say.
-    """
-    if not isinstance(data, Mapping):
-        flaw = Flaw("record", "expected field names and values", row=row)
-        raise InvalidRecords("a row is no record", flaws=(flaw,), hint="nothing was stored")
-    for name, value in data.items():
-        decimal = isinstance(value, Decimal) and not value.is_finite()
-        if decimal or (isinstance(value, float) and not isfinite(value)):
-            raise InvalidRecords(
-                "a value is no number",
-                flaws=(Flaw("type", "NaN and infinities cannot be stored", row=row, field=name),),
-                hint="nothing was stored; make it None, which is an absent value; of a pandas frame"
-                " give the frame itself",
-            )
+def _days(definition: Mapping[str, Any]) -> frozenset[str]:
+    """The fields whose values are days."""
+    return frozenset(
+        name
+        for name, spec in definition["properties"].items()
+        if _format(definition, spec) == "date"
+    )
 
 
-def to_arrow(records: Sequence[Row], definition: Mapping[str, Any]) -> Any:
+def _format(definition: Mapping[str, Any], spec: Mapping[str, Any]) -> str | None:
+    """The format that makes a type of its own of a field; None without one."""
+    return spec.get("format") if "formats" in definition else None
+
+
+def _columns(
+    records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str]
+) -> Iterator[tuple[str, list[Any], Mapping[str, Any], str]]:
+    """Name, values, keywords and kind of each column: one of ``boolean``, ``string``, ``int64``,
+    ``uint64``, ``wide`` (other integers) and ``number``."""
+    for name in fields:
+        spec = definition["properties"][name]
+        kind = spec["type"]
+        if _format(definition, spec) == "boolean":
+            kind = "boolean"
+        elif kind == "integer":
+            low, high = int(spec["minimum"]), int(spec["maximum"])
+            kind = "int64" if low >= -(2**63) and high < 2**63 else "wide"
+            kind = "uint64" if kind == "wide" and low >= 0 and high < 2**64 else kind
+        yield name, [one.get(name) for one in records], spec, kind
+
+
+def to_arrow(
+    records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str] | None = None
+) -> Any:
     """A ``pyarrow.Table`` with a column for each field: exact, absent values as nulls.
+
+    Args:
+        definition: the whole of it; what a field is may depend on what stands at its root.
+        fields: those that are asked for; None is all.
 
     Raises:
         InvalidSetting: pyarrow is not installed.
@@ -150,29 +201,39 @@ def to_arrow(records: Sequence[Row], definition: Mapping[str, Any]) -> Any:
     except ImportError:
         raise _missing("pyarrow") from None
 
-    enforced = "formats" in definition
+    kinds = {
+        "boolean": pyarrow.bool_(),
+        "string": pyarrow.string(),
+        "int64": pyarrow.int64(),
+        "uint64": pyarrow.uint64(),
+    }
 
-    def kind(spec: Mapping[str, Any]) -> Any:
-        if enforced and spec.get("format") == "boolean":
-            return pyarrow.bool_()
-        if spec["type"] == "string":
-            return pyarrow.string()
+    def decimal(spec: Mapping[str, Any]) -> Any:
         digits = max(len(str(abs(int(spec[end])))) for end in ("minimum", "maximum"))
         places = int(spec["precision"]) if spec["type"] == "number" else 0
-        if not places and digits <= 18:
-            return pyarrow.int64()
-        return pyarrow.decimal128(digits + places, places)
+        width = digits + places
+        made = pyarrow.decimal128 if width <= _DECIMAL_DIGITS else pyarrow.decimal256
+        return made(width, places)
 
-    columns = {
-        name: pyarrow.array([one.get(name) for one in records], kind(spec))
-        for name, spec in definition["properties"].items()
-    }
-    return pyarrow.table(columns)
+    return pyarrow.table(
+        {
+            name: pyarrow.array(values, kinds.get(kind) or decimal(spec))
+            for name, values, spec, kind in _columns(
+                records, definition, fields or definition["properties"]
+            )
+        }
+    )
 
 
-def to_pandas(records: Sequence[Row], definition: Mapping[str, Any]) -> Any:
-    """A ``pandas.DataFrame`` with a column for each field: integers as Int64, other numbers as
-    float64, which may round them, absent values as what pandas calls missing.
+def to_pandas(
+    records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str] | None = None
+) -> Any:
+    """A ``pandas.DataFrame`` with a column for each field: integers as Int64 or UInt64, and as
+    objects where 64 bits do not hold them; other numbers as float64, which may round them; absent
+    values as what pandas calls missing.
+
+    Args:
+        definition, fields: as for :func:`to_arrow`.
 
     Raises:
         InvalidSetting: pandas is not installed.
@@ -181,32 +242,49 @@ def to_pandas(records: Sequence[Row], definition: Mapping[str, Any]) -> Any:
         import pandas  # noqa: PLC0415 - optional
     except ImportError:
         raise _missing("pandas") from None
-    kinds = {"string": "string", "integer": "Int64", "number": "float64"}
-    enforced = "formats" in definition
-
-    def kind(spec: Mapping[str, Any]) -> str:
-        is_boolean = enforced and spec.get("format") == "boolean"
-        return "boolean" if is_boolean else kinds[spec["type"]]
-
+    kinds = {
+        "boolean": "boolean",
+        "string": "string",
+        "int64": "Int64",
+        "uint64": "UInt64",
+        "wide": "object",
+        "number": "float64",
+    }
     return pandas.DataFrame(
         {
-            name: pandas.Series([one.get(name) for one in records], dtype=kind(spec))
-            for name, spec in definition["properties"].items()
+            name: pandas.Series(values, dtype=kinds[kind])
+            for name, values, _, kind in _columns(
+                records, definition, fields or definition["properties"]
+            )
         }
     )
 
 
-def to_polars(records: Sequence[Row], definition: Mapping[str, Any]) -> Any:
+def to_polars(
+    records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str] | None = None
+) -> Any:
     """A ``polars.DataFrame``, as exact as :func:`to_arrow`.
 
+    Args:
+        definition, fields: as for :func:`to_arrow`.
+
     Raises:
-        InvalidSetting: Polars or pyarrow is not installed.
+        InvalidSetting: Polars or pyarrow is not installed, or a field has numbers of more digits
+            than Polars has.
     """
     try:
         import polars  # noqa: PLC0415 - optional
     except ImportError:
         raise _missing("polars") from None
-    return polars.from_arrow(to_arrow(records, definition))
+    table = to_arrow(records, definition, fields)
+    for column in table.schema:
+        if str(column.type).startswith("decimal256"):
+            raise InvalidSetting(
+                f"Polars has no numbers of so many digits as {column.name}",
+                hint=f"at most {_DECIMAL_DIGITS}; name the other fields in the search's fields, or"
+                " ask for an Arrow table",
+            )
+    return polars.from_arrow(table)
 
 
 def _missing(library: str) -> InvalidSetting:

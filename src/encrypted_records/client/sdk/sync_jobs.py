@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from encrypted_records.client.proxy.jobs import JobProgress
+from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.progress_bars import job_bar
 from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
@@ -53,13 +54,15 @@ class Job:
             return one
         flaws = self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:
-            raise Conflict(
-                "rows have values that others have, and nothing was stored",
-                code="not_unique",
-                flaws=flaws,
+            raise explain(
+                Conflict(
+                    "rows have values that others have, and nothing was stored",
+                    code="not_unique",
+                    flaws=flaws,
+                )
             )
         if flaws:
-            raise InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws)
+            raise explain(InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws))
         raise ErsError(one.error or "the job failed", code="job_failed")
 
     def flaws(self) -> tuple[Flaw, ...]:
