@@ -315,5 +315,22 @@ def test_a_definition_follows_the_one_that_its_writer_has_seen() -> None:
         extend(world, replace(now, seen=then.seen, seen_digest=then.seen_digest))
 
 
+def test_a_definition_that_seals_nothing_again_follows_the_one_that_its_writer_has_seen() -> None:
+    """Else an API could store two in another order than they were made in, and have the values of
+    one's new field shown under the name of the other's."""
+    world = World(TEXT)
+    world.ingest([{"n": 1}])
+    before = wire.decode_commit_body(world.ledger.draft(world.definition).commit)
+    world.change(TEXT.replace('"t"', '"more": {"type": "string"}, "t"'))
+    both = TEXT.replace('"t"', '"extra": {"type": "string"}, "more": {"type": "string"}, "t"')
+    first = parse_definition(TEXT.encode())
+    new = parse_definition(both.encode()).following(first)
+    assert new.follows(world.definition), "its ids do not tell"
+    body = wire.decode_commit_body(world.ledger.draft(new, new_definition=True).commit)
+    assert extend(world, body).version == world.ledger.version + 1
+    with pytest.raises(LogBroken, match="was not made to follow"):
+        extend(world, replace(body, seen=before.seen, seen_digest=before.seen_digest))
+
+
 def replace_n(record: PlainRecord) -> PlainRecord:
     return PlainRecord(record.record_id, record.version, {"n": str(record.data["n"])})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.proxy.test_compaction import run
 from tests.support import jobs
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
@@ -179,3 +180,54 @@ def test_what_no_longer_fits_when_it_is_done_ends_it_by_name(
     code = {"record": "not_convertible", "definition": "definition_moved"}[comes]
     assert code in ended["error"]
     assert data(store)[:8] == ROWS
+
+
+def once(end: str, act: Callable[[], object]) -> Callable[[Asked], Reply | None]:
+    """Do something before the first request to a path that ends so is passed on."""
+    left = [act]
+
+    def invent(asked: Asked) -> Reply | None:
+        if left and asked.method == "POST" and asked.path.endswith(end):
+            left.pop()()
+        return None
+
+    return invent
+
+
+def test_groups_that_become_one_before_its_commit_are_a_race_that_it_loses_once(
+    store: Store, beside: tuple[Store, Any], tmp_path: Path
+) -> None:
+    """By another proxy, that merges in the background."""
+    other, front = beside
+    store.ingest([{"code": str(n)} for n in range(20, 29)], at_once=1)
+    compacted: list[int] = []
+    folder = with_keyrings(store.service, tmp_path / "compacting")
+    front.invent = once("/publish/", lambda: compacted.append(run(store, folder)))
+    answer = change(other, AFTER, **ASKED)
+    jobs.completed(other, answer.headers["X-Job-Status-URL"])
+    assert sum(compacted) > 1, "groups ended between its draft and its commit"
+    assert [one for one in data(store) if one["number"] < 20] == BECOMES
+    assert len(data(store)) == 17
+    assert other.everything() == store.everything()
+
+
+def test_two_proxies_that_add_a_field_at_once_give_each_an_id_of_its_own(
+    store: Store, beside: tuple[Store, Any]
+) -> None:
+    other, front = beside
+    more = BEFORE["properties"] | {"more": {"type": "string"}}
+    both = BEFORE | {"properties": more | {"extra": {"type": "string"}}}
+
+    def come_first() -> None:
+        assert change(store, BEFORE | {"properties": more}).status == 200
+        store.ingest([{"code": "new", "more": "of the one"}])
+
+    front.invent = once("/commits/", come_first)
+    answer = change(other, both)
+    assert (answer.status, answer.json()["takes"]) == (200, "commit"), answer.body
+    other.ingest([{"code": "newer", "extra": "of the other"}])
+    for one in (store, other):
+        assert data(one)[8:] == [
+            {"code": "new", "more": "of the one"},
+            {"code": "newer", "extra": "of the other"},
+        ]

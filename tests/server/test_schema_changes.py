@@ -153,6 +153,27 @@ def test_what_demands_more_says_that_no_record_came_in_between(ada: Account) -> 
     assert writer.refused(again) == (409, "stale_definition")
 
 
+@pytest.mark.parametrize("name", ["a maximum raised", "more decimals", "an optional field added"])
+def test_of_two_definitions_made_to_follow_the_same_one_the_second_has_lost_a_race(
+    ada: Account, name: str
+) -> None:
+    """Beside the first it gives an id to another field, or takes back what that allowed."""
+    writer = Writer(ada, ada.new_schema(RICH))
+    add_record(writer)
+    before = wire.decode_commit_body(writer.make().commit)
+    late = writer.changing(changed(ALLOWED[name]))
+    others = changed(lambda d: d["properties"].update(other={"type": "string"}))
+    others["properties"]["age"]["maximum"] = 200
+    redefine(writer, others)
+    again: dict[str, Any] = {
+        "definition": body_of(late).definition,
+        "definition_text": body_of(late).definition_text,
+    }
+    behind: dict[str, Any] = {"seen": before.seen, "seen_digest": before.seen_digest}
+    assert writer.refused(writer.make(**again, **behind)) == (409, "log_moved")
+    assert writer.refused(writer.make(**again))[1] in ("invalid_commit", "needs_reencryption")
+
+
 def test_what_was_sealed_before_a_wider_definition_is_taken_after_it(ada: Account) -> None:
     writer = Writer(ada, ada.new_schema(RICH))
     add_record(writer)

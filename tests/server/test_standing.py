@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 from collections.abc import Callable
@@ -13,11 +14,11 @@ import pytest
 from encrypted_records.model import ids, wire
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass
 from encrypted_records.model.records import KilledRows, RowBatch, RowRef, SealedRow, StoredRow
-from tests.server.api import Account, Api
+from tests.server.api import PERSON, Account, Api
 from tests.server.staged import Job
 from tests.server.standing_model import Model, New, digested
 from tests.server.test_sweeping import literal, until
-from tests.server.writer import FRAMES, Writer, body_of, person
+from tests.server.writer import FRAMES, Writer, body_of, pages_of, person, segment_over
 
 replace = msgspec.structs.replace
 WIDER = (LeastClass(48, 0), NUMBER_CLASS)
@@ -277,6 +278,45 @@ def test_an_ended_group_is_gone_for_commits_at_once_and_for_readers_a_little_lat
         )
     )
     assert model.writer.refused(taken) == (409, "uid_taken")
+
+
+def _another_definition(writer: Writer) -> dict[str, Any]:
+    wider: dict[str, Any] = copy.deepcopy(PERSON)
+    wider["properties"]["more"] = {"type": "string"}
+    brought = body_of(writer.changing(wider))
+    return {"definition": brought.definition, "definition_text": brought.definition_text}
+
+
+def test_a_reseal_behind_a_compaction_has_lost_a_race_whatever_definition_it_brings(
+    model: Model,
+) -> None:
+    """Of two proxies: nothing is wrong with the commit of either."""
+    every_group = [(one.uid, len(one.slots)) for one in model.groups]
+    merged = segment_over(every_group, purged=sum(one.dead for one in model.groups))
+    model.writer.send(
+        model.writer.make(
+            segments=[merged],
+            pages=pages_of(merged),
+            replaced=[one.uid for one in model.segments],
+        )
+    )
+    model.segments = [merged]
+    whole = model.stand([(0, 4)]).members()
+    text = _another_definition(model.writer)
+    compaction = model.stand([(0, 2)]).members()
+    model.writer.send(
+        model.writer.make(**(compaction | {"segments": [], "pages": [], "replaced": []}))
+    )
+    every: list[dict[str, Any]] = [{"exact": 1}, {"exact": 1, **text}, text]
+    for more in every:
+        assert model.writer.refused(model.writer.make(**whole, **more)) == (409, "group_not_live")
+
+
+def test_a_commit_that_brings_a_definition_ends_all_groups_or_none(model: Model) -> None:
+    text = _another_definition(model.writer)
+    some = model.writer.make(**model.stand([(0, 2)]).members(), **text)
+    assert model.writer.refused(some) == (400, "invalid_commit")
+    model.writer.send(model.writer.make(**model.stand([(0, 4)]).members(), **text, exact=1))
 
 
 def test_holes_are_of_groups_that_stand_for_others_alone(ada: Account) -> None:

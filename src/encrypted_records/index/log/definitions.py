@@ -51,11 +51,12 @@ def _follow(
         raise LogBroken("a commit brings another definition than it names")
     if before is None:
         return DefinitionHistory.first(new)
+    if body.seen < since:
+        # An id may name another field in each, which nothing else would show.
+        raise LogBroken("a definition came that another one was not made to follow")
     if body.ended and set(body.ended) == set(live):
         if not new.follows(before.present):
             raise LogBroken("a definition gives a field another id")
-        if body.seen < since:
-            raise LogBroken("a definition came that another one was not made to follow")
         return DefinitionHistory.first(new)  # nothing is left that was sealed under another
     if body.changes_data:
         raise LogBroken("a commit changes the definition and more")

@@ -283,12 +283,13 @@ def _apply_one(
     preconditions.require_writer_knows(schema, commit, found.head)
     body, version = commit.body, schema.version + 1
     ends_all = _ends_all(schema, body)
-    changed = definitions.enter(schema, body, version, ends_all=ends_all)
     freed = ending.free_groups(schema, body, version)
     if body.compacts:
         standing: Standing | None = compacting.find_standing(schema, body)
     else:
         standing = Standing(body, freed) if body.ended else None
+    # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.
+    changed = definitions.enter(schema, body, version, ends_all=ends_all)
     killed = ending.end_rows(schema, body, version) if standing is None else set()
     commit = ready(schema, commit)
     if commit.staged:

@@ -96,7 +96,8 @@ def require_current(schema: Schema, body: CommitBody) -> None:
 
     Raises:
         BadInput: ``invalid_commit``.
-        StaleDefinition, Conflict: the definition has changed, or ``needs_reencryption``.
+        StaleDefinition: the definition has changed.
+        Conflict: ``log_moved``, since the writer made this one; or ``needs_reencryption``.
     """
     holds = body.definition == bytes(schema.definition_digest)
     if not holds and (schema.version == 0 or not body.definition_text):
@@ -113,16 +114,17 @@ def require_current(schema: Schema, body: CommitBody) -> None:
             "the first commit does not bring the definition",
         )
         return
+    # First: of a definition that the writer has not seen, nothing that is wrong is its fault.
+    if LogDefinition.objects.filter(schema=schema, version__gt=body.seen).exists():
+        raise Conflict(
+            "another definition came than the one that this one was made to follow",
+            code="log_moved",
+            hint="read the manifest, then make the commit again",
+        )
     present, new = schema.parse(), read_text(body)
     require(new.follows(present), "a definition gives a field another id")
     if body.ended:
         # It may leave out and convert what it likes of the definition that its writer has seen.
-        if LogDefinition.objects.filter(schema=schema, version__gt=body.seen).exists():
-            raise Conflict(
-                "another definition came than the one that this one was made to follow",
-                code="log_moved",
-                hint="read the manifest, then make the commit again",
-            )
         return  # else than by ending all that was sealed under the present one, it does more
     refuse_changes(list_changes(present, new), proven=bool(body.exact))
     try:
