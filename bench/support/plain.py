@@ -27,7 +27,7 @@ from psycopg import sql
 
 from bench.support.people import FIELDS, INTEGERS
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.serving import Server, listening
 
 _URL = "PLAIN_DATABASE_URL"
 _COMPARE = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -157,8 +157,8 @@ def _serve(port: int) -> None:
     django.setup()
     room = Room(Path(tempfile.gettempdir()))
     gateway = Gateway(get_wsgi_application(), room, Places(8), lambda *_: None)
-    with listen("127.0.0.1", port, "PORT") as listening:
-        Server(gateway, Limits(), stop_seconds=1, lifespan="off").run([listening])
+    with listening("127.0.0.1", port, "PORT") as sockets:
+        Server(gateway, Limits(), stop_seconds=1, lifespan="off").run(sockets)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@
     │   │   ├── InvitationOver      it was used, withdrawn, declined, or has expired
     │   │   └── Locked              somebody else is at it just now
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
+    │   ├── Misdirected             the host that a request names is not a name of this server
     │   ├── NotThisProxy            what answers does not know the device of its client
     │   ├── PreconditionFailed      a record has another version than the caller named
     │   ├── Unsupported             a format this side does not speak
@@ -217,6 +218,10 @@ class NoProxy(Refused):
         "nothing was sent: name a proxy with ERS_PROXY_URL or --proxy-url; the API itself must"
         " never see plaintext"
     )
+
+
+class Misdirected(Refused):
+    code = "unknown_host"
 
 
 class NotThisProxy(Refused):

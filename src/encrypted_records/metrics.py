@@ -5,7 +5,7 @@ What callers send stands in none, so neither does a value, an id or a name, and 
 series is bounded whatever is sent.
 
 It is told on a port of its own, to this machine alone, and only where that port was chosen. Pages
-in a browser on this machine cannot read it: the Host header must name this machine.
+in a browser on this machine cannot read it: the Host header must name the address listened on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ NONE, OTHER = "none", "other"
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
 #: Seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-_NAMES = frozenset({HOST, "localhost"})
 #: Anyone who asks and then says nothing is not waited for longer than this many seconds.
 _PATIENCE = 10
 
@@ -108,7 +107,7 @@ class _Answering:
         self._metrics = make_wsgi_app(registry)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if environ.get("HTTP_HOST", "").rpartition(":")[0] not in _NAMES:
+        if environ.get("HTTP_HOST", "").rpartition(":")[0] != HOST:
             return _refusal(start, "403 Forbidden")
         if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "GET":
             return _refusal(start, "404 Not Found")

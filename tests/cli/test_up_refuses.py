@@ -64,6 +64,23 @@ def test_a_port_for_metrics_in_use_is_named_with_its_flag(
     assert f"--{side}-metrics-port" in hint
 
 
+@pytest.mark.parametrize("side", ["api", "proxy"])
+def test_a_port_that_another_program_has_on_the_other_loopback_address_is_refused(
+    side: str, tmp_path: Path
+) -> None:
+    """That program could relay what browsers send to ``http://localhost:PORT``."""
+    port, other = free_ports(2)
+    another = "proxy" if side == "api" else "api"
+    with socket.create_server(("::1", port), family=socket.AF_INET6):
+        error, _ = refusal(
+            "up",
+            f"--data-dir={tmp_path}/data",
+            f"--{side}-port={port}",
+            f"--{another}-port={other}",
+        )
+    assert error == f"error: port {port} of ::1 is in use"
+
+
 def test_one_port_for_both_is_refused(tmp_path: Path) -> None:
     port = free_ports(1)[0]
     error, _ = refusal(

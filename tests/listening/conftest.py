@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records.listening import pace
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.serving import Server
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 
@@ -107,7 +107,7 @@ def running(app: ASGIApp, limits: Limits = SHORT, sockets: bool = False) -> Iter
     def count(reason: str) -> None:
         closed[reason] += 1
 
-    listening = listen("127.0.0.1", 0, "--port")
+    listening = socket.create_server(("127.0.0.1", 0))
     # As much on every machine; its connections have the same.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 << 10)
     port = listening.getsockname()[1]

@@ -33,7 +33,8 @@ def test_a_name_that_was_rebound_to_this_machine_is_refused(service: Service) ->
     assert ask(service, f"localhost:{port}")[0] == 200
     for host in ("evil.example", f"evil.example:{port}", f"localhost.evil.example:{port}", ""):
         status, body = ask(service, host)
-        assert status == 403
+        assert status == 421
+        assert service.proxy_url.encode() in body
         assert b"unknown_host" in body
 
 
@@ -90,6 +91,7 @@ def test_the_proxy_goes_by_its_addresses_and_the_names_it_was_given() -> None:
         assert names.includes(host)
     assert names.includes("front.example:8443")
     assert OwnNames("127.0.0.1", 80).includes("localhost")
+    assert OwnNames("::1", 8080).includes("127.0.0.1:8080")
     assert not OwnNames("127.0.0.1", 80).includes("localhost:81")
 
 
@@ -123,6 +125,15 @@ def test_a_change_is_taken_from_a_page_of_the_very_same_address(
 ) -> None:
     names = OwnNames("127.0.0.1", 8080, ["Proxy.example", "front.example:8443"])
     assert names.is_of_page(origin, scheme, host) is right
+
+
+def test_a_proxy_on_one_address_does_not_answer_to_the_machines_own_names() -> None:
+    """Another program may listen on 127.0.0.1 of the same port, and pass on what it is sent."""
+    names = OwnNames("192.0.2.7", 8080)
+    assert names.includes("192.0.2.7:8080")
+    for host in ("127.0.0.1:8080", "localhost:8080", "[::1]:8080"):
+        assert not names.includes(host)
+    assert names.address == "http://192.0.2.7:8080"
 
 
 #: What browsers say of a link that is followed in a tab.
@@ -173,5 +184,5 @@ def test_what_is_under_api_is_for_pages_of_this_origin_alone(service: Service) -
 def test_two_hosts_are_none(service: Service) -> None:
     port = service.proxy_url.rpartition(":")[2]
     status, body = ask(service, f"127.0.0.1:{port}", **{"Host": f"127.0.0.1:{port}"})
-    assert status in (400, 403)
+    assert status in (400, 421)
     assert b"behind_proxy" not in body

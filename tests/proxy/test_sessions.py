@@ -160,20 +160,20 @@ def open_websocket(**headers: str) -> list[Message]:
 
 
 @pytest.mark.parametrize(
-    ("headers", "code"),
+    ("headers", "status", "code"),
     [
-        ({"host": "127.0.0.1:8080", "origin": "https://evil.example"}, "cross_site"),
-        ({"host": "127.0.0.1:8080", "origin": "null"}, "cross_site"),
-        ({"host": "127.0.0.1:8080", "origin": "http://localhost:8080"}, "cross_site"),
-        ({"host": "127.0.0.1:8080", "sec-fetch-site": "same-site"}, "cross_site"),
-        ({"host": "evil.example"}, "unknown_host"),
+        ({"host": "127.0.0.1:8080", "origin": "https://evil.example"}, 403, "cross_site"),
+        ({"host": "127.0.0.1:8080", "origin": "null"}, 403, "cross_site"),
+        ({"host": "127.0.0.1:8080", "origin": "http://localhost:8080"}, 403, "cross_site"),
+        ({"host": "127.0.0.1:8080", "sec-fetch-site": "same-site"}, 403, "cross_site"),
+        ({"host": "evil.example"}, 421, "unknown_host"),
     ],
 )
 def test_a_websocket_of_another_site_is_refused_before_its_upgrade(
-    headers: dict[str, str], code: str
+    headers: dict[str, str], status: int, code: str
 ) -> None:
     start, body = open_websocket(**headers)
-    assert (start["type"], start["status"]) == ("websocket.http.response.start", 403)
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", status)
     assert json.loads(body["body"])["code"] == code
 
 

@@ -85,7 +85,7 @@ def test_a_request_id_is_returned_or_made(api: Api) -> None:
 
 def test_an_unknown_host_is_refused(api: Api) -> None:
     refused = api.call("GET", "/api/status/", headers={"Host": "evil.example"})
-    assert (refused.status, refused.code) == (400, "unknown_host")
+    assert (refused.status, refused.code) == (421, "unknown_host")
 
 
 def test_bodies_over_the_limit_are_refused_before_they_are_read(api: Api, ada: Account) -> None:

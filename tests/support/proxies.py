@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen
+from encrypted_records.listening.serving import Server, listening
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 from encrypted_records.model.device_secret import DOOR_HEADER
@@ -76,8 +76,9 @@ def running_proxy(
     )
     services: Services = app.state.services
     server = Server(app, limits, stop_seconds=2, sockets=Socket, proxy_headers=True)
-    listening = listen("127.0.0.1", port, "--proxy-port")
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    taken = ExitStack()
+    sockets = taken.enter_context(listening("127.0.0.1", port, "--proxy-port"))
+    thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)
     thread.start()
     deadline = time.monotonic() + START_SECONDS
     while not server.started:
@@ -92,3 +93,4 @@ def running_proxy(
         del DOORS[url]
         server.should_exit = True
         thread.join()
+        taken.close()

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,14 +18,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from encrypted_records.errors import Startup
+from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.listening.connections import Connection
 from encrypted_records.listening.header_names import Spelling
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.sockets import GoingOn
 from encrypted_records.listening.watch import LOOK_SECONDS, Watch
 
-#: Connections that the system keeps until we take them.
-_BACKLOG = 2048
 #: Descriptors that are asked for, and how many of them are for other things than connections.
 _DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512
 #: uvicorn counts so many ticks a second.
@@ -108,20 +107,23 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def listen(host: str, port: int, flag: str) -> socket.socket:
-    """A socket that is bound, and takes connections.
+@contextmanager
+def listening(host: str, port: int, flag: str) -> Iterator[list[socket.socket]]:
+    """Sockets that take connections for a host, see :func:`binding.bound`.
 
     Raises:
-        Startup: it cannot be had; the hint names the flag that chooses another port.
+        Startup: an address cannot be had; the hint names the flag that chooses another port.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise Startup(
-            f"cannot listen on {host} port {port}: {(error.strerror or 'it fails').lower()}",
-            hint=f"stop what uses the port, or choose another with {flag}",
-        ) from None
+    with ExitStack() as stack:
+        try:
+            sockets = stack.enter_context(bound(host, port))
+        except CannotListen as error:
+            raise Startup(
+                f"cannot listen on {error.host} port {port}:"
+                f" {(error.strerror or 'it fails').lower()}",
+                hint=f"stop the program that uses the port, or choose another port with {flag}",
+            ) from None
+        yield sockets
 
 
 def settle() -> None:

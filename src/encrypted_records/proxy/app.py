@@ -17,7 +17,7 @@ from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
+from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
@@ -90,11 +90,11 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
     harden()
     bound_heap()
     app = create_app(settings, overrides)
-    with listen(settings.host, settings.port, "--proxy-port") as listening:
+    with listening(settings.host, settings.port, "--proxy-port") as sockets:
         log.info("the proxy listens on http://%s:%d", settings.host, settings.port)
         server = server_of(app)
         settle()
-        server.run(sockets=[listening])
+        server.run(sockets=sockets)
 
 
 def server_of(app: Starlette) -> Server:

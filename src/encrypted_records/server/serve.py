@@ -18,9 +18,10 @@ from pathlib import Path
 
 from encrypted_records import metrics
 from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Startup
+from encrypted_records.listening.binding import names_of
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listen, room_for_connections, settle
+from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.server.db.served import Served
 
@@ -62,31 +63,33 @@ def run(settings: ApiSettings) -> None:
     Raises:
         Startup: the API cannot start here; the message says why in one line.
     """
-    with prepared(settings) as listening:
+    with prepared(settings) as sockets:
         if settings.metrics_port is not None:
             from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - needs Django
 
             metrics.serve(settings.metrics_port, api_metrics.registry)
-        _serve(settings, listening, first=True)
+        _serve(settings, sockets, first=True)
 
 
 @contextmanager
-def prepared(settings: ApiSettings) -> Iterator[socket.socket]:
-    """Folder and database made ready, and a socket that listens.
+def prepared(settings: ApiSettings) -> Iterator[list[socket.socket]]:
+    """Folder and database made ready, and sockets that listen.
 
     Raises:
         Startup: the API cannot start here; the message says why in one line.
     """
     os.umask(0o077)  # whatever is made in the data folder is for its owner alone
     _prepare_folders(settings.data_dir)
-    _check_port(settings.host, settings.port)
+    # A port that is taken is found before the database is touched.
+    with listening(settings.host, settings.port, "--api-port"):
+        pass
     _set_environment(settings)
     _prepare_database(Served(settings.data_dir / "api"))
-    with listen(settings.host, settings.port, "--api-port") as listening:
-        yield listening
+    with listening(settings.host, settings.port, "--api-port") as sockets:
+        yield sockets
 
 
-def work(settings: ApiSettings, listening: socket.socket, *, first: bool) -> None:
+def work(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
     """Serve as one of several processes, on what another has :func:`prepared`.
 
     This must be the process's main thread.
@@ -99,7 +102,7 @@ def work(settings: ApiSettings, listening: socket.socket, *, first: bool) -> Non
     import django  # noqa: PLC0415 - reads the settings, which read the environment set above
 
     django.setup()
-    _serve(settings, listening, first=first)
+    _serve(settings, sockets, first=first)
 
 
 def tell_metrics(port: int, folder: Path) -> None:
@@ -164,7 +167,7 @@ def prepare_operator(settings: ApiSettings) -> None:
     django.setup()
 
 
-def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> None:
+def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
     from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
     from encrypted_records.server.gateway.admission import Places  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
@@ -193,7 +196,7 @@ def _serve(settings: ApiSettings, listening: socket.socket, *, first: bool) -> N
         lifespan="off",
     )
     settle()
-    server.run(sockets=[listening])
+    server.run(sockets=sockets)
     _end_within(LAST_SECONDS)
     block_cache.end_cache(cache_files)
 
@@ -223,25 +226,11 @@ def _prepare_folders(data_dir: Path) -> None:
         ) from None
 
 
-def _check_port(host: str, port: int) -> None:
-    """Find a port that is taken before the database is touched."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            reason = (error.strerror or "not possible").lower()
-            raise Startup(
-                f"cannot listen on {host} port {port}: {reason}",
-                hint="stop what listens there, or choose another port",
-            ) from None
-
-
 def _set_environment(settings: ApiSettings) -> None:
     given = {
         "DJANGO_SETTINGS_MODULE": "encrypted_records.server.settings",
         "ERS_DATA_DIR": str(settings.data_dir.absolute()),
+        "ERS_OWN_NAMES": ",".join(names_of(settings.host)),
         "ERS_DATABASE_URL": settings.database_url,
         "ERS_EMAIL_URL": settings.email_url,
         "ERS_PUBLIC_URL": settings.public_url,

@@ -35,6 +35,7 @@ import environ
 
 from encrypted_records import __version__
 from encrypted_records.errors import InvalidSetting
+from encrypted_records.model.origins import LOCAL_NAMES
 from encrypted_records.server import secret_key
 from encrypted_records.server.db.configuration import configure
 
@@ -58,9 +59,8 @@ DEBUG = False
 ROOT_URLCONF = "encrypted_records.server.urls"
 WSGI_APPLICATION = "encrypted_records.server.wsgi.application"
 ALLOWED_HOSTS = [
-    "127.0.0.1",
-    "localhost",
-    "[::1]",
+    # The names that lead to the address that the API listens on.
+    *env.list("ERS_OWN_NAMES", default=list(LOCAL_NAMES)),
     *([_public.hostname] if _public.hostname else []),
     *env.list("ERS_ALLOWED_HOSTS", default=[]),
 ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from encrypted_records.listening.serving import listen
+from encrypted_records.listening.serving import listening
 from encrypted_records.server import serve
 from encrypted_records.server.db.served import Served
 from tests.support.service import Service, clean_environment, free_ports
@@ -83,13 +83,13 @@ def main() -> None:
     serve._set_environment(settings)
     serve._prepare_database(Served(settings.data_dir / "api"))
     _load()
-    with listen(settings.host, settings.port, "--api-port") as listening:
+    with listening(settings.host, settings.port, "--api-port") as sockets:
         while True:
             child = os.fork()
             if child == 0:
                 os.close(sys.stdout.fileno())
                 _die_when_told(Path(order))
-                serve._serve(settings, listening, first=True)
+                serve._serve(settings, sockets, first=True)
                 os._exit(0)
             print("serving", flush=True)  # noqa: T201 - whoever has started it waits for this
             _stop_with(child)

@@ -20,7 +20,7 @@ import signal
 import socket
 from asyncio.subprocess import Process
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,8 @@ from encrypted_records.errors import Startup
 if TYPE_CHECKING:
     from encrypted_records.server.serve import ApiSettings
 
-#: What a worker is told: the descriptor of the socket, and whether it is the first.
-_SOCKET, _FIRST = "ERS_WORKER_SOCKET", "ERS_WORKER_FIRST"
+#: Told to a worker: the descriptors of the sockets, and whether it is the first worker.
+_SOCKETS, _FIRST = "ERS_WORKER_SOCKETS", "ERS_WORKER_FIRST"
 #: Where prometheus_client counts for several processes; it reads this when it is imported.
 _COUNTS = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds between two starts of one worker.
@@ -62,9 +62,10 @@ def run_api(settings: Settings) -> None:
         Startup: it cannot start here, or its workers cannot.
     """
     check_installed("api")
-    descriptor, first = os.environ.pop(_SOCKET, None), os.environ.pop(_FIRST, None)
-    if descriptor is not None:
-        _work(settings, int(descriptor), first=first is not None)
+    descriptors, first = os.environ.pop(_SOCKETS, None), os.environ.pop(_FIRST, None)
+    if descriptors is not None:
+        numbers = [int(number) for number in descriptors.split(",")]
+        _work(settings, numbers, first=first is not None)
         return
     with alone(settings, "api"):
         check_port(settings.api_host, settings.api_port, "api")
@@ -75,21 +76,23 @@ def run_api(settings: Settings) -> None:
         if settings.workers == 1:
             serve.run(given)
             return
-        with serve.prepared(given) as listening, _counts(settings) as folder:
+        with serve.prepared(given) as sockets, _counts(settings) as folder:
             if settings.api_metrics_port is not None and folder is not None:
                 serve.tell_metrics(settings.api_metrics_port, folder)
-            asyncio.run(_Workers(settings, listening, folder).keep())
+            asyncio.run(_Workers(settings, sockets, folder).keep())
 
 
-def _work(settings: Settings, descriptor: int, *, first: bool) -> None:
+def _work(settings: Settings, descriptors: list[int], *, first: bool) -> None:
     """Serve as one of several, on what the process that started this one has prepared."""
     os.umask(0o077)
     parent.end_with_parent()
-    os.set_inheritable(descriptor, False)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
     from encrypted_records.server import serve  # noqa: PLC0415 - as above
 
-    with socket.socket(fileno=descriptor) as listening:
-        serve.work(_given(settings), listening, first=first)
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket(fileno=number)) for number in descriptors]
+        serve.work(_given(settings), sockets, first=first)
 
 
 def _given(settings: Settings) -> ApiSettings:
@@ -130,13 +133,15 @@ class _Workers:
 
     Args:
         settings: of which ``workers`` says how many.
-        listening: from which all of them take connections.
+        sockets: from which all of them take connections.
         counts: the folder in which they count.
     """
 
-    def __init__(self, settings: Settings, listening: socket.socket, counts: Path | None) -> None:
+    def __init__(
+        self, settings: Settings, sockets: list[socket.socket], counts: Path | None
+    ) -> None:
         self._count = settings.workers
-        self._socket = listening.fileno()
+        self._sockets = [listening.fileno() for listening in sockets]
         self._counts = counts
         self._environment = _environment(settings, counts)
         self._running: set[Process] = set()
@@ -198,13 +203,13 @@ class _Workers:
                 await asyncio.wait_for(stop.wait(), max(0.0, _AGAIN_SECONDS - lived))
 
     async def _start(self, at: int, lifeline: int) -> Process:
-        given = {_SOCKET: str(self._socket), parent.VARIABLE: str(lifeline)}
+        given = {_SOCKETS: ",".join(map(str, self._sockets)), parent.VARIABLE: str(lifeline)}
         if at == 0:
             given[_FIRST] = "yes"
         return await asyncio.create_subprocess_exec(
             *command_line("api"),
             env={**self._environment, **given},
-            pass_fds=(self._socket, lifeline),
+            pass_fds=(*self._sockets, lifeline),
             stdin=asyncio.subprocess.DEVNULL,
         )
 

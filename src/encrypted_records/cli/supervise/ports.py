@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import socket
 
 from encrypted_records.cli.settings import LOCAL, Settings, flag, variable
 from encrypted_records.errors import Startup
+from encrypted_records.listening.binding import CannotListen, bound
 
 
 def check_port(host: str, port: int, side: str) -> None:
@@ -17,20 +17,15 @@ def check_port(host: str, port: int, side: str) -> None:
     """
     hint = f"choose another with {flag(f'{side}_port')} or {variable(f'{side}_port')}"
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
+        with bound(host, port):
+            pass
+    except CannotListen as error:
         if error.errno == errno.EADDRINUSE:
-            message = f"port {port} of {host} is in use"
+            message = f"port {port} of {error.host} is in use"
         elif error.errno == errno.EACCES:
             message = f"port {port} is not open to this user"
         else:
-            message = f"cannot listen on {host} port {port}: {(error.strerror or '').lower()}"
+            message = f"cannot listen on {error.host} port {port}: {(error.strerror or '').lower()}"
             hint = f"choose an address of this machine with {flag(f'{side}_host')}"
         raise Startup(message, hint=hint) from None
 
@@ -53,5 +48,5 @@ def check_metrics_port(port: int | None, name: str) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server((LOCAL, 0)) as probe:
-        return int(probe.getsockname()[1])
+    with bound(LOCAL, 0) as sockets:
+        return int(sockets[0].getsockname()[1])

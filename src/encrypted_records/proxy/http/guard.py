@@ -25,10 +25,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records import logs
 from encrypted_records.client.outage import came_in
 from encrypted_records.client.transport import forwarded_for
-from encrypted_records.errors import ErsError, NotAllowed
+from encrypted_records.errors import ErsError, Misdirected, NotAllowed
 from encrypted_records.http import problem
+from encrypted_records.listening.binding import names_of
 from encrypted_records.metrics import Requests
-from encrypted_records.model.origins import LOCAL_NAMES, same_machine
+from encrypted_records.model.origins import same_machine
 from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.http.responses import problem_answer
 
@@ -60,10 +61,12 @@ class OwnNames:
     """
 
     def __init__(self, host: str, port: int, more: Iterable[str] = (), api: str = "") -> None:
-        listening = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        names = {f"{name}:{port}" for name in (*LOCAL_NAMES, listening)}
+        own = names_of(host)
+        names = {f"{name}:{port}" for name in own}
         if port == 80:
-            names |= {*LOCAL_NAMES, listening}
+            names |= {*own}
+        #: The address that is printed at the start, for a caller who used another.
+        self.address = f"http://{own[0]}:{port}"
         self._given = frozenset(name.lower() for name in more)
         self._names = frozenset(name.lower() for name in names) | self._given
         self._api = same_machine(api.rstrip("/")) if api else ()
@@ -163,10 +166,9 @@ class Guard:
     def _refusal(self, method: str, scope: Scope, headers: Headers) -> ErsError | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._names.includes(hosts[0]):
-            return NotAllowed(
-                "this proxy does not go by the name in the Host header",
-                code="unknown_host",
-                hint="use the address that `ers up` printed, or allow the name: --allowed-hosts",
+            return Misdirected(
+                "the name in the Host header does not lead to this proxy",
+                hint=f"use {self._names.address}, or allow the name with --allowed-hosts",
             )
         # The method that a client of resumable uploads means may be in a header.
         methods = {method, headers.get("x-http-method-override", method).upper()}

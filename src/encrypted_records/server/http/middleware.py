@@ -10,7 +10,7 @@ from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from encrypted_records import logs
-from encrypted_records.errors import BadInput, ErsError, TooLarge
+from encrypted_records.errors import BadInput, ErsError, Misdirected, TooLarge
 from encrypted_records.server import metrics as api_metrics
 from encrypted_records.server.http import body_limits as bodies
 from encrypted_records.server.http import problems
@@ -79,9 +79,8 @@ class RequestGate:
         try:
             request.get_host()
         except DisallowedHost:
-            raise BadInput(
-                "the Host header names no host of this service",
-                code="unknown_host",
+            raise Misdirected(
+                "the name in the Host header does not lead to this service",
                 hint="add the name to ERS_ALLOWED_HOSTS where the API is started",
             ) from None
         if "HTTP_TRANSFER_ENCODING" in request.META:
