@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -93,6 +94,25 @@ def test_a_header_goes_before_a_cookie(store: Store, session: dict[str, str]) ->
     for header in ("Bearer x.y.z", "Digest x"):
         headers = session | {"Authorization": header}
         assert ask(store, "GET", "/api/keyring/", headers=headers).status == 401
+
+
+@pytest.mark.parametrize("at", ["", "/~abcdefghijklmnop"])
+def test_pages_know_nobody_by_a_session_that_another_port_may_have_planted(
+    store: Store, session: dict[str, str], at: str
+) -> None:
+    """Browsers send the cookies of every port of a host: the visitor could be in the account of
+    whoever planted them, and would type into it."""
+    email = store.account.email.encode()
+    for path in ("/", "/datasets/", "/account/", "/keyring/"):
+        page = call("GET", store.service.proxy_url + at + path, headers=session)
+        assert email not in page.body
+        assert b'name="password"' in page.body
+    form = {**session, "Content-Type": "application/x-www-form-urlencoded"}
+    name = "made by somebody else"
+    body = urlencode({"csrf": session["X-CSRFToken"], "name": name}).encode()
+    call("POST", f"{store.service.proxy_url}{at}/datasets/new/", body, headers=form)
+    datasets = ask(store, "GET", "/api/datasets/", headers=session).json()["results"]
+    assert name not in [dataset["name"] for dataset in datasets]
 
 
 @pytest.mark.parametrize(

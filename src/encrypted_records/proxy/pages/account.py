@@ -119,12 +119,6 @@ def _cookies(answer: Answer) -> dict[str, str]:
     return {name: morsel.value for name, morsel in cookies.items()}
 
 
-def _with_cookies(response: Response, answer: Answer) -> Response:
-    """Hand on the cookies that the API has set, to a client that came with such cookies."""
-    response.raw_headers += [pair for pair in answer.headers if pair[0].lower() == b"set-cookie"]
-    return response
-
-
 async def _device_for(visit: Visit, session: str) -> DeviceSecret:
     """The browser's device, for the user of a session; a new one, if it is somebody else's."""
     parts, device = services_of(visit.request), visit.device
@@ -158,10 +152,8 @@ async def log_in(visit: Visit) -> Response:
 
 
 async def log_out(visit: Visit) -> Response:
-    answer = await visit.ask_as_session("/api/accounts/logout/")
+    await visit.ask_as_session("/api/accounts/logout/")
     visit.forget()
-    if visit.device is None:
-        return _with_cookies(visit.go(LOG_IN), answer)
     return visit.let_out(LOG_IN)
 
 
@@ -217,8 +209,8 @@ async def show_account(visit: Visit) -> Response:
     except ErsError as error:
         return visit.problem(error, "account.html", **shown)
     visit.forget()
-    if visit.device is None:
-        return _with_cookies(visit.go("/account/changed/"), answer)
+    # A page's cookie has a device beside the session: who is logged in has both.
+    assert visit.device is not None
     cookies = _cookies(answer)
     session = cookies.get(SESSION, visit.session)
     return visit.let_in(session, cookies.get(CSRF, visit.csrf), "/account/changed/", visit.device)

@@ -1,7 +1,8 @@
 """One request for a page: the visitor, the form, and the answer.
 
-- Pages take cookies and nothing else: that of the page
-  (:mod:`encrypted_records.proxy.http.page_cookie`), or a session's own.
+- Pages take the page's cookie and nothing else
+  (:mod:`encrypted_records.proxy.http.page_cookie`). A session's own cookie does not count here:
+  any port of this host can plant one, and the visitor would work in another user's account.
   A form carries the CSRF token in a field, since forms work without scripts; from here on it is the
   header that the interface asks for.
 - A page uses only the endpoints under /api/ for what it shows and does
@@ -70,15 +71,15 @@ class Visit:
         self.request = request
         #: What was typed into the form; of fields of one name, the last.
         self.form: Mapping[str, str] = {}
-        self.session = request.cookies.get(SESSION, "")
-        self.csrf = request.cookies.get(CSRF, "")
+        #: The secret path that this page lies below; its links begin with it.
+        self.at = at_of(request)
+        self.session = request.cookies.get(SESSION, "") if self.at else ""
+        self.csrf = request.cookies.get(CSRF, "") if self.at else ""
         #: The form with its file, where the page takes one and one was sent.
         self.sent_file: FileForm | None = None
         self.known = False
         #: what surrounds the page; None for somebody who is not logged in
         self.frame: frame.Frame | None = None
-        #: The secret path that this page lies below; its links begin with it.
-        self.at = at_of(request)
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
         #: The name of the question that this page shows, where its address has another or none.
         self.question = ""
@@ -153,7 +154,8 @@ class Visit:
 
     def _session_headers(self) -> dict[str, str]:
         sent = self.request.headers
-        headers = {"host": sent.get("host", ""), "cookie": sent.get("cookie", "")}
+        cookie = sent.get("cookie", "") if self.at else ""
+        headers = {"host": sent.get("host", ""), "cookie": cookie}
         token = sent.get("x-csrftoken") or self.text("csrf")
         if self.sends and token:
             headers["x-csrftoken"] = token
