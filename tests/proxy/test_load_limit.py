@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.proxy.http.load_limit import Crowd
+from encrypted_records.proxy.http.load_limit import Crowd, LoadLimit
 from encrypted_records.proxy.overrides import Overrides
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Service
+from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
 DEFINITION: dict[str, Any] = {
@@ -222,3 +227,73 @@ def test_a_crowd_of_one_is_refused_in_part_and_another_is_answered(
     assert {answer.json()["code"] for answer in refused} == {"overloaded"}
     assert all(1 <= int(answer.headers["Retry-After"]) <= 10 for answer in refused)
     assert busy.search(count=True)["count"] == 1  # and everything is as before
+
+
+def log_in(proxy: Proxy, store: Store) -> int:
+    account = store.account
+    body = {"email": account.email, "password": account.password}
+    return call("POST", f"{proxy.url}/api/token/", body).status
+
+
+@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+def test_bodies_that_never_end_keep_nobody_from_logging_in(
+    service: Service, proxy: Proxy, front: Front
+) -> None:
+    store = new_store(service, DEFINITION)
+    at = urlsplit(proxy.url)
+    head = f"POST /api/token/ HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
+    with ExitStack() as stack:
+        for _ in range(3 * FEW):
+            address = (str(at.hostname), int(at.port or 0))
+            connection = stack.enter_context(socket.create_connection(address, timeout=30))
+            connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        # Their heads have been read once a request that was sent after them is answered.
+        for _ in range(FEW):
+            assert log_in(proxy, store) == 200
+
+
+async def _entered(*clients: str, bodies: bool) -> int:
+    """How many requests without credentials from these addresses are taken, while none of them is
+    answered and nobody has been answered for a while."""
+    clock, done, taken = Clock(), asyncio.Event(), 0
+
+    async def endpoint(_scope: Scope, receive: Receive, _send: Send) -> None:
+        nonlocal taken
+        if bodies:
+            await receive()
+        taken += 1
+        await done.wait()
+
+    limit = LoadLimit(endpoint, Crowd(few=FEW, most_seconds=1.0, clock=clock))
+
+    async def ask(address: str) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: Message) -> None: ...
+
+        scope: Scope = {
+            "type": "http",
+            "path": "/api/token/",
+            "headers": [(b"content-length", b"2")] if bodies else [],
+            "client": (address, 1),
+        }
+        with suppress(Overloaded):
+            await limit(scope, receive, send)
+
+    crowd = [asyncio.create_task(ask("192.0.2.1")) for _ in range(FEW)]
+    await asyncio.sleep(0)
+    clock.now += 60
+    before = taken
+    more = [asyncio.create_task(ask(address)) for address in clients]
+    await asyncio.sleep(0)
+    found = taken - before
+    done.set()
+    await asyncio.gather(*crowd, *more)
+    return found
+
+
+@pytest.mark.parametrize("bodies", [False, True])
+def test_a_crowd_without_credentials_from_one_address_keeps_no_other_out(bodies: bool) -> None:
+    assert asyncio.run(_entered("192.0.2.1", bodies=bodies)) == 0
+    assert asyncio.run(_entered("192.0.2.2", "192.0.2.3", bodies=bodies)) == 2

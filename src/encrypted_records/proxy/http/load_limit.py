@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Overloaded
 from encrypted_records.http import problem
@@ -162,8 +162,16 @@ def _counts(path: str) -> bool:
     return path.startswith("/api/") and not path.startswith(_LONG)
 
 
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
 class LoadLimit:
-    """ASGI middleware: refuses with 503 and ``Retry-After`` what a crowd would keep waiting."""
+    """ASGI middleware: refuses with 503 and ``Retry-After`` what a crowd would keep waiting.
+
+    A request counts from when its body is there: bodies that never end, which anybody can begin,
+    keep nobody out. Senders without credentials are told apart by their addresses.
+    """
 
     def __init__(self, app: ASGIApp, crowd: Crowd) -> None:
         self._app = app
@@ -175,14 +183,41 @@ class LoadLimit:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        sender = self._names.of([headers.get("authorization", ""), headers.get("cookie", "")])
+        sender = self._names.of(_credentials(headers) or [_address(scope)])
+        entered = False
+
+        def enter() -> None:
+            nonlocal entered
+            if not entered:
+                self._crowd.enter(sender)
+                entered = True
+
+        async def counting() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                enter()  # a refusal is the application's answer: it waits for this body
+            return message
+
+        if not _has_body(headers):
+            try:
+                enter()
+            except Overloaded as refusal:
+                document = problem.of_error(refusal)
+                await problem_answer(document, refusal.retry_after)(scope, receive, send)
+                return
         try:
-            self._crowd.enter(sender)
-        except Overloaded as refusal:
-            document = problem.of_error(refusal)
-            await problem_answer(document, refusal.retry_after)(scope, receive, send)
-            return
-        try:
-            await self._app(scope, receive, send)
+            await self._app(scope, counting, send)
         finally:
-            self._crowd.leave(sender)
+            if entered:
+                self._crowd.leave(sender)
+
+
+def _credentials(headers: Headers) -> list[str]:
+    """The credentials of a request, or nothing."""
+    sent = [headers.get("authorization", ""), headers.get("cookie", "")]
+    return sent if any(sent) else []
+
+
+def _address(scope: Scope) -> str:
+    peer = scope.get("client")
+    return peer[0] if peer else ""
