@@ -49,6 +49,7 @@
     │   ├── ApiTimeout              connected, and no answer in time
     │   ├── TooSlow                 a request did not come in the time that there is for it
     │   ├── Overloaded              more is asked than can be answered; comes with a time to wait
+    │   ├── Stopping                this side is told to end; comes with a time to wait
     │   ├── ApiFailed               the API answered with a failure of its own
     │   ├── OutOfSpace              no room on this machine's disk
     │   ├── DatabaseFull            no room on the disk under the API's database
@@ -352,6 +353,11 @@ class TooSlow(Unavailable):
 class Overloaded(Unavailable):
     code = "overloaded"
     default_hint = "wait for the seconds that Retry-After names, then try again"
+
+
+class Stopping(Unavailable):
+    code = "stopping"
+    default_hint = "send the request again after the seconds that Retry-After names"
 
 
 class ApiFailed(Unavailable):

@@ -13,7 +13,13 @@ import pytest
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.outage import came_in
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport
-from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded, Unavailable
+from encrypted_records.errors import (
+    ApiTimeout,
+    ApiUnreachable,
+    Overloaded,
+    Stopping,
+    Unavailable,
+)
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -356,3 +362,37 @@ def test_too_much_work_is_an_error_of_its_own() -> None:
             assert refused.value.retry_after == 2
 
     asyncio.run(ask())
+
+
+def test_an_ingest_that_a_stopping_proxy_refuses_is_sent_again_under_its_key() -> None:
+    body = b'{"code": "stopping", "status": 503}'
+    refusal = b"HTTP/1.1 503 Stopping\r\nRetry-After: 0\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
+    keys: list[bytes] = []
+
+    async def stop_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+            length = {name.lower(): value for name, value in fields.items()}[b"content-length"]
+            await reader.readexactly(int(length))
+            keys.extend(
+                value for name, value in fields.items() if name.lower() == b"idempotency-key"
+            )
+            writer.write(refusal if len(keys) == 1 else OK)
+
+    async def ask() -> None:
+        async with server(stop_once, silent_seconds=SOON) as transport:
+            key = {"Idempotency-Key": "k"}
+            sent = {"json": [], "headers": key, "repeatable": True}
+            answer = await transport.request("POST", "/api/records/ingest/", **sent)
+            assert answer.status == 200
+        async with server(stop_once, silent_seconds=SOON) as transport:
+            keys.clear()
+            with pytest.raises(Stopping) as refused:
+                await transport.request("POST", "/", data=b"", headers=key)
+            assert refused.value.retry_after == 0
+
+    asyncio.run(ask())
+    assert keys == [b"k"]

@@ -274,3 +274,19 @@ def test_the_thread_that_had_work_last_has_the_next_request() -> None:
         return used
 
     assert len(set(asyncio.run(ask()))) == 1
+
+
+def test_a_stop_answers_what_waits_for_a_thread_or_has_it_by_name(start: Start) -> None:
+    api = start()
+    answers: list[bytes] = []
+    with ThreadPoolExecutor(THREADS + 1) as callers:
+        asked = [callers.submit(api.ask, "/wait") for _ in range(THREADS + 1)]
+        until(lambda: len(api.app.calls) == THREADS)
+        api.server.server.should_exit = True
+        try:
+            answers = [one.result(PATIENCE) for one in asked]
+        finally:
+            api.app.gate.set()
+    assert [(status(answer), code(answer)) for answer in answers] == [(503, "stopping")] * len(
+        asked
+    )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from encrypted_records.errors import TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
 from encrypted_records.listening.joining import Joining
+from encrypted_records.listening.last_answers import raw_answer
 from encrypted_records.listening.pace import Pace
 from encrypted_records.listening.watch import Watch
 
@@ -28,30 +28,12 @@ if TYPE_CHECKING:
 _LAST_WORD_SECONDS = 2.0
 
 
-def _answer(status: str, document: dict[str, Any]) -> bytes:
-    body = msgspec.json.encode(document)
-    head = [
-        f"HTTP/1.1 {status}",
-        f"Content-Type: {problem.MEDIA_TYPE}",
-        f"Content-Length: {len(body)}",
-        "Cache-Control: no-store",
-        "Connection: close",
-        "\r\n",
-    ]
-    return "\r\n".join(head).encode() + body
-
-
-_TOO_SLOW = _answer(
-    "408 Request Timeout", problem.of_error(TooSlow("the request took too long to come"))
+_TOO_SLOW = raw_answer(problem.of_error(TooSlow("the request took too long to come")))
+_TOO_LARGE = raw_answer(problem.document(431, "too_large", "the head of the request is too large"))
+_NO_HANDSHAKE = raw_answer(
+    problem.document(400, "invalid", "the request is no handshake of a WebSocket")
 )
-_TOO_LARGE = _answer(
-    "431 Request Header Fields Too Large",
-    problem.document(431, "too_large", "the head of the request is too large"),
-)
-_NO_HANDSHAKE = _answer(
-    "400 Bad Request",
-    problem.document(400, "invalid", "the request is no handshake of a WebSocket"),
-)
+_MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not HTTP/1.1"))
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -170,6 +152,11 @@ class _Http(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_between_requests and not self.transport.is_closing():
             self._watch.is_idle(self)
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser cannot read on; ``msg`` is uvicorn's text about it."""
+        self._watch.forget(self)
+        self._leave_with(_MALFORMED if self._is_between_requests else b"")
 
     def handle_websocket_upgrade(self) -> None:
         self._pace = None

@@ -21,6 +21,7 @@ from encrypted_records.errors import Startup
 from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.listening.connections import Connection
 from encrypted_records.listening.header_names import Spelling
+from encrypted_records.listening.last_answers import LastAnswers
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.sockets import GoingOn
 from encrypted_records.listening.watch import LOOK_SECONDS, Watch
@@ -59,7 +60,7 @@ class Server(uvicorn.Server):
         self.watch = Watch(limits, closed)
         super().__init__(
             uvicorn.Config(
-                GoingOn(Spelling(app)),
+                GoingOn(Spelling(LastAnswers(app))),
                 log_config=None,
                 access_log=False,
                 server_header=False,

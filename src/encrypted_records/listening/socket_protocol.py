@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from encrypted_records.errors import Stopping
+from encrypted_records.http import problem
+from encrypted_records.listening.last_answers import RETRY_SECONDS, raw_answer
+
+_STOPPING = raw_answer(problem.of_error(Stopping("the service is stopping")), RETRY_SECONDS)
+
 
 class Socket(WebSocketsSansIOProtocol):
     """uvicorn's, which forgets the handshake once it is over."""
@@ -13,3 +19,9 @@ class Socket(WebSocketsSansIOProtocol):
         self.request.headers.clear()
         del self.request, self.response
         super().start_keepalive()
+
+    def send_500_response(self) -> None:
+        # A stop calls this for a handshake under way; an application that fails is answered by
+        # LastAnswers before.
+        if not (self.initial_response or self.handshake_complete):
+            self.transport.write(_STOPPING)

@@ -13,6 +13,7 @@ data: much of it is what the API has said.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -28,6 +29,7 @@ from encrypted_records.client.transport import forwarded_for
 from encrypted_records.errors import ErsError, Misdirected, NotAllowed
 from encrypted_records.http import problem
 from encrypted_records.listening.binding import names_of
+from encrypted_records.listening.last_answers import STOPPED
 from encrypted_records.metrics import Requests
 from encrypted_records.model.origins import same_machine
 from encrypted_records.proxy.auth import SAFE_METHODS
@@ -148,6 +150,9 @@ class Guard:
                 await self._app(scope, receive, answering)
             else:
                 await problem_answer(problem.of_error(refusal))(scope, receive, answering)
+        except asyncio.CancelledError:
+            status = status or STOPPED  # the answer is the server's
+            raise
         finally:
             # Never the query string: a careless client may have put a value into it.
             seconds = time.perf_counter() - started
