@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -96,7 +98,10 @@ def test_a_folder_that_cannot_be_made_is_refused_with_a_way_out(tmp_path: Path) 
     assert "--data-dir" in refused.value.hint
 
 
-def test_two_of_a_kind_cannot_hold_one_folder(folder: Path) -> None:
+def test_two_of_a_kind_cannot_hold_one_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_folder, "ENDING_SECONDS", 0.0)
     data_folder.prepare(folder)
     with (
         data_folder.hold(folder, "up"),
@@ -105,6 +110,27 @@ def test_two_of_a_kind_cannot_hold_one_folder(folder: Path) -> None:
         data_folder.hold(folder, "up"),
     ):
         pass
+
+
+@pytest.mark.parametrize("role", ["up", "api", "proxy"])
+def test_a_start_waits_for_a_holder_that_ends_and_says_so(
+    folder: Path, role: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_folder.prepare(folder)
+    holder = ExitStack()
+    holder.enter_context(data_folder.hold(folder, role))
+
+    def end(_seconds: float) -> None:
+        assert f"another ers {role} (process {os.getpid()}) to end" in capsys.readouterr().err
+        holder.close()
+
+    monkeypatch.setattr(data_folder.time, "sleep", end)
+    with data_folder.hold(folder, role):
+        pass
+    holder.enter_context(data_folder.hold(folder, role))
+    with pytest.raises(Startup), data_folder.hold(folder, role, wait=False):
+        pass
+    holder.close()
 
 
 def test_a_holder_that_was_killed_holds_nothing(folder: Path) -> None:

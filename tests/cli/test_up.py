@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -67,3 +68,29 @@ def test_killing_it_outright_leaves_nothing_running(tmp_path: Path) -> None:
         started = service.children()
         service.process.kill()
         assert gone(started, within=10)
+
+
+def test_a_start_waits_for_the_end_of_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data") as old:
+        sides = [pid for pid in old.children() if os.getpgid(pid) == pid]
+        ports = [int(url.rpartition(":")[2]) for url in (old.base_url, old.proxy_url)]
+        os.kill(sides[1], signal.SIGSTOP)
+        old.process.kill()
+
+        def go_on() -> None:
+            deadline = time.monotonic() + 60
+            while "Waiting up to 10 seconds for another ers proxy" not in old.log:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.05)
+            os.kill(sides[1], signal.SIGCONT)
+
+        going_on = threading.Thread(target=go_on)
+        going_on.start()
+        try:
+            with running_service(tmp_path / "data", ports=ports) as new:
+                assert "Waiting up to 10 seconds for another ers proxy" in new.log
+        finally:
+            going_on.join()
+            if not gone(sides, within=10):
+                os.kill(sides[1], signal.SIGKILL)

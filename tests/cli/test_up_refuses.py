@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli import data_folder
+from encrypted_records.cli import data_folder, main
 from tests.support.service import clean_environment, free_ports
 
 
@@ -112,11 +112,14 @@ def test_a_folder_of_a_newer_version_is_refused(command: str, tmp_path: Path) ->
     assert hint.startswith("hint: update encrypted-records")
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     data_folder.prepare(tmp_path)
+    monkeypatch.setattr(data_folder, "ENDING_SECONDS", 0.0)
     with data_folder.hold(tmp_path, "up"):
-        error, _ = refusal("up", f"--data-dir={tmp_path}")
-    assert "another ers up" in error
+        assert main.run(["up", f"--data-dir={tmp_path}"]) == 1
+    assert capsys.readouterr().err.startswith("error: another ers up (process ")
 
 
 def test_help_comes_at_once() -> None:

@@ -10,9 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+import click
 
 from encrypted_records.errors import Startup
 
@@ -20,6 +24,10 @@ from encrypted_records.errors import Startup
 #: disk so that one version could not read what the other wrote adds one.
 #: Until 1 there was one number for both, which stayed whatever changed.
 FORMS: Mapping[str, int] = {"api": 2, "proxy": 2}
+#: How long a start waits for a process that may be about to end: a side whose ``ers up`` was killed
+#: has 8 seconds for that.
+ENDING_SECONDS = 10.0
+_POLL_SECONDS = 0.1
 
 
 def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
@@ -114,26 +122,47 @@ def for_owner(path: str, flags: int) -> int:
 
 
 @contextmanager
-def hold(folder: Path, role: str) -> Iterator[None]:
+def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
     """Hold the folder as the only ``role`` (up, api or proxy) while the block runs.
 
     The operating system lets go of it whenever this process ends, however it ends.
+
+    Args:
+        wait: wait for ENDING_SECONDS where another process holds it, which may be about to end.
 
     Raises:
         Startup: another process holds it.
     """
     path = folder / f"{role}.lock"
     with open(path, "a+", opener=for_owner) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        deadline = time.monotonic() + (ENDING_SECONDS if wait else 0.0)
+        told = False
+        while not _take(file):
             file.seek(0)
             holder = file.read(20).strip() or "unknown"
-            raise Startup(
-                f"another ers {role} (process {holder}) is using the data folder {folder}",
-                hint="stop it first, or name another folder with --data-dir",
-            ) from None
+            if time.monotonic() >= deadline:
+                raise Startup(
+                    f"another ers {role} (process {holder}) is using the data folder {folder}",
+                    hint="stop it first, or name another folder with --data-dir",
+                )
+            if not told:
+                click.echo(
+                    f"Waiting up to {ENDING_SECONDS:.0f} seconds for another ers {role} (process"
+                    f" {holder}) to end, which is using the data folder {folder}",
+                    err=True,
+                )
+                told = True
+            time.sleep(_POLL_SECONDS)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _take(file: IO[str]) -> bool:
+    """Lock the file, unless another process has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -65,7 +65,8 @@ def run_proxy(settings: Settings) -> None:
     own_api = os.environ.pop(_OWN_API, None) is not None
     inline_secret = os.environ.pop(_INLINE_SECRET, None)
     check_installed("proxy")
-    with alone(settings, "proxy"):
+    # A command with a proxy of its own says at once that another one is there.
+    with alone(settings, "proxy", wait=inline_secret is None):
         check_port(settings.proxy_host, settings.proxy_port, "proxy")
         check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
         # Only this needs the proxy.
@@ -97,12 +98,16 @@ def run_proxy(settings: Settings) -> None:
 
 
 @contextmanager
-def alone(settings: Settings, role: str) -> Iterator[None]:
-    """Have the data folder ready and to ourselves; what is made in it is for its owner alone."""
+def alone(settings: Settings, role: str, *, wait: bool = True) -> Iterator[None]:
+    """Have the data folder ready and to ourselves; what is made in it is for its owner alone.
+
+    Args:
+        wait: for another process to end, see :func:`data_folder.hold`.
+    """
     os.umask(0o077)
     parent.end_with_parent()
     data_folder.prepare(settings.data_dir, [role])
-    with data_folder.hold(settings.data_dir, role):
+    with data_folder.hold(settings.data_dir, role, wait=wait):
         yield
 
 
@@ -138,6 +143,10 @@ async def serve_both(
     check_installed("api", "proxy")
     data_folder.prepare(settings.data_dir)
     with data_folder.hold(settings.data_dir, "up"):
+        for role in ("api", "proxy"):
+            # Those of a killed `ers up` may still be ending.
+            with data_folder.hold(settings.data_dir, role):
+                pass
         check_ports(settings)
         stop = on_signal()
         async with _children(settings, log_file, starter) as sides:
