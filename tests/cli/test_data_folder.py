@@ -124,7 +124,7 @@ def test_a_start_waits_for_a_holder_that_ends_and_says_so(
         assert f"another ers {role} (process {os.getpid()}) to end" in capsys.readouterr().err
         holder.close()
 
-    monkeypatch.setattr(data_folder.time, "sleep", end)
+    monkeypatch.setattr("encrypted_records.cli.data_folder.time.sleep", end)
     with data_folder.hold(folder, role):
         pass
     holder.enter_context(data_folder.hold(folder, role))

@@ -385,8 +385,9 @@ def test_an_ingest_that_a_stopping_proxy_refuses_is_sent_again_under_its_key() -
     async def ask() -> None:
         async with server(stop_once, silent_seconds=SOON) as transport:
             key = {"Idempotency-Key": "k"}
-            sent = {"json": [], "headers": key, "repeatable": True}
-            answer = await transport.request("POST", "/api/records/ingest/", **sent)
+            answer = await transport.request(
+                "POST", "/api/records/ingest/", json=[], headers=key, repeatable=True
+            )
             assert answer.status == 200
         async with server(stop_once, silent_seconds=SOON) as transport:
             keys.clear()

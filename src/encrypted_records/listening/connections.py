@@ -156,7 +156,11 @@ class _Http(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The parser cannot read on; ``msg`` is uvicorn's text about it."""
         self._watch.forget(self)
-        self._leave_with(_MALFORMED if self._is_between_requests else b"")
+        begun = not self._is_between_requests and (self.cycle.response_started or self.pipeline)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._leave_with(b"" if begun else _MALFORMED)
 
     def handle_websocket_upgrade(self) -> None:
         self._pace = None
