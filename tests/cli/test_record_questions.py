@@ -116,11 +116,34 @@ def test_what_is_no_measure_is_refused_with_its_place(text: str) -> None:
 def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     ers.done("record", "export", "--schema", people, "--file", file, "--order-by", "name")
-    assert file.read_text().splitlines()[0].startswith("name,age,city,schema_id:")
+    assert file.read_text().splitlines()[0] == "name,age,city"
     assert list(tmp_path.glob("*.part")) == []
 
-    ers.done("job", "upload", file)
+    ers.done("job", "upload", file, "--schema", people)
     assert len(names(ers, people, "name = 'Ada'")) == 2
+    ada = ("--schema", people, "name = 'Ada'")
+    ers.done("record", "export", *ada, "--file", file, "--with-schema-id", "--yes")
+    assert file.read_text().splitlines()[0].startswith("name,age,city,schema_id:")
+    ers.done("job", "upload", file)
+    assert len(names(ers, people, "name = 'Ada'")) == 4
+    assert ers("record", "export", *ada, "--with-schema-id").code == 2
+
+
+@pytest.mark.parametrize(
+    "shown", [("export",), ("search", "--output", "ndjson"), ("search", "--output", "json")]
+)
+@pytest.mark.parametrize("store", [("job", "upload"), ("record", "ingest"), ("file", "upload")])
+def test_records_that_were_shown_are_stored_again_as_they_are(
+    ers: Ers, people: str, tmp_path: Path, shown: tuple[str, ...], store: tuple[str, ...]
+) -> None:
+    file = tmp_path / f"out.{shown[-1] if len(shown) > 1 else 'ndjson'}"
+    ada = ("--schema", people, "name = 'Ada'")
+    before = len(names(ers, people, "name = 'Ada'"))
+    file.write_text(ers.done("record", *shown, *ada).out)
+    proposed = json.loads(ers.done("schema", "infer", file).out)
+    assert set(proposed["properties"]) >= {"name", "age"}
+    ers.done(*store, file)
+    assert len(names(ers, people, "name = 'Ada'")) == 2 * before
 
 
 def test_an_export_for_a_spreadsheet_has_no_formula_and_is_csv(

@@ -45,7 +45,7 @@ _VERSION = "TUS answers 412 where `Tus-Resumable` is missing or another version.
 _LINKS = "Passwords are entered twice and have rules of their own; links are signed."
 _ROWS = "CSV, and samples of records, have a form that a JSON Schema does not describe."
 _IDS = "22 characters of the right kind can be too large for an identifier."
-_CELLS = "`safe_cells` is for CSV alone."
+_CELLS = "`safe_cells` and `with_schema_id` are for CSV alone."
 _DEFINITIONS = "A definition has rules that hold between its members."
 _BACKUPS = "The words and the file of a backup carry checksums."
 #: docs/http-api.md has the reasons, too.

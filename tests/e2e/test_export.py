@@ -19,6 +19,7 @@ from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.search.match import BATCH
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.e2e.database import database_of
+from tests.support.jobs import completed, started
 from tests.support.service import ANSWER_SECONDS, Service, call
 from tests.support.store import Store, new_store
 
@@ -95,7 +96,7 @@ def test_a_csv_export_can_be_uploaded_again(store: Store, headers: dict[str, str
     assert answer.headers["Content-Type"].startswith("text/csv")
     header = read_header(answer.body, final=True)
     assert header is not None
-    assert (header.names, header.schema) == (("text", "n", "x"), store.schema_id)
+    assert (header.names, header.schema) == (("text", "n", "x"), None)
     parser = CsvParser(header, RecordStart(header.size, 1))
     blocks = [*parser.feed(answer.body[header.size :]), *parser.finish()]
     definition = parse_definition(json.dumps(DEFINITION))
@@ -117,10 +118,26 @@ def test_a_csv_export_for_spreadsheets_changes_formulas_and_nothing_else(store: 
     assert [row[1:] for row in safe] == [row[1:] for row in plain]
 
 
+def test_the_header_names_the_schema_only_where_that_is_asked_for(store: Store) -> None:
+    where = {"field": "n", "op": "eq", "value": 1}
+    plain = exported(store, where=where, format="csv").body
+    named = exported(store, where=where, format="csv", with_schema_id=True).body
+    assert plain.startswith(b"text,n,x\r\n")
+    assert named == plain.replace(b"\r\n", f",schema_id:{store.schema_id}\r\n".encode(), 1)
+
+
 def test_an_absent_value_alone_in_its_row_stays_a_row(service: Service) -> None:
-    store = new_store(service, {"type": "object", "properties": {"a": {"type": "string"}}})
+    definition = {"type": "object", "properties": {"a": {"type": "string"}}}
+    store = new_store(service, definition)
     store.ingest([{"a": "x"}, {}, {"a": ""}])
-    assert exported(store, format="csv").body.splitlines()[1:] == [b"x", b",", b'""']
+    body = exported(store, format="csv").body
+    assert body.splitlines() == [b"a,leave_out:", b"x,", b",", b'"",']
+    again = store.another_schema(definition)
+    completed(again, started(again, body, "text/csv", query=f"?schema={again.schema_id}"))
+    assert [one["data"] for one in again.everything()] == [{"a": "x"}, {}, {"a": ""}]
+    full = store.another_schema(definition | {"required": ["a"]})
+    full.ingest([{"a": "x"}])
+    assert exported(full, format="csv").body == b"a\r\nx\r\n"
 
 
 def test_an_empty_export_is_empty_and_csv_has_its_header(store: Store) -> None:
@@ -138,6 +155,8 @@ def test_an_empty_export_is_empty_and_csv_has_its_header(store: Store) -> None:
         {"format": "xml"},
         {"format": 1},
         {"safe_cells": True},
+        {"with_schema_id": True},
+        {"format": "csv", "with_schema_id": 1},
         {"format": "csv", "safe_cells": "yes"},
         {"format": "csv", "safe_cells": None},
     ],

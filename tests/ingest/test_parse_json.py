@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Malformed, TooLarge
-from encrypted_records.ingest.blocks import RawRecord
+from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_json import parse_records
+from encrypted_records.ingest.parse_json_stream import ArrayParser
 
 PATH = "/api/schemas/x/"
 
@@ -99,4 +100,44 @@ def test_a_member_that_a_record_does_not_have_is_named_with_row_and_pointer() ->
     with pytest.raises(InvalidRecords) as caught:
         parse_records(body(record(), {"schema": PATH, "data": {}, "a/b": 1, "id": 2}))
     found = [(flaw.code, flaw.row, flaw.pointer) for flaw in caught.value.flaws]
-    assert found == [("unknown_member", 2, "/1/a~1b"), ("unknown_member", 2, "/1/id")]
+    assert found == [("unknown_member", 2, "/1/a~1b"), ("read_only", 2, "/1/id")]
+
+
+ID = "2JaAHbUFRrDR2CfzCdVaQL"
+OTHER = "2JaAHbVvbCkSDcfCkoKpxP"
+
+
+@pytest.mark.parametrize(
+    ("shown", "wrong"),
+    [
+        ({"id": ID, "url": f"/api/records/{ID}/"}, []),
+        ({"url": f"/api/records/{ID}/", "version": 3, "proven": False}, []),
+        ({"id": 7}, ["id"]),
+        ({"id": "7"}, ["id"]),
+        ({"id": ID, "url": f"/api/records/{OTHER}/"}, ["url"]),
+        ({"id": ID, "url": f"/api/schemas/{ID}/"}, ["url"]),
+        ({"url": "https://example.org/"}, ["url"]),
+        ({"url": None}, ["url"]),
+        ({"version": "2.0", "proven": 1}, ["version", "proven"]),
+        ({"version": True}, ["version"]),
+    ],
+    ids=str,
+)
+def test_a_record_is_taken_as_it_was_shown_and_what_no_answer_had_is_named(
+    shown: dict[str, Any], wrong: list[str]
+) -> None:
+    sent = {**record(a=1), **shown}
+    lines = ArrayParser(RecordStart(0, 1), schema_named=False)
+    blocks = [*lines.feed(f"{json.dumps(sent)}]".encode()), *lines.finish()]
+    [of_job] = [one for block in blocks for one in block.records]
+    if not wrong:
+        assert parse_records(body(sent)) == [RawRecord(1, PATH, {"a": 1})] == [of_job]
+        return
+    with pytest.raises(InvalidRecords) as caught:
+        parse_records(body(sent))
+    assert [(flaw.code, flaw.pointer) for flaw in caught.value.flaws] == [
+        ("read_only", f"/0/{name}") for name in wrong
+    ]
+    assert isinstance(of_job, BadRow)
+    assert of_job.error.code == "read_only"
+    assert of_job.error.detail.startswith(wrong[0])

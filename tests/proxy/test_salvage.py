@@ -197,7 +197,9 @@ def test_csv_is_as_exports_write_it(history: History) -> None:
     answer = salvage(history.store, format="csv", safe_cells=True)
     assert answer.headers["Content-Type"].startswith("text/csv")
     head, *rows = list(csv.reader(io.StringIO(answer.body.decode(), newline="")))
-    assert head == ["name", "n", "x", f"schema_id:{history.store.schema_id}"]
+    assert head == ["name", "n", "x"]
+    named = salvage(history.store, format="csv", with_schema_id=True).body.split(b"\r\n")[0]
+    assert named.decode() == f"name,n,x,schema_id:{history.store.schema_id}"
     data = history.data()
     names = {data[key].get("name", "") for key in history.best(0)}
     assert {row[0] for row in rows} == (names - {"=1+1"}) | {"'=1+1"}
@@ -224,7 +226,14 @@ def test_strangers_and_members_without_keys_save_nothing(history: History) -> No
 
 
 @pytest.mark.parametrize(
-    "members", [{"format": "xml"}, {"ended": 1}, {"safe_cells": True}, {"where": None}]
+    "members",
+    [
+        {"format": "xml"},
+        {"ended": 1},
+        {"safe_cells": True},
+        {"with_schema_id": True},
+        {"where": None},
+    ],
 )
 def test_what_cannot_be_asked_is_refused(history: History, members: dict[str, Any]) -> None:
     answer = salvage(history.store, **members)

@@ -6,11 +6,10 @@ from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.ingest.blocks import RawRecord
-from encrypted_records.model import strict_json
+from encrypted_records.model import record_form, strict_json
 from encrypted_records.model.strict_json import escape_pointer
 
 MAX_DIRECT_RECORDS = 100
-_MEMBERS = {"schema", "data"}
 #: Of one record so many are named.
 _MOST_UNKNOWN = 10
 
@@ -37,13 +36,17 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
     records: list[RawRecord] = []
     errors: list[Flaw] = []
     for row, item in enumerate(items, 1):
-        unknown = [name for name in item if name not in _MEMBERS] if isinstance(item, dict) else []
-        problem = _shape_problem(item)
-        if unknown:
+        members: dict[str, Any] = item if isinstance(item, dict) else {}
+        unknown = [name for name in members if name not in record_form.MEMBERS]
+        wrong = list(record_form.misplaced(members))
+        problem = shape_problem(item, schema_named=False)
+        if unknown or wrong:
             detail = "there is no such member; a record has schema and data"
+            found = [("unknown_member", name, detail) for name in unknown[:_MOST_UNKNOWN]]
+            found += [("read_only", name, what) for name, what in wrong]
             errors += [
-                Flaw("unknown_member", detail, f"/{row - 1}/{escape_pointer(name)}", row)
-                for name in unknown[:_MOST_UNKNOWN]
+                Flaw(code, what, f"/{row - 1}/{escape_pointer(name)}", row)
+                for code, name, what in found
             ]
         elif problem is not None:
             errors.append(Flaw("record", problem, pointer=f"/{row - 1}", row=row))
@@ -54,10 +57,16 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
     return records
 
 
-def _shape_problem(item: Any) -> str | None:
+def shape_problem(item: Any, *, schema_named: bool) -> str | None:
+    """Why an item is not a record object; None where it is.
+
+    Args:
+        schema_named: whether the request names the schema, so that a record need not.
+    """
     if not isinstance(item, dict):
         return "expected an object with schema and data"
-    if set(item) != _MEMBERS:
+    sent = item.keys() - record_form.READ_ONLY
+    if sent != record_form.SENT and not (schema_named and sent == {"data"}):
         return "a record object has exactly schema and data"
     if not isinstance(item["data"], dict):
         return "data must be an object"

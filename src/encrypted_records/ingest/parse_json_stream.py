@@ -27,8 +27,10 @@ from encrypted_records.ingest.blocks import (
     bad_row,
     record_too_large,
 )
+from encrypted_records.ingest.parse_json import shape_problem
 from encrypted_records.model import strict_json
 from encrypted_records.model.json_items import JsonItems
+from encrypted_records.model.record_form import misplaced
 
 Layout = Literal["array", "lines"]
 
@@ -117,13 +119,11 @@ class _Buffered(ABC):
         return [block] if records else []
 
     def _record(self, row: int, item: Any) -> RawRecord | BadRow:
-        if not isinstance(item, dict):
-            return bad_row(row, "record", "expected an object with schema and data")
-        others = set(item) - {"data"}
-        if "data" not in item or (others != {"schema"} and (others or not self._schema_named)):
-            return bad_row(row, "record", "a record object has exactly schema and data")
-        if not isinstance(item["data"], dict):
-            return bad_row(row, "record", "data must be an object")
+        problem = shape_problem(item, schema_named=self._schema_named)
+        if problem is not None:
+            return bad_row(row, "record", problem)
+        for name, what in misplaced(item):
+            return bad_row(row, "read_only", f"{name} {what}")
         return RawRecord(row, item.get("schema"), item["data"])
 
 

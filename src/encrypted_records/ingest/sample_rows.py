@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.model import strict_json
+from encrypted_records.model import record_form, strict_json
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
 from encrypted_records.model.media_types import Format
@@ -93,7 +93,7 @@ def too_wide() -> InvalidRecords:
 def _json_rows(body: bytes) -> Iterator[Row]:
     for number, item in enumerate(_json_items(body), 1):
         record = item
-        if isinstance(item, dict) and "data" in item and set(item) <= {"schema", "data"}:
+        if isinstance(item, dict) and "data" in item and item.keys() <= record_form.MEMBERS:
             record = item["data"]
         if not isinstance(record, dict):
             raise InvalidRecords(

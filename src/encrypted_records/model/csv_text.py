@@ -9,7 +9,8 @@ records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from encrypted_records.model.definition import Value
@@ -27,17 +28,40 @@ _BLANKS = "\\t\\r\\n\\0"
 _FORMULA = re.compile(rf'\A(?=[{_SIGNS}{_BLANKS}])|(?<=[,;|\t\r\n])("*)(?=[{_SIGNS}])')
 
 
-def header(names: Sequence[str], schema: str, *, safe: bool = False) -> bytes:
-    """The first line of a file for batch uploads: its last entry names the schema by its id,
-    and has no column below it."""
-    return line([*names, f"{SCHEMA_ENTRY}{schema}"], safe=safe)
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a file of records: one per name, and as many cells in each line.
 
+    Args:
+        safe: whether texts are changed so that no spreadsheet runs one.
+        spare: whether an empty column follows. Readers skip an empty line, which a record without
+            the only field would be.
+    """
 
-def record(names: Sequence[str], data: Mapping[str, Value], *, safe: bool = False) -> bytes:
-    """A record's line below such a header; absent fields are left out of ``data``."""
-    cells = [data.get(name) for name in names]
-    # Readers skip an empty line; with an empty cell at its end it is a row.
-    return line([*cells, None] if cells == [None] else cells, safe=safe)
+    names: Sequence[str]
+    safe: bool = False
+    spare: bool = False
+
+    @classmethod
+    def of(cls, names: Sequence[str], required: Collection[str], *, safe: bool) -> Columns:
+        """Those of ``names``; of these, records have the ``required`` ones."""
+        return cls(names, safe, spare=len(names) == 1 and names[0] not in required)
+
+    def header(self, schema: str | None = None) -> bytes:
+        """The first line.
+
+        Args:
+            schema: an id, which becomes the last entry and has no column below it.
+        """
+        last = [LEFT_OUT] if self.spare else []
+        if schema is not None:
+            last = [f"{SCHEMA_ENTRY}{schema}"]
+        return line([*self.names, *last], safe=self.safe)
+
+    def record(self, data: Mapping[str, Value]) -> bytes:
+        """A record's line; absent fields are left out of ``data``."""
+        cells = [data.get(name) for name in self.names]
+        return line([*cells, None] if self.spare else cells, safe=self.safe)
 
 
 def line(cells: Iterable[Value], *, safe: bool = False) -> bytes:

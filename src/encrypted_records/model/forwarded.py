@@ -20,6 +20,8 @@ from types import MappingProxyType
 from encrypted_records.model import ids
 
 JSON = "application/json"
+#: The member by which a proxy says whether the names of a dataset or schema were signed.
+SIGNED = "signed"
 #: The cookies of a session.
 SESSION, CSRF = "sessionid", "csrftoken"
 #: Bytes that the API accepts of a body with a definition or a long description.
@@ -54,6 +56,11 @@ class Forwarded:
     signed: bool = False
     frees: bool = False
     shows: str = ""
+
+    @property
+    def resources(self) -> str:
+        """The collection of what it is about, such as "datasets"."""
+        return self.template.split("/")[2]
 
     @property
     def references(self) -> Mapping[str, str]:

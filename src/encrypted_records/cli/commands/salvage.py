@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import click
@@ -28,6 +28,9 @@ from encrypted_records.errors import ApiFailed
     "--safe-cells", is_flag=True, help="Of CSV: no spreadsheet takes a text for a formula."
 )
 @click.option(
+    "--with-schema-id", is_flag=True, help="Of CSV: the header ends in schema_id: and the id."
+)
+@click.option(
     "--without-ended",
     is_flag=True,
     help="Leave out what the API says was changed or deleted, though the log does not prove it.",
@@ -39,6 +42,7 @@ async def salvage(
     file: str | None,
     form: str | None,
     safe_cells: bool,
+    with_schema_id: bool,
     without_ended: bool,
 ) -> int:
     """Write every record of a schema that opens, the newest version of each, also where the log of
@@ -56,12 +60,16 @@ async def salvage(
     form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
     if safe_cells and form != "csv":
         raise click.UsageError("--safe-cells is for CSV: --format csv")
+    if with_schema_id and form != "csv":
+        raise click.UsageError("--with-schema-id is for CSV: --format csv")
     resource = await session.names.schema(schema)
     # Always as NDJSON: CSV has no room for the report.
     asked = session.client.salvage(resource["url"], ended=not without_ended)
     report: Mapping[str, Any] | None = None
     with open_result(file) as out:
-        line_of = _writer(form, resource, safe=safe_cells, head=out.write)
+        line_of = _writer(
+            form, resource, safe=safe_cells, with_schema_id=with_schema_id, head=out.write
+        )
         async with asked as pieces:
             async for line in lines_of(pieces):
                 members = _parse(line)
@@ -99,16 +107,21 @@ def _parse(line: bytes) -> Mapping[str, Any]:
 
 
 def _writer(
-    form: str, schema: Mapping[str, Any], *, safe: bool, head: Callable[[bytes], object]
+    form: str,
+    schema: Mapping[str, Any],
+    *,
+    safe: bool,
+    with_schema_id: bool,
+    head: Callable[[bytes], object],
 ) -> Callable[[bytes, Mapping[str, Any]], bytes]:
     """What makes the line of a record in a file of this form, whose head is written."""
     if form == "ndjson":
         return lambda line, _: line + b"\n"
     from encrypted_records.model import csv_text  # noqa: PLC0415 - slow to import
 
-    names: Sequence[str] = list(schema["schema"]["properties"])
-    head(csv_text.header(names, schema["id"], safe=safe))
-    return lambda _, one: csv_text.record(names, one["data"], safe=safe)
+    columns = csv_text.Columns.of(list(schema["schema"]["properties"]), (), safe=safe)
+    head(columns.header(schema["id"] if with_schema_id else None))
+    return lambda _, one: columns.record(one["data"])
 
 
 def _say(report: Mapping[str, Any]) -> int:

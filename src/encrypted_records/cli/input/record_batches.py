@@ -9,6 +9,7 @@ from typing import Any
 
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.errors import Flaw, InvalidRecords
+from encrypted_records.model.record_form import MEMBERS
 
 
 async def batches(items: Iterator[Any], at_once: int) -> AsyncIterator[list[Any]]:
@@ -25,8 +26,9 @@ async def records_from(
     smaller.
 
     Args:
-        items: such objects, with or without ``schema`` (then by any name), or plain objects of
-            field names and values. No field has an object for a value, so they cannot be mixed up.
+        items: such objects, with or without ``schema`` (then by any name), and maybe with what
+            answers have beside these; or plain objects of field names and values. No field has an
+            object for a value, so they cannot be mixed up.
         default: the schema of items that name none.
 
     Raises:
@@ -42,7 +44,7 @@ async def records_from(
             if not isinstance(item, dict):
                 flaws.append(Flaw("record", "expected an object", row=row))
                 continue
-            whole = isinstance(item.get("data"), dict) and set(item) <= {"schema", "data"}
+            whole = isinstance(item.get("data"), dict) and item.keys() <= MEMBERS
             named, data = (item.get("schema"), item["data"]) if whole else (None, item)
             if named is not None and not isinstance(named, str):
                 flaws.append(

@@ -154,8 +154,8 @@ class Records(Connection):
         An export that breaks off raises; what came before is not to be used.
 
         Args:
-            members: ``where``, ``order_by``, ``fields``, ``safe_cells``; those that are None are
-                left out.
+            members: ``where``, ``order_by``, ``fields``, ``safe_cells``, ``with_schema_id``; those
+                that are None are left out.
         """
         body = {"schema": schema, "format": form, **_said(members)}
         return self._transport.stream(

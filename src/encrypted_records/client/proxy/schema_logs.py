@@ -130,8 +130,8 @@ class SchemaLogs(Connection):
         raises.
 
         Args:
-            members: ``ended``, ``safe_cells``, as docs/http-api.md has them; those that are None
-                are left out.
+            members: ``ended``, ``safe_cells``, ``with_schema_id``, as docs/http-api.md has them;
+                those that are None are left out.
         """
         said = {name: value for name, value in members.items() if value is not None}
         return self._transport.stream(

@@ -63,15 +63,12 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncIterator[b
     def line(record: PlainRecord) -> bytes:
         return json_line(record_json(record, schema, exported.definition, exported.fields))
 
+    columns = csv_text.Columns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:
-        yield csv_text.header(names, to_text(schema), safe=form.safe)
+        yield columns.header(to_text(schema) if form.names_schema else None)
     async for batch in exported.batches:
         if form.csv:
-            rows = await write_each(
-                batch,
-                len(names),
-                lambda record: csv_text.record(names, record.data, safe=form.safe),
-            )
+            rows = await write_each(batch, len(names), lambda one: columns.record(one.data))
         else:
             rows = await write_each(batch, len(names), line)
         async for piece in pieces(rows):

@@ -83,6 +83,7 @@ def page_of(results: Part, **more: Part) -> Part:
 FILE_FORM = {
     "format": one_of("ndjson", "csv"),
     "safe_cells": FLAG | {"description": "of CSV: no text is run by a spreadsheet"},
+    "with_schema_id": FLAG | {"description": "of CSV: the header ends in schema_id:<id>"},
 }
 
 

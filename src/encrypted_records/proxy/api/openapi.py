@@ -7,14 +7,14 @@ is :mod:`encrypted_records.proxy.pages.docs`: nothing under /api/ is HTML.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.http import openapi_page as reference
-from encrypted_records.model.forwarded import FORWARDED
+from encrypted_records.model.forwarded import FORWARDED, SIGNED
 from encrypted_records.proxy.api.condition_schema import PARTS
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal
@@ -55,7 +55,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         paths = _forwarded_paths(document)
         components = document["components"] | {
             "responses": dict(document["components"]["responses"]),
-            "schemas": dict(document["components"]["schemas"]) | PARTS,
+            "schemas": _with_signed(document["components"]["schemas"]) | PARTS,
         }
         info = document["info"] | {
             "title": "Encrypted Records Service: proxy",
@@ -77,6 +77,24 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
     }
     more = {"info": info, "paths": paths, "components": components}
     return document | more | {"tags": [{"name": name} for name in sorted(tags)]}
+
+
+def _with_signed(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The API's schemas with the member that the proxy adds to datasets and schemas."""
+    signed: Part = {
+        "type": ["boolean", "null"],
+        "readOnly": True,
+        "description": "Whether the names were signed; absent where there is no roster.",
+    }
+    return dict(parts) | {
+        name: part | {"properties": part["properties"] | {SIGNED: signed}}
+        for name, part in parts.items()
+        if name in _SHOWN_AS_SIGNED
+    }
+
+
+#: The API's schemas of what the proxy shows with its signed names.
+_SHOWN_AS_SIGNED = ("Dataset", "Schema")
 
 
 def nameless(path: str) -> str:

@@ -21,7 +21,7 @@ from encrypted_records.errors import BadInput, Flaw, InvalidQuery, Malformed, To
 from encrypted_records.model import strict_json
 from encrypted_records.model.charsets import charset_of, require_utf8
 from encrypted_records.model.device_secret import without_device
-from encrypted_records.model.forwarded import Forwarded
+from encrypted_records.model.forwarded import SIGNED, Forwarded
 from encrypted_records.model.ids import from_reference, reference
 from encrypted_records.proxy.api.token_uses import is_service_string
 from encrypted_records.proxy.auth import (
@@ -110,7 +110,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     # Such as in the password of a login: who runs the API would get the keys.
     refuse_service_string(*(one for one in members.values() if isinstance(one, str)))
     own = services_of(request).own_origins
-    return _with_paths(body, members, endpoint, own)
+    return _as_sent_on(body, members, endpoint, own)
 
 
 def _too_large(endpoint: Forwarded) -> TooLarge:
@@ -120,21 +120,24 @@ def _too_large(endpoint: Forwarded) -> TooLarge:
     )
 
 
-def _with_paths(
+def _as_sent_on(
     body: bytes, members: Mapping[str, object], endpoint: Forwarded, own: tuple[str, ...]
 ) -> bytes:
-    """The body with its references as paths. What it has beside these stays as it was sent, letter
-    by letter: a definition comes back so."""
+    """The body with its references as paths, and without ``signed``, which this proxy adds to
+    answers and the API does not know. What it has beside these stays as it was sent, letter by
+    letter: a definition comes back so."""
+    added = {SIGNED} & members.keys() if endpoint.resources in ("datasets", "schemas") else set()
     paths = {
         name: path
         for name, sent in members.items()
         if isinstance(sent, str) and (path := _as_path(sent, endpoint, name, own)) != sent
     }
-    if not paths:
+    if not paths and not added:
         return body
     text = body.removeprefix(codecs.BOM_UTF8)
     written = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode(written | paths)
+    kept = {name: sent for name, sent in written.items() if name not in added}
+    return msgspec.json.encode(kept | paths)
 
 
 async def _read_object(body: bytes) -> Mapping[str, object]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidRecords
+from encrypted_records.model import record_form
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -36,7 +37,7 @@ from encrypted_records.proxy.api.parameters import (
     only,
     schema_of,
 )
-from encrypted_records.proxy.api.records import NAMED, NEW_RECORD, RECORD
+from encrypted_records.proxy.api.records import NAMED, NEW_RECORD, READ_ONLY, RECORD
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
 from encrypted_records.proxy.http.bodies import read_object, read_records
 from encrypted_records.proxy.http.responses import answer, record_answer
@@ -52,7 +53,7 @@ _MAX_RECORDS = 100
 _MANY = 2**31
 
 _IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
-_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE))
+_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE, **READ_ONLY))
 _ERASE = parameter("query", "erase", FLAG, "erase them too, and wait until the bytes are gone")
 _BY = parameter("query", "by", TEXT, "fields of a unique set, by commas", required=True)
 _CHANGED = {200: json_answer(RECORD, ETag=TEXT)}
@@ -122,7 +123,7 @@ async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
     record_id = id_in_path(request)
     versions = if_match(request)
     body = await read_object(request)
-    edit: Edit = editing(_data(body))
+    edit: Edit = editing(_data(body, record_id))
     schema = schema_of(services, body["schema"]) if "schema" in body else None
     changed = await services.changer.change(
         caller,
@@ -136,17 +137,21 @@ async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
     return record_answer(changed.record, changed.schema, changed.definition)
 
 
-def _data(body: Mapping[str, Any]) -> dict[str, Any]:
+def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     data = body.get("data")
-    unknown = [name for name in body if name not in ("schema", "data")]
-    if unknown:
-        detail = "there is no such member; there are data and schema"
+    detail = "there is no such member; there are data and schema"
+    flaws = [
+        Flaw("unknown_member", detail, f"/{escape_pointer(name)}")
+        for name in body
+        if name not in record_form.MEMBERS
+    ]
+    wrong = record_form.misplaced(body, to_text(record_id))
+    flaws += [Flaw("read_only", what, f"/{name}") for name, what in wrong]
+    if flaws:
         raise InvalidRecords(
-            "the body has members that a change of a record does not have",
+            "the body has members that a change of this record does not have",
             hint="nothing was changed; leave them out",
-            flaws=tuple(
-                Flaw("unknown_member", detail, f"/{escape_pointer(name)}") for name in unknown
-            ),
+            flaws=tuple(flaws),
         )
     if not isinstance(data, dict):
         raise InvalidRecords(

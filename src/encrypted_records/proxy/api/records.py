@@ -19,7 +19,9 @@ from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import forward
 from encrypted_records.proxy.api.json_schema import (
+    FLAG,
     ID,
+    NUMBER,
     OBJECT,
     PAGING,
     RECORD_PATH,
@@ -65,8 +67,15 @@ _MAX_INGEST_RECORDS = 100
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
 RECORD = object_of(NAMED | {"data": OBJECT})
+#: Members that a record that is sent may have as an answer had them.
+READ_ONLY: dict[str, Part] = {
+    "id": ID,
+    "url": RECORD_PATH,
+    "version": NUMBER,
+    "proven": FLAG,
+}
 #: A record that is sent.
-NEW_RECORD = object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT})
+NEW_RECORD = object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT}, **READ_ONLY)
 _RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
 _SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "as the API has it")

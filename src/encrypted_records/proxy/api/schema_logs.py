@@ -193,14 +193,13 @@ async def salvage_records(request: Request) -> Response:
 
 
 async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncIterator[bytes]:
-    names = tuple(salvaged.definition.fields)
+    # A row that the log does not prove may lack a required field.
+    columns = csv_text.Columns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
     if form.csv:
-        yield csv_text.header(names, to_text(schema), safe=form.safe)
+        yield columns.header(to_text(schema) if form.names_schema else None)
     async for batch in salvaged.batches:
         if form.csv:
-            yield b"".join(
-                csv_text.record(names, saved.record.data, safe=form.safe) for saved in batch
-            )
+            yield b"".join(columns.record(saved.record.data) for saved in batch)
             continue
         # An empty line, which readers skip, shows that the work continues.
         yield (

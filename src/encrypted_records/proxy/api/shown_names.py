@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from encrypted_records.errors import BadInput, Malformed, NotAllowed, NotAuthenticated
 from encrypted_records.model import ids
+from encrypted_records.model.forwarded import SIGNED
 from encrypted_records.proxy.api.incoming import refusal
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.shown_names import Shown, ShownAs
@@ -100,7 +101,7 @@ def _shown(kind: str, resource: _Resource) -> Shown:
 
 
 def _name(resource: _Resource, named: ShownAs) -> None:
-    told: dict[str, Any] = {"signed": named.signed}
+    told: dict[str, Any] = {SIGNED: named.signed}
     if named.signed:
         one = named.shown
         told |= {

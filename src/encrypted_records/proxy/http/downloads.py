@@ -31,10 +31,12 @@ _NAMES = {kind.value: kind for kind in _MEDIA_TYPES}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a file is written as; ``safe`` is whether no spreadsheet may run a text of it."""
+    """What a file is written as; ``safe`` is whether no spreadsheet may run a text of it, and
+    ``names_schema`` whether the header of CSV ends in the schema's id."""
 
     kind: Format
     safe: bool
+    names_schema: bool = False
 
     @property
     def csv(self) -> bool:
@@ -42,13 +44,13 @@ class Form:
 
 
 def form_of(request: Request, body: dict[str, Any]) -> Form:
-    """The form that ``format`` and ``safe_cells`` ask for, which are taken out of the body; or else
-    the header Accept.
+    """The form that ``format``, ``safe_cells`` and ``with_schema_id`` ask for, which are taken out
+    of the body; or else the header Accept.
 
     Raises:
         InvalidQuery: there is no such form.
     """
-    name, safe = body.pop("format", None), body.pop("safe_cells", False)
+    name = body.pop("format", None)
     if name is None:
         wanted = request.headers.get("accept", "")
         name = "csv" if "text/csv" in wanted and "ndjson" not in wanted else "ndjson"
@@ -56,10 +58,15 @@ def form_of(request: Request, body: dict[str, Any]) -> Form:
     if kind is None:
         detail = f"expected one of {', '.join(_NAMES)}"
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/format"),))
-    if not isinstance(safe, bool) or (safe and kind is not Format.CSV):
+    return Form(kind, _of_csv(body, "safe_cells", kind), _of_csv(body, "with_schema_id", kind))
+
+
+def _of_csv(body: dict[str, Any], name: str, kind: Format) -> bool:
+    value = body.pop(name, False)
+    if not isinstance(value, bool) or (value and kind is not Format.CSV):
         detail = "expected true or false, and true for CSV alone"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/safe_cells"),))
-    return Form(kind, safe)
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, f"/{name}"),))
+    return value
 
 
 class Download(StreamingResponse):

@@ -28,6 +28,9 @@ from encrypted_records.client.sdk.progress_bars import bar
 @click.option(
     "--safe-cells", is_flag=True, help="Of CSV: no spreadsheet takes a text for a formula."
 )
+@click.option(
+    "--with-schema-id", is_flag=True, help="Of CSV: the header ends in schema_id: and the id."
+)
 @click.option("--file", type=click.Path(dir_okay=False), help="Standard output if left out.")
 @click.option("--yes", "--force", is_flag=True, help="Do not ask before a file is overwritten.")
 @connected(organization=True)
@@ -41,10 +44,11 @@ async def export(
     fields: str | None,
     form: str | None,
     safe_cells: bool,
+    with_schema_id: bool,
     file: str | None,
     yes: bool,
 ) -> None:
-    """Write all records that fit EXPRESSION, or all, of one moment. CSV can be uploaded again.
+    """Write all records that fit EXPRESSION, or all, of one moment. The file can be uploaded again.
 
     A spreadsheet is to import CSV as text, or the file has --safe-cells; these are not what was
     stored, and not to be uploaded. An export that breaks off leaves no file; on standard output the
@@ -59,6 +63,8 @@ async def export(
     form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
     if safe_cells and form != "csv":
         raise click.UsageError("--safe-cells is for CSV: --format csv")
+    if with_schema_id and form != "csv":
+        raise click.UsageError("--with-schema-id is for CSV: --format csv")
     if file is not None and is_there(file):
         there = f"{file} is there already"
         confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")
@@ -69,6 +75,7 @@ async def export(
         order_by=None if order_by is None else split_fields(order_by, known),
         fields=None if fields is None else split_fields(fields, known),
         safe_cells=safe_cells or None,
+        with_schema_id=with_schema_id or None,
     )
     lines = Lines(form)
     with open_result(file) as out, bar("exporting", of_bytes=True) as move:

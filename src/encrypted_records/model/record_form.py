@@ -1,0 +1,53 @@
+"""The members of a record object: those that are sent, and those that answers add to them.
+
+An answer's record can be sent back as it is. Its read-only members change nothing; they are refused
+where they cannot be what an answer had, so that a field beside ``data`` is not lost in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from encrypted_records.errors import Malformed
+from encrypted_records.model import ids
+
+SENT = frozenset({"schema", "data"})
+#: Of a record that is shown; the last two of one that a salvage found.
+READ_ONLY = frozenset({"id", "url", "version", "proven"})
+MEMBERS = SENT | READ_ONLY
+
+
+def misplaced(item: Mapping[str, Any], record: str | None = None) -> Iterator[tuple[str, str]]:
+    """The read-only members of a record object that no answer had, and what is wrong with them.
+
+    Args:
+        record: the id of the record that is changed; None where a new one is made.
+    """
+    named = item.get("id", record)
+    if "id" in item and not (named == record if record else _is_id(named)):
+        yield "id", "is the id of another record" if record else _GIVEN
+    elif "url" in item and not _is_url(item["url"], named):
+        yield "url", "is the path of another record"
+    if type(item.get("version", 1)) is not int:
+        yield "version", _GIVEN
+    if type(item.get("proven", True)) is not bool:
+        yield "proven", _GIVEN
+
+
+_URL = re.compile(r"\A/api/records/(\w+)/\Z")
+_GIVEN = "is given by the service; a value of a field stands in data"
+
+
+def _is_id(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(ids.from_text(value))
+    except Malformed:
+        return False
+
+
+def _is_url(value: object, named: str | None) -> bool:
+    if named is not None:
+        return value == ids.reference("records", named)
+    return isinstance(value, str) and any(map(_is_id, _URL.findall(value)))
