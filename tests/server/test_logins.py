@@ -23,12 +23,44 @@ def refresh(api: Api, token: str) -> Answer:
     return api.call("POST", "/api/token/refresh/", {"refresh": token})
 
 
-def test_a_refresh_token_used_twice_ends_all_that_came_of_it(api: Api, ada: Account) -> None:
+def let_pass(api: Api, account: Account, seconds: int) -> None:
+    """Have the account's tokens be refreshed so many seconds earlier than they were."""
+    moved = {
+        True: f"datetime(refreshed, '-{seconds} seconds')",
+        False: f"refreshed - interval '{seconds} seconds'",
+    }[api.database_url is None]
+    owner = f"(SELECT id FROM accounts_user WHERE email = '{account.email}')"
+    api.execute(f"UPDATE accounts_login SET refreshed = {moved} WHERE user_id IN {owner}")
+
+
+def test_a_refresh_whose_answer_was_lost_is_repeated(api: Api, ada: Account) -> None:
+    first = api.token_pair(ada.email, PASSWORD).json()
+    lost = refresh(api, first["refresh"]).json()
+
+    again = refresh(api, first["refresh"])
+
+    assert again.status == 200
+    assert again.json()["refresh"] == lost["refresh"] != first["refresh"]
+    for token in (first["access"], lost["access"], again.json()["access"]):
+        assert self_status(api, bearer(token)) == 200
+    following = refresh(api, again.json()["refresh"])
+    assert following.status == 200
+    assert following.json()["refresh"] not in (first["refresh"], lost["refresh"])
+
+
+@pytest.mark.parametrize("late", ["after a while", "after the next one was used"])
+def test_a_refresh_token_used_twice_ends_all_that_came_of_it(
+    api: Api, ada: Account, late: str
+) -> None:
     """Whoever copied it, or its owner, has the newer one: nobody can tell which."""
     first = api.token_pair(ada.email, PASSWORD).json()
     second = refresh(api, first["refresh"]).json()
     other = api.token_pair(ada.email, PASSWORD).json()
     assert self_status(api, bearer(second["access"])) == 200
+    if late == "after a while":
+        let_pass(api, ada, 32)
+    else:
+        assert refresh(api, second["refresh"]).status == 200
 
     again = refresh(api, first["refresh"])
 
@@ -40,11 +72,37 @@ def test_a_refresh_token_used_twice_ends_all_that_came_of_it(api: Api, ada: Acco
     assert refresh(api, other["refresh"]).status == 200
 
 
-def test_of_two_refreshes_at_once_at_most_one_works(api: Api, ada: Account) -> None:
+def test_a_thief_who_repeats_a_refresh_at_once_is_noticed_at_the_next(
+    api: Api, ada: Account
+) -> None:
+    """Both have the same token then, and the second of them to use it ends the login."""
+    stolen = api.token_pair(ada.email, PASSWORD).json()["refresh"]
+    theirs, mine = refresh(api, stolen).json(), refresh(api, stolen).json()
+    used = refresh(api, mine["refresh"]).json()
+    let_pass(api, ada, 32)
+    assert refresh(api, theirs["refresh"]).status == 401
+    assert refresh(api, used["refresh"]).status == 401
+    assert self_status(api, bearer(theirs["access"])) == 401
+
+
+def test_refreshes_at_once_all_get_the_same_token(api: Api, ada: Account) -> None:
     token = api.token_pair(ada.email, PASSWORD).json()["refresh"]
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: refresh(api, token), range(2)))
-    assert sorted(answer.status for answer in answers) == [200, 401]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert len({answer.json()["refresh"] for answer in answers}) == 1
+    assert refresh(api, answers[0].json()["refresh"]).status == 200
+
+
+def test_a_refresh_after_a_logout_or_a_new_password_is_no_repetition(
+    api: Api, ada: Account
+) -> None:
+    first = api.token_pair(ada.email, PASSWORD).json()
+    second = refresh(api, first["refresh"]).json()
+    ended = api.call("POST", "/api/accounts/logout/", headers=bearer(second["access"]))
+    assert ended.status == 200
+    for token in (first, second):
+        assert refresh(api, token["refresh"]).status == 401
 
 
 def test_logging_out_with_a_token_ends_it_and_its_refresh_token_and_no_other(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import time
@@ -23,7 +24,7 @@ from encrypted_records.model.records import (
     RowBatch,
     RowRef,
 )
-from tests.server.api import Account, Api
+from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
 from tests.server.writer import (
     FRAMES,
@@ -378,4 +379,80 @@ def test_a_new_token_voids_the_old_and_a_new_password_all(api: Api) -> None:
         },
     )
     assert changed.status == 200
-    assert nobody.call("GET", manifest, Authorization=new).code == "bad_token"
+    assert nobody.call("GET", manifest, Authorization=new).code == "job_revoked"
+
+
+def entered(job: Job, secret: str) -> Answer:
+    """A token that its proxy made; it is of this test, as other tests use the database."""
+    body = {"digest": hashlib.sha256(secret.encode()).hexdigest()}
+    return job.writer.account.call("POST", f"/api/jobs/{job.id}/token/", body)
+
+
+def test_a_token_that_its_proxy_made_is_entered_as_often_and_as_late_as_it_comes(
+    api: Api, job: Job
+) -> None:
+    manifest, nobody = f"{job.writer.schema['url']}manifest/", nobody_at(api)
+    assert nobody.call("GET", manifest, Authorization=f"Job mine {job.id}").code == "bad_token"
+    for _ in range(3):
+        answer = entered(job, f"mine {job.id}")
+        assert (answer.status, answer.body) == (204, b"")
+        assert nobody.call("GET", manifest, Authorization=f"Job mine {job.id}").status == 200
+    assert entered(job, f"another {job.id}").status == 204
+    assert nobody.call("GET", manifest, Authorization=f"Job mine {job.id}").code == "bad_token"
+    assert nobody.call("GET", manifest, Authorization=f"Job another {job.id}").status == 200
+
+
+def test_a_token_of_one_job_is_no_token_of_another(api: Api, job: Job) -> None:
+    secret, other = f"of {job.id}", Job(job.writer)
+    assert entered(job, secret).status == 204
+    refused = entered(other, secret)
+    assert (refused.status, refused.code) == (400, "invalid")
+    upload = job.adding(0, [person()])
+    assert job.post(upload, auth=nobody_at(api), Authorization=f"Job {secret}").status == 201
+
+
+def test_what_is_no_digest_is_refused(job: Job) -> None:
+    for body in ({"digest": "mine"}, {"digest": "A" * 64}, {"digest": None}, {"token": "mine"}):
+        path = f"/api/jobs/{job.id}/token/"
+        assert job.writer.account.call("POST", path, body).status == 400, body
+
+
+@pytest.mark.parametrize("changed", ["secret key", "password"])
+def test_a_token_from_before_a_new_secret_key_or_password_never_counts_again(
+    api: Api, job: Job, changed: str
+) -> None:
+    """Another secret key, as after a restore, changes the seal alone; a password changes both."""
+    manifest, nobody = f"{job.writer.schema['url']}manifest/", nobody_at(api)
+    assert entered(job, f"old {job.id}").status == 204
+    owner = f"SELECT id FROM accounts_user WHERE email = '{job.writer.account.email}'"
+    where = f"WHERE user_id IN ({owner})"
+    api.execute(f"UPDATE job_grant SET seal = '' {where}")
+    if changed == "password":
+        api.execute(f"UPDATE job_grant SET password_digest = job {where}")
+    unknown = nobody.call("GET", manifest, Authorization=f"Job old {job.id}")
+    code = "bad_token" if changed == "secret key" else "job_revoked"
+    assert (unknown.status, unknown.code) == (401, code)
+    again = entered(job, f"old {job.id}")
+    assert (again.status, again.code) == (409, "job_token_spent")
+    assert nobody.call("GET", manifest, Authorization=f"Job old {job.id}").status == 401
+    assert entered(job, f"new {job.id}").status == 204
+    assert nobody.call("GET", manifest, Authorization=f"Job new {job.id}").status == 200
+
+
+def test_a_revoked_api_token_revokes_its_jobs_for_good(api: Api) -> None:
+    account = api.new_account()
+    job = Job(Writer(account, account.new_schema()))
+    sent = {"name": "nightly", "scope": "write", "password": account.password}
+    made = account.call("POST", "/api/tokens/", sent).json()
+    manifest, nobody = f"{job.writer.schema['url']}manifest/", nobody_at(api)
+    body = {"digest": hashlib.sha256(f"its {job.id}".encode()).hexdigest()}
+    path, bearer = f"/api/jobs/{job.id}/token/", f"Bearer {made['token']}"
+    assert nobody.call("POST", path, body, Authorization=bearer).status == 204
+    # Its user renews it within the limits of the API token, and does not lift them.
+    assert entered(job, f"its {job.id}").status == 204
+    assert nobody.call("GET", manifest, Authorization=f"Job its {job.id}").status == 200
+    assert account.call("DELETE", made["url"]).status == 204
+    assert nobody.call("GET", manifest, Authorization=f"Job its {job.id}").code == "job_revoked"
+    for secret in ("its", "another"):
+        assert entered(job, f"{secret} {job.id}").code == "job_revoked"
+    assert nobody.call("GET", manifest, Authorization=f"Job its {job.id}").code == "job_revoked"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -96,10 +97,6 @@ class StoredRecord(SealedRecord, forbid_unknown_fields=True):
     """A row as the API has it, whether it says that it is ``dead`` or not."""
 
     dead: bool
-
-
-class _JobToken(msgspec.Struct):
-    token: str
 
 
 class _SealedRecords(msgspec.Struct):
@@ -310,11 +307,14 @@ class Api:
         except (KeyError, ValueError, OverflowError):
             return None
 
-    async def job_token(self, job: bytes, auth: str) -> str:
-        """An Authorization value with which this job, a UUID's bytes, can go on by itself."""
-        answer = await self.transport.request("POST", f"{_job(job)}token/", auth=auth)
-        token: str = answer.convert(_JobToken).token
-        return f"Job {token}"
+    async def enter_job_token(self, job: bytes, token: str, auth: str) -> None:
+        """Have ``token`` count for this job, a UUID's bytes, which goes on with it by itself:
+        ``Authorization: Job <token>``. To repeat it changes nothing but the day on which it ends.
+        """
+        body = {"digest": hashlib.sha256(token.encode()).hexdigest()}
+        await self.transport.request(
+            "POST", f"{_job(job)}token/", json=body, auth=auth, repeatable=True
+        )
 
     async def stage(self, schema: bytes, body: Whole, auth: str) -> None:
         """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives."""

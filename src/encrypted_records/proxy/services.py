@@ -183,6 +183,7 @@ class Services:
         holder = await self.admission.holder(connection)
         pace.know(connection.scope)
         self.sharing.attending.notice(holder)
+        self.jobs.notice(holder)
         return holder
 
     @asynccontextmanager

@@ -155,7 +155,10 @@ class ProxyClient(
     async def refresh_tokens(self, refresh: str) -> Tokens:
         """A new pair for a refresh token, which is used up."""
         body = {"refresh": refresh}
-        answer = await self._transport.request("POST", "/api/token/refresh/", json=body)
+        # The API takes a repetition within half a minute for the same request.
+        answer = await self._transport.request(
+            "POST", "/api/token/refresh/", json=body, timeout=20.0, repeatable=True
+        )
         return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
 
     async def verify_token(self, token: str) -> None:

@@ -5,7 +5,8 @@ marks as done is kept. All other work is done again, under new uids and record i
 because nothing of a job is visible before its publication, and the verified log shows whether that
 has happened (:mod:`.publisher`). So no record is lost, and none is stored twice.
 
-While the API does not answer, or the keyring is locked, a job waits. Other errors fail the job.
+While the API does not answer, or the keyring is locked, a job waits; so does a job whose token the
+API does not know, for the next request of its user. Other errors fail the job.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from encrypted_records.errors import (
     BadInput,
     ErsError,
+    NotAuthenticated,
     NotFound,
     StaleDefinition,
     Throttled,
@@ -58,8 +62,27 @@ T = TypeVar("T")
 
 #: Seconds between two attempts of a job that waits, from the first on.
 WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: Why a job waits for its user.
+_WAITS_FOR_USER = (
+    "the API does not know the job's token, or it has expired: the job goes on with its user's next"
+    " request to this proxy"
+)
 #: How often one step may lose a worker, or raise an unexpected error, before the job fails.
 STRIKES = 3
+
+
+@dataclass(slots=True, eq=False)
+class WithoutToken:
+    """A job that waits for a request of its user, which brings it another token.
+
+    Attributes:
+        is_asking: whether a request came, and the API is being asked.
+        asked: set once the API has answered, or has not.
+    """
+
+    job: Job
+    is_asking: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class JobRunner:
@@ -81,6 +104,8 @@ class JobRunner:
         self._own_origins = own_origins
         #: seconds between two attempts of a job that waits; the last one repeats
         self.waits = waits
+        #: jobs whose token the API does not know
+        self.without_token: dict[bytes, WithoutToken] = {}
         self._conflicts = Conflicts(dependencies, fetcher, workers)
         self._packing = Packing(dependencies, workers, packing)
         uses = (dependencies.api, dependencies.schemas, dependencies.store)
@@ -114,10 +139,13 @@ class JobRunner:
                 # The job made progress between two failures, so it need not wait longer.
                 waits = strikes = 0
             strikes += _is_strike(failure)
-            if strikes > STRIKES or not (_passes(failure) or _is_strike(failure)):
+            if _lacks_token(failure):
+                await self._wait_for_user(before, self.waits[waits])
+            elif strikes > STRIKES or not (_passes(failure) or _is_strike(failure)):
                 await self.fail(job, failure)
                 break
-            await self._wait(job, failure, self.waits[waits])
+            else:
+                await self._wait(job, failure, self.waits[waits])
             waits = min(waits + 1, len(self.waits) - 1)
         await self.tidy(job)
 
@@ -137,6 +165,20 @@ class JobRunner:
         log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
         self._uses.progress.note_waiting(job, error.message)
         await asyncio.sleep(seconds)
+
+    async def _wait_for_user(self, job: Job, seconds: float) -> None:
+        """Wait until the job has another token by a request of its user, or, as the API may have
+        been restored meanwhile, for some seconds."""
+        waiting = self.without_token[job.id] = WithoutToken(job)
+        log.warning("job %s waits for its user: %s", uuid.UUID(bytes=job.id), _WAITS_FOR_USER)
+        self._uses.progress.note_waiting(job.id, _WAITS_FOR_USER)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(waiting.asked.wait(), seconds)
+            if waiting.is_asking:
+                await waiting.asked.wait()  # the token that is kept is not the API's yet
+        finally:
+            del self.without_token[job.id]
 
     async def _read(self, job: bytes) -> Job:
         stored = await self._run_step(job, self._uses.store.get, job)
@@ -172,10 +214,17 @@ class JobRunner:
         except ErsError as error:
             log.info("what a job left is not deleted yet: %s", error.message)
 
-    async def _caller(self, job: Job) -> Holder:
+    async def authorization_of(self, job: Job) -> str:
+        """The Authorization value of the job's own token.
+
+        Raises:
+            ErsError: as :meth:`JobSecrets.open_token`.
+        """
         token = await asyncio.to_thread(self._uses.store.token, job.id)
-        auth = await asyncio.to_thread(self._uses.secrets.open_token, job, token)
-        return Holder.of_accepted_work(job.user, auth)
+        return await asyncio.to_thread(self._uses.secrets.open_token, job, token)
+
+    async def _caller(self, job: Job) -> Holder:
+        return Holder.of_accepted_work(job.user, await self.authorization_of(job))
 
     async def _advance(self, job: Job) -> None:
         caller = await self._caller(job)
@@ -389,6 +438,11 @@ def _passes(error: ErsError) -> bool:
     """Whether waiting may help."""
     waits = error.reason in ("keyring_locked", LOG_MOVED)
     return waits or isinstance(error, Unavailable | Throttled)
+
+
+def _lacks_token(error: ErsError) -> bool:
+    """Whether a request of the job's user helps: ``job_revoked`` is final."""
+    return isinstance(error, NotAuthenticated) and error.reason != "job_revoked"
 
 
 def _is_strike(error: ErsError) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine
@@ -31,7 +32,7 @@ from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.file_note import FileNote
 from encrypted_records.proxy.jobs.job import ENDED, Job, JobOptions, in_words, uploaded_before
 from encrypted_records.proxy.jobs.progress import PAUSE_SECONDS
-from encrypted_records.proxy.jobs.runner import JobRunner
+from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
 from encrypted_records.proxy.jobs.secrets import Examples
 from encrypted_records.proxy.keyrings.holder import Holder
 
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 #: Seconds for which an ended job is kept.
 KEPT_SECONDS = 30 * 86_400
 SWEEP_SECONDS = 600.0
+#: What stands before a job's token in an Authorization header, and how many random bytes it has.
+JOB_SCHEME, TOKEN_BYTES = "Job ", 32
 #: An upload of so many bytes has work for all workers: it is several chunks.
 _SEVERAL_CHUNKS = 8 << 20
 
@@ -59,14 +62,15 @@ class BatchJobs:
         self.runner = runner
         self._sweep_seconds = sweep_seconds
         self._running: dict[bytes, asyncio.Task[None]] = {}
+        self._renewing: set[asyncio.Task[None]] = set()
 
     # --- receiving --------------------------------------------------------------------------
 
     async def begin(self, caller: Holder, options: JobOptions, note: FileNote | None = None) -> Job:
         """A new job in state ``uploading``, with an empty upload in the spool.
 
-        The caller's credentials are exchanged for the job's token now, so that the job can continue
-        after they have expired.
+        The job gets a token of its own now, so that it can continue after the caller's credentials
+        have expired.
 
         Args:
             note: what the sender says of the file.
@@ -91,11 +95,12 @@ class BatchJobs:
             began=caller.began,
         )
         keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
-        token = await self._token(caller, job.id)
+        token, kept = await self._make_token(caller, job.id)
+        await self._enter_token(caller, job.id, token)
         sealed = None
         if note is not None:
             sealed = await asyncio.to_thread(self._uses.secrets.seal_note, caller, job.id, note)
-        await asyncio.to_thread(self._uses.store.add, job, token, sealed)
+        await asyncio.to_thread(self._uses.store.add, job, kept, sealed)
         try:
             await asyncio.to_thread(self._uses.spool.create, job.id, keyring)
         except ErsError as error:
@@ -103,9 +108,57 @@ class BatchJobs:
             raise
         return job
 
-    async def _token(self, caller: Holder, job: bytes) -> bytes:
-        token = await self._uses.api.job_token(job, caller.auth)
-        return await asyncio.to_thread(self._uses.secrets.seal_token, caller, job, token)
+    async def _enter_token(self, caller: Holder, job: bytes, token: str) -> None:
+        await self._uses.api.enter_job_token(job, token.removeprefix(JOB_SCHEME), caller.auth)
+
+    async def _renew_token(self, caller: Holder, job: Job) -> None:
+        """Have the job's token count for another week. It stays the same, so that nothing is lost
+        with the answer, and a request that arrives late changes nothing.
+
+        Raises:
+            ErsError: the API refuses, or does not answer.
+        """
+        try:
+            await self._enter_token(caller, job.id, await self.runner.authorization_of(job))
+        except Conflict as error:
+            if error.reason != "job_token_spent":
+                raise
+            # The password, or the API's secret key, has changed since.
+            await self._replace_token(caller, job)
+
+    async def _replace_token(self, caller: Holder, job: Job) -> None:
+        """Give the job another token: on disk here before the API has it.
+
+        Raises:
+            ErsError: as :meth:`_renew_token`.
+        """
+        token, kept = await self._make_token(caller, job.id)
+        await asyncio.to_thread(self._uses.store.renew, job.id, kept)
+        await self._enter_token(caller, job.id, token)
+
+    async def _make_token(self, caller: Holder, job: bytes) -> tuple[str, bytes]:
+        """A new token as an Authorization value, and as it is kept."""
+        token = JOB_SCHEME + secrets.token_urlsafe(TOKEN_BYTES)
+        return token, await asyncio.to_thread(self._uses.secrets.seal_token, caller, job, token)
+
+    def notice(self, caller: Holder) -> None:
+        """Give other tokens to jobs that wait for a request of this caller."""
+        for waiting in self.runner.without_token.values():
+            job = waiting.job
+            # A login does not revive what an API token began, whose limits are the job's.
+            if (job.user, job.began) == (caller.user, caller.began) and not waiting.is_asking:
+                waiting.is_asking = True
+                task = asyncio.create_task(self._revive(caller, waiting))
+                self._renewing.add(task)
+                task.add_done_callback(self._renewing.discard)
+
+    async def _revive(self, caller: Holder, waiting: WithoutToken) -> None:
+        try:
+            await self._replace_token(caller, waiting.job)
+        except ErsError as error:
+            log.info("a job gets no other token: %s", error.message)
+        finally:
+            waiting.asked.set()
 
     async def receive(self, caller: Holder, job: Job, body: AsyncIterable[bytes]) -> int:
         """Put an upload that comes in one piece into the spool; how many bytes it has.
@@ -173,10 +226,12 @@ class BatchJobs:
             Unavailable: the API gives no token; nothing has changed.
         """
         if caller is not None:
-            # The upload may have outlived the job's token: renew it. If it has outlived the
-            # caller's own as well, the job keeps its token.
-            with suppress(NotAuthenticated):
-                await asyncio.to_thread(self._uses.store.renew, job, await self._token(caller, job))
+            # The upload may have outlived the job's token. If it has outlived the caller's own as
+            # well, the job tries what it has.
+            known = await asyncio.to_thread(self._uses.store.get, job)
+            if known is not None:
+                with suppress(NotAuthenticated):
+                    await self._renew_token(caller, known)
         if size >= _SEVERAL_CHUNKS:
             self.runner.workers.prepare()
         await asyncio.to_thread(self._uses.store.mark_received, job, size)
@@ -387,7 +442,8 @@ class BatchJobs:
 
     async def stop(self) -> None:
         """Stop all work; the next process resumes it."""
-        for task in self._running.values():
+        every = {*self._running.values(), *self._renewing}
+        for task in every:
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running.values())
+        if every:
+            await asyncio.wait(every)

@@ -198,6 +198,7 @@ class JobStore:
         return bytes(token)
 
     def renew(self, job: bytes, token: bytes) -> None:
+        """Keep another token of the job, sealed."""
         with self._database.writing() as database:
             database.execute("UPDATE job SET token = ? WHERE id = ?", (token, job))
 

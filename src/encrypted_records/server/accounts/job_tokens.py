@@ -5,9 +5,15 @@ belongs to this job and nothing else, and read what that takes: the definition a
 schemas that its user reaches, pages and rows, all of them sealed. Only views that name
 :class:`JobToken` among their authenticators know such tokens; every other one refuses them.
 
-A token ends with its job, after a week, when the user's password changes, when the account is shut,
-and when the API token is revoked with which the job was begun; that one's limits are the job's. The
-database holds its SHA-256 alone.
+The proxy makes the token, keeps it, and has the API enter its SHA-256: however often and however
+late that request arrives, the token stays the same, and no lost answer leaves a job without it. An
+older proxy sends no digest, and the API makes the token.
+
+A token is revoked permanently (``job_revoked``) when the user's password changes, when the account
+is shut, and when the API token is revoked with which the job was begun; that one's limits are the
+job's. It is not known (``bad_token``) after a week without being entered again, after its job has
+ended, where an older database was restored, and under another ``secret.key``: then the proxy enters
+another one by the next request of its user. The database holds its SHA-256 alone.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from django.utils import timezone
 from rest_framework import authentication
 from rest_framework.request import Request
 
-from encrypted_records.errors import NotAuthenticated
+from encrypted_records.errors import BadInput, Conflict, NotAuthenticated
 from encrypted_records.server.accounts import api_tokens
 from encrypted_records.server.accounts.authentication import Basic, Bearer, Session
 from encrypted_records.server.accounts.digests import digest, new_secret
@@ -31,35 +37,61 @@ LIFETIME = timedelta(days=7)
 SCHEME = "Job"
 
 
-def issue(user: User, job: bytes) -> str:
-    """A new token for this job, within the limits of what asks for it; an earlier one is void.
+def issue(user: User, job: bytes, shown: bytes | None = None) -> str | None:
+    """Have a token count for this job for a week, within the limits of what asks for it; another
+    token of the job is void.
+
+    Args:
+        shown: the digest of the token; the API makes a token where there is none.
+
+    Returns:
+        The token that was made here.
 
     Raises:
+        BadInput: the digest is that of another job's token.
+        Conflict: ``job_token_spent``; the token was revoked, or entered under another
+            ``secret.key``, and counts never again.
         NotAllowed: ``token_limited``; an API token asks, and did not begin the job.
+        NotAuthenticated: ``job_revoked``; the API token that began the job was revoked.
     """
+    made = None if shown is not None else new_secret()
+    entered = shown or digest(made)
     with transaction.atomic():
         known = JobGrant.objects.select_for_update().filter(user=user, job=job).first()
-        acting = user.acting
-        if known is not None and acting is not None and known.api_token_id != acting.pk:
-            raise api_tokens.limited(
-                "the job was not begun with this API token", "log in, and do it as yourself"
-            )
-        return _issue(user, job)
+        began = user.acting
+        if known is not None:
+            if known.is_limited and known.api_token_id is None:
+                raise _revoked()
+            if began is not None and known.api_token_id != began.pk:
+                raise api_tokens.limited(
+                    "the job was not begun with this API token", "log in, and do it as yourself"
+                )
+            began = known.api_token
+            if bytes(known.digest) == entered and not _is_sealed(known, user):
+                raise Conflict(
+                    "this token of the job does not count any more",
+                    code="job_token_spent",
+                    hint="make another token for the job",
+                )
+        if JobGrant.objects.filter(digest=entered).exclude(user=user, job=job).exists():
+            raise BadInput("the digest is that of another job's token")
+        JobGrant.objects.filter(user=user, job=job).delete()
+        JobGrant.objects.filter(expires__lt=timezone.now()).delete()
+        JobGrant.objects.create(
+            digest=entered,
+            user=user,
+            job=job,
+            seal=user.get_session_auth_hash(),
+            password_digest=digest(user.password),
+            expires=timezone.now() + LIFETIME,
+            api_token=began,
+            is_limited=began is not None,
+        )
+    return made
 
 
-def _issue(user: User, job: bytes) -> str:
-    token = new_secret()
-    revoke(user, job)
-    JobGrant.objects.filter(expires__lt=timezone.now()).delete()
-    JobGrant.objects.create(
-        digest=digest(token),
-        user=user,
-        job=job,
-        seal=user.get_session_auth_hash(),
-        expires=timezone.now() + LIFETIME,
-        api_token=user.acting,
-    )
-    return token
+def _is_sealed(grant: JobGrant, user: User) -> bool:
+    return hmac.compare_digest(grant.seal, user.get_session_auth_hash())
 
 
 def revoke(user: User, job: bytes) -> None:
@@ -79,14 +111,23 @@ def hold(grant: JobGrant) -> None:
     """
     held = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
     if held.first() is None:
-        raise _ended()
+        raise _unknown()
 
 
-def _ended() -> NotAuthenticated:
+def _unknown() -> NotAuthenticated:
     return NotAuthenticated(
-        "the job's token is not valid, or no longer",
+        "the API does not know the job's token, or it has expired",
         code="bad_token",
-        hint="begin the job again; a change of password ends the jobs under way",
+        hint="the job goes on with the next request of its user to the proxy",
+    )
+
+
+def _revoked() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the job's token was revoked: the password was changed, the account was shut, or the API"
+        " token or the service with which the job was begun has ended",
+        code="job_revoked",
+        hint="begin the job again",
     )
 
 
@@ -102,14 +143,17 @@ class JobToken(authentication.BaseAuthentication):
             .filter(digest=digest(token))
             .first()
         )
+        if grant is None or grant.expires < timezone.now():
+            raise _unknown()
         if (
-            grant is None
-            or grant.expires < timezone.now()
-            or not grant.user.is_active
+            not grant.user.is_active
             or has_expired(grant.user)
-            or not hmac.compare_digest(grant.seal, grant.user.get_session_auth_hash())
+            or (grant.is_limited and grant.api_token is None)
+            or not hmac.compare_digest(bytes(grant.password_digest), digest(grant.user.password))
         ):
-            raise _ended()
+            raise _revoked()
+        if not _is_sealed(grant, grant.user):
+            raise _unknown()
         grant.user.acting = grant.api_token
         return grant.user, grant
 

@@ -59,7 +59,7 @@ def begin(
 
 
 #: What no request is judged by is read when it is needed.
-_LATER = {"last_login", "date_joined", "created", "refresh"}
+_LATER = {"last_login", "date_joined", "created", "refresh", "refresh_before", "refreshed"}
 #: Columns of a login, and of its user, in the order in which :func:`login_of` takes them.
 USER_COLUMNS = [one.attname for one in User._meta.concrete_fields if one.name not in _LATER]
 COLUMNS = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]

@@ -106,6 +106,9 @@ class Login(models.Model):
     digest = models.BinaryField(max_length=32)
     #: SHA-256 of the one refresh token that may be used next; empty for a session
     refresh = models.BinaryField(max_length=32, default=b"")
+    #: SHA-256 of the refresh token before that, and when it was used
+    refresh_before = models.BinaryField(max_length=32, default=b"")
+    refreshed = models.DateTimeField(null=True)
 
 
 class Link(models.Model):
@@ -159,11 +162,15 @@ class JobGrant(models.Model):
     digest = models.BinaryField(primary_key=True, max_length=32)
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     job = models.BinaryField(max_length=16)
-    #: changes with the user's password
+    #: changes with the user's password and with ``secret.key``
     seal = models.CharField(max_length=128)
+    #: of the user's password as the database has it: changes with the password alone
+    password_digest = models.BinaryField(max_length=32, default=b"")
     expires = models.DateTimeField()
-    #: with which the job was begun, whose limits are the job's
-    api_token = models.ForeignKey(ApiToken, null=True, on_delete=models.CASCADE)
+    #: with which the job was begun, whose limits are the job's; null once it is revoked
+    api_token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL)
+    #: whether an API token began the job, also one that was revoked since
+    is_limited = models.BooleanField(default=False)
 
     class Meta:
         db_table = "job_grant"

@@ -2,8 +2,10 @@
 
 Every token names its login (claim ``login``), carries that login's secret (claim ``secret``), and
 is void without either. An access token is shown with each request, for fifteen minutes; a refresh
-token is traded once, for a pair that takes its place. One that is traded again was copied: its
-login ends, and with it the tokens of thief and owner.
+token is traded once, for a pair that takes its place. Within half a minute it may come again, as
+where the answer was lost: it is traded for the same refresh token then, which follows from it and
+from the moment of the first trade. One that is traded again later was copied: its login ends, and
+with it the tokens of thief and owner.
 
 The signature says that we made a token, and nothing more: anyone who has the key that signs can
 make tokens, but does not know the secret of any login.
@@ -12,9 +14,11 @@ make tokens, but does not know the secret of any login.
 from __future__ import annotations
 
 import hmac
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 from rest_framework_simplejwt import tokens as jwt
 from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
@@ -27,6 +31,8 @@ from encrypted_records.server.db.fields import as_stored, new_id
 
 LOGIN = "login"
 SECRET = "secret"  # noqa: S105 - the name of the claim
+#: For how long a refresh token may come again after it was used: its answer may have been lost.
+GRACE = timedelta(seconds=30)
 
 
 def pair(user: User) -> dict[str, str]:
@@ -48,23 +54,44 @@ def rotate(text: str) -> dict[str, str]:
 
     Raises:
         NotAuthenticated: it is not a token of ours, expired, or its login ended. A login ends
-            here when its refresh token comes a second time.
+            here when its refresh token comes again after more than :data:`GRACE`.
     """
-    old, new = _read(jwt.RefreshToken, text), _read(jwt.RefreshToken, None)
+    old = _read(jwt.RefreshToken, text)
     secret = old.get(SECRET)
+    # Whole seconds, as claims have them: the same token is made again from what the login keeps.
+    now = timezone.now().replace(microsecond=0)
     with transaction.atomic():
         # The user's row is the lock of all that begins, ends and rotates.
         User.objects.select_for_update().filter(logins__pk=as_stored(str(old.get(LOGIN)))).first()
         login = logins.find(old.get(LOGIN), digest(secret))
         if login is not None and _is_next(text, login):
-            refresh = _sign(new, login.pk, secret)
-            login.refresh = digest(refresh)
-            login.expires = new.current_time + api_settings.REFRESH_TOKEN_LIFETIME
-            login.save(update_fields=["refresh", "expires"])
+            refresh = _following(text, login, secret, now)
+            login.refresh_before, login.refresh = login.refresh, digest(refresh)
+            login.refreshed = now
+            login.expires = now + api_settings.REFRESH_TOKEN_LIFETIME
+            login.save(update_fields=["refresh", "refresh_before", "refreshed", "expires"])
             return {"access": access(login, secret), "refresh": refresh}
+        first = None if login is None else login.refreshed
+        if login is not None and first is not None and _was_before(text, login):
+            # A clock may have gone back.
+            refresh = _following(text, login, secret, first)
+            if abs(now - first) <= GRACE and _is_next(refresh, login):
+                return {"access": access(login, secret), "refresh": refresh}
         if login is not None:
             login.delete()
     raise revoked()
+
+
+def _following(text: str, login: Login, secret: str, moment: datetime) -> str:
+    """The refresh token that takes the place of ``text``, traded at that moment; always the same.
+
+    Nobody can make it who has not got the secret of the login and the key that signs.
+    """
+    token = _read(jwt.RefreshToken, None)
+    token.set_exp(from_time=moment)
+    token.set_iat(at_time=moment)
+    token[api_settings.JTI_CLAIM] = digest(text).hex()
+    return _sign(token, login.pk, secret)
 
 
 def read_access(text: str) -> tuple[str, bytes, float]:
@@ -84,7 +111,8 @@ def read_access(text: str) -> tuple[str, bytes, float]:
 def verify(text: str) -> None:
     """
     Raises:
-        NotAuthenticated: the token, of either kind, could not be used now.
+        NotAuthenticated: an access token could not be used now; a refresh token is not the one
+            that is to be used next.
     """
     token = _read(jwt.UntypedToken, text)
     login = living(token.get(LOGIN), digest(token.get(SECRET)))
@@ -123,6 +151,10 @@ def living(login_id: object, shown: bytes) -> Login:
 
 def _is_next(refresh: str, login: Login) -> bool:
     return hmac.compare_digest(bytes(login.refresh), digest(refresh))
+
+
+def _was_before(refresh: str, login: Login) -> bool:
+    return hmac.compare_digest(bytes(login.refresh_before), digest(refresh))
 
 
 def _sign(token: jwt.Token, login_id: str, secret: str) -> str:

@@ -25,6 +25,7 @@ from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
+from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.pagination import Paging
 from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.records import (
@@ -42,6 +43,14 @@ from encrypted_records.server.records.models import RecordGroup
 
 SINCE = OpenApiParameter("since", int)
 KNOWN = OpenApiParameter("checkpoint", int)
+
+
+class TokenDigestSerializer(KnownMembers):
+    digest = serializers.RegexField(
+        "^[0-9a-f]{64}$", required=False, help_text="SHA-256 of the token, in hexadecimal"
+    )
+
+
 TOKEN = inline_serializer("JobToken", {"token": serializers.CharField()})
 #: Records that are named have no pages.
 _PAGE_OF_RECORDS = {
@@ -131,10 +140,16 @@ def _require_own(request: Request, job: bytes) -> None:
 class Token(APIView):
     token_uses = WRITES
 
-    @extend_schema(request=None, responses={201: TOKEN})
+    @extend_schema(request=TokenDigestSerializer, responses={201: TOKEN, 204: None})
     def post(self, request: Request, job: uuid.UUID) -> Response:
-        """A token with which a proxy goes on with this job; an earlier one is void."""
-        return Response({"token": job_tokens.issue(_user(request), job.bytes)}, status=201)
+        """Have the token of this digest count for this job for a week; another one is void. Without
+        a digest, the answer has a new token."""
+        sent = TokenDigestSerializer(data=request.data)
+        sent.is_valid(raise_exception=True)
+        named = sent.validated_data.get("digest")
+        shown = None if named is None else bytes.fromhex(named)
+        token = job_tokens.issue(_user(request), job.bytes, shown)
+        return Response(status=204) if token is None else Response({"token": token}, status=201)
 
 
 class Publish(APIView):
