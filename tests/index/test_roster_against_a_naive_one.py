@@ -95,7 +95,7 @@ def dataset(chance: Random, roster: Roster) -> form.Dataset:
     present = epoch.epoch if epoch else 0
     number = max(1, present + chance.choice([0, 0, 1, 1, 1, 2, -1]))
     commitment = chance.choice([b"c" * 32] * 8 + [b"e" * 32])
-    ended = number > present or chance.random() < 0.1
+    ended = number > present or chance.random() < 0.5
     ends = [
         form.End(chance.choice(SCHEMAS), version, chance.choice([bytes(32), b"d" * 32]))
         for version in chance.sample([0, 0, 1, 2], chance.choice([0, 1, 2]) if ended else 0)
@@ -196,6 +196,12 @@ def check_equal(roster: Roster, number: int, state: naive.State) -> None:
 def check_present(roster: Roster, state: naive.State) -> None:
     """What can be asked of the newest entry alone."""
     assert {one.dataset for one in due_datasets(roster)} == state.due()
+    for dataset in DATASETS:
+        left = {one for one in state.open.get(dataset, ()) if state.schemas[one][1]}
+        assert {one.schema for one in roster.open(dataset)} == left
+    for schema in SCHEMAS:
+        newest = [(one.version, one.digest, one.epoch) for one in roster.ends(schema)[-1:]]
+        assert newest == ([state.ends[schema]] if schema in state.ends else [])
     for one in roster.invitations():
         it = state.invitations[one.content.id]
         over = "admitted" if one.admitted else "withdrawn" if one.withdrawn else ""
@@ -246,5 +252,7 @@ def observed(roster: Roster) -> Any:
         [roster.epochs(one) for one in DATASETS],
         [roster.losses(one) for one in DATASETS],
         [roster.schema(one) for one in SCHEMAS],
+        [roster.ends(one) for one in SCHEMAS],
+        [roster.open(one) for one in DATASETS],
         roster.invitations(),
     )

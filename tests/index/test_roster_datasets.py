@@ -25,6 +25,7 @@ from tests.index.rosters import (
 )
 
 team = pytest.fixture(two_datasets, name="team")
+ADULTS_AND_CHILDREN = [uid("adults"), uid("children")]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_other_keys_of_a_member_make_the_datasets_due_and_a_new_epoch_settles_it
     grace.keyring = grace.keyring.rotate()
     team.accept(team.ada, grace.standing(team.roster, reader("people")))
     assert [one.dataset for one in due_datasets(team.roster)] == [uid("people")]
-    team.dataset("people", 2)
+    team.dataset("people", 2, *(form.End(one, 0, bytes(32)) for one in ADULTS_AND_CHILDREN))
     assert due_datasets(team.roster) == []
     held = [(one.name, scope.whole) for one, scope in holders_of(team.roster, uid("people"))]
     assert held == [("ada@example.org", True), ("grace@example.org", True)]
@@ -96,12 +97,41 @@ def test_epochs_follow_one_another_and_the_present_one_keeps_its_key(team: Team)
     assert team.put(team.ada, other) is Void.COMMITMENT
     for epoch in (3, 1024):
         assert team.put(team.ada, msgspec.structs.replace(other, epoch=epoch)) is Void.EPOCH
-    end = form.End(uid("adults"), 0, bytes(32))
-    assert team.put(team.ada, msgspec.structs.replace(entry, ends=[end])) is Void.ENDS
-    team.dataset("people", 2, end)
+    team.dataset("people", 2, form.End(uid("adults"), 0, bytes(32)))
     assert team.put(team.ada, entry) is Void.EPOCH
     assert [one.epoch for one in team.roster.ends(uid("adults"))] == [2]
     assert team.roster.ends(uid("children")) == []
+
+
+def test_a_dataset_is_due_until_its_newest_epoch_has_ended_each_log_that_is_older(
+    team: Team,
+) -> None:
+    def open_schemas() -> set[bytes]:
+        found = {one.schema for one in team.roster.open(uid("people"))}
+        assert found == {one.schema for due in due_datasets(team.roster) for one in due.open}
+        return found
+
+    adults, children = (form.End(one, 3, b"d" * 32) for one in ADULTS_AND_CHILDREN)
+    key = team.dataset("people", 2, adults)
+    assert open_schemas() == {uid("children")}
+    # Whose name was freed is read by nobody; that it was left open is not forgotten.
+    team.accept(team.ada, [placement("people", "children", slug="")])
+    assert open_schemas() == set()
+    team.accept(team.ada, [placement("people", "children"), placement("people", "pets")])
+    assert open_schemas() == {uid("children")}
+
+    later = form.Dataset(uid("people"), "people", "People", 2, key.commitment, [children])
+    number = team.roster.number + 1
+    team.accept(team.ada, later)
+    assert open_schemas() == set()
+    assert [(one.number, one.version) for one in team.roster.ends(uid("children"))] == [(number, 3)]
+    # Once more is as good as once, and another end is none.
+    team.accept(team.ada, msgspec.structs.replace(later, ends=[adults, children]))
+    assert [one.number for one in team.roster.ends(uid("children"))] == [number]
+    other = form.End(uid("children"), 4, b"d" * 32)
+    assert team.put(team.ada, msgspec.structs.replace(later, ends=[other])) is Void.ENDS
+    team.dataset("people", 3, other)
+    assert open_schemas() == {uid("adults"), uid("pets")}
 
 
 def test_an_end_that_no_log_can_have_does_not_count(team: Team) -> None:

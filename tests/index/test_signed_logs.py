@@ -258,6 +258,37 @@ def test_where_epochs_began_is_held_against_a_log_that_was_verified_before(place
     ledger.check_ends(team.roster.number)
 
 
+def test_an_end_that_comes_after_its_epoch_stops_what_a_removed_writer_added_meanwhile(
+    place: Place,
+) -> None:
+    team = place.team
+    grace = team.join("grace", writer("people"))
+    for _ in range(3):
+        place.add(place.draft(team.ada))
+    honest, before = list(place.log), team.roster.copy()
+    old = place.keys(team.roster).of(1).id
+    team.accept(team.ada, form.Remove(grace.id))
+    key = team.dataset("people", 2)
+    place.add(place.draft(grace, before, key_version=1, key_id=old))
+    taken = place.read()
+    assert taken.version == 4
+    end = place.end(3)
+    later = form.Dataset(uid("people"), "people", "People", 2, key.commitment, [end])
+    team.accept(team.ada, later)
+    with pytest.raises(ErsError) as refused:
+        taken.check_ends()
+    assert refused.value.reason == "log_broken"
+    assert place.refusal() == "log_broken"
+
+    place.log[:] = honest
+    place.add(place.draft(team.ada))
+    ledger = place.read()
+    assert ledger.version == 4
+    for epoch, version in ((1, 0), (2, 3), (3, 4)):
+        assert ledger.head_before(epoch).version == version
+    assert ledger.head_before(2).digest == end.digest
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_verified_log_that_went_on_under_an_ended_key_or_stood_elsewhere_is_refused(
     place: Place, elsewhere: bool

@@ -42,8 +42,10 @@ class State:
     forgotten: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     #: schema to (dataset, slug, name, definition)
     schemas: dict[bytes, tuple[bytes, str, str, bytes]] = field(default_factory=dict)
-    #: schema to the newest end
-    ends: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    #: schema to the newest end, and the epoch of that
+    ends: dict[bytes, tuple[int, bytes, int]] = field(default_factory=dict)
+    #: dataset to the schemas that its newest epoch found and has not ended
+    open: dict[bytes, set[bytes]] = field(default_factory=dict)
     #: dataset to those who lost something since its newest epoch
     lost: dict[bytes, set[bytes]] = field(default_factory=dict)
     #: every key that there ever was, and its member
@@ -68,7 +70,9 @@ class State:
         return found
 
     def due(self) -> set[bytes]:
-        return {one for one, who in self.lost.items() if who and self.datasets[one][0]}
+        left = {one for one, which in self.open.items() if any(self.schemas[at][1] for at in which)}
+        lost = {one for one, who in self.lost.items() if who}
+        return {one for one in left | lost if self.datasets[one][0]}
 
     def is_of_another(self, member: bytes, keys: bytes) -> bool:
         own = {keys[1:33], keys[33:65], keys[65:]}
@@ -226,7 +230,11 @@ class Roster:
             if epoch > len(begun):
                 begun.append(commitment)
                 state.lost[dataset] = set()
-                state.ends |= {schema: (version, at) for schema, version, at in ends}
+                state.open[dataset] = {
+                    schema for schema, (of, *_) in state.schemas.items() if of == dataset
+                }
+            state.ends |= {schema: (version, at, epoch) for schema, version, at in ends}
+            state.open[dataset] -= {schema for schema, *_ in ends}
         elif kind == FORGET:
             state.forgotten[content[0]] = (content[1], len(self.digests))
         else:
@@ -328,8 +336,7 @@ def _void_dataset(state: State, content: list[Any]) -> str | None:
     if epoch == len(begun):
         if commitment != begun[-1]:
             return "commitment"
-        return "ends" if ends else None
-    if epoch > 1024:
+    elif epoch > 1024:
         return "limit"
     for at, (schema, version, digest) in enumerate(ends):
         placed, earlier = state.schemas.get(schema), state.ends.get(schema)
@@ -340,6 +347,8 @@ def _void_dataset(state: State, content: list[Any]) -> str | None:
         if earlier is not None and version < earlier[0]:
             return "ends"
         if earlier is not None and version == earlier[0] and digest != earlier[1]:
+            return "ends"
+        if earlier is not None and version != earlier[0] and epoch == earlier[2]:
             return "ends"
     return None
 

@@ -16,11 +16,9 @@ DATASET = 5
 def ends_of(entries: list[Entry], voids: list[str | None], wanted: bytes) -> list[tuple[int, ...]]:
     """Epoch, version and digest (as a number) wherever an entry says where the log stood."""
     found: list[tuple[int, ...]] = []
-    begun: dict[bytes, int] = {}
     for (body, _), void in zip(entries, voids, strict=True):
         *_, kind, content = unpack(body)
-        if void is None and kind == DATASET and content[3] > begun.get(content[0], 0):
-            begun[content[0]] = content[3]
+        if void is None and kind == DATASET:
             found += [
                 (content[3], version, int.from_bytes(digest, "big"))
                 for of, version, digest in content[5]

@@ -155,8 +155,9 @@ def test_keys_of_schemas_follow_from_those_of_their_dataset(case: Case) -> None:
 
 def test_a_roster_is_read_as_specified() -> None:
     roster, other = Roster(ORGANIZATION), naive_roster.Roster(ORGANIZATION)
-    for case in ROSTERS["entries"]:
+    for case, due in zip(ROSTERS["entries"], ROSTERS["due_at"], strict=True):
         assert roster.append(entry_of(case)) == case["void"], case["why"]
+        assert sorted(one.dataset.hex() for one in due_datasets(roster)) == due, case["why"]
         assert other.append((raw(case, "body"), raw(case, "signature"))) == case["void"]
         assert roster.head.digest == raw(case, "digest") == other.digests[-1]
 

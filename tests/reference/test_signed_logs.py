@@ -45,6 +45,10 @@ def new_ledger(*more: Case) -> Ledger:
     roster = Roster(ORGANIZATION, (RosterEntry(*one) for one in entries()))
     for one in more:
         roster.append(RosterEntry(*(bytes.fromhex(one[name]) for name in ("body", "signature"))))
+    return ledger_by(roster)
+
+
+def ledger_by(roster: Roster) -> Ledger:
     assert not roster.voids
     keys = {
         epoch: DatasetKey(key, organization=ORGANIZATION, dataset=DATASET, epoch=epoch)
@@ -96,6 +100,29 @@ def test_a_log_that_ends_under_a_forgotten_key_is_refused(case: Case) -> None:
         assert ledger.membership is not None
         ledger.check_ends(ledger.membership.number)
     assert refused.value.reason == case["error"]
+
+
+def test_an_end_that_comes_later_counts_from_then_on() -> None:
+    *before, ending = (
+        RosterEntry(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"]))
+        for one in LOG["open"]["entries"]
+    )
+    backdated, last = commit_of(LOG["open"]["bad"]), commit_of(LOG["open"]["good"])
+    taken = ledger_by(Roster(ORGANIZATION, before))
+    extend(taken, [*good(2), backdated])
+    assert taken.membership is not None
+    assert taken.membership.roster.append(ending) is None
+    with pytest.raises(ErsError) as refused:
+        taken.check_ends()
+    assert refused.value.reason == LOG["open"]["bad"]["error"]
+    with pytest.raises(ErsError) as refused:
+        extend(ledger_by(Roster(ORGANIZATION, [*before, ending])), [*good(2), backdated])
+    assert refused.value.reason == LOG["open"]["bad"]["error"]
+    ledger = ledger_by(Roster(ORGANIZATION, [*before, ending]))
+    extend(ledger, [*good(2), last])
+    assert ledger.head.digest.hex() == LOG["open"]["good"]["digest"]
+    assert ledger.head_before(2).version == 2
+    assert ledger.head_before(3) == ledger.head
 
 
 def test_the_reference_takes_what_the_package_signs() -> None:

@@ -186,6 +186,54 @@ def test_the_ends_of_logs_are_their_present_heads(ring: Ring, dataset: Any) -> N
     ring.begin(dataset, epoch=2, ends=[end_of(one) for one in writers])
 
 
+def test_an_end_that_comes_later_is_where_the_log_stood_when_the_epoch_began(
+    ring: Ring, dataset: Any
+) -> None:
+    schema = ring.owner.account.new_schema(dataset=dataset["url"])
+    ring.begin(dataset)
+    ring.add(ring.follow(ring.sign([placement(schema)])))
+    writer = ring.writer(schema)
+    empty = end_of(writer)
+    writer.send(writer.adding([person()]))
+    first = end_of(writer)
+    writer.send(writer.adding([person()]))
+    second = end_of(writer)
+    begun = ring.begin(dataset, epoch=2)
+
+    def answer(end: form.End) -> tuple[int, str]:
+        entry = ring.dataset(dataset, 2, commitment=begun.commitment, ends=[end])
+        answer = ring.send(ring.sign(entry))
+        return answer.status, answer.code
+
+    moved = (409, "log_moved")
+    for wrong in (empty, first, form.End(second.schema, 2, os.urandom(32))):
+        assert answer(wrong) == moved
+    # A commit of the new epoch leaves it where it was.
+    writer.stated = (ring.number, ring.digest, ring.owner.uid)
+    writer.key_version, writer.key_id = 2, os.urandom(len(writer.key_id))
+    writer.send(writer.adding([person()]))
+    for wrong in (empty, first, end_of(writer)):
+        assert answer(wrong) == moved
+    ending = ring.dataset(dataset, 2, commitment=begun.commitment, ends=[second])
+    ring.add(ring.follow(ring.sign(ending)))
+    assert ring.refuses(ring.dataset(dataset, 2, ends=[second])) == INVALID  # another commitment
+
+
+def test_a_log_that_began_under_an_epoch_ended_with_nothing(ring: Ring, dataset: Any) -> None:
+    ring.begin(dataset)
+    schema = ring.owner.account.new_schema(dataset=dataset["url"])
+    ring.add(ring.follow(ring.sign([placement(schema)])))
+    begun = ring.begin(dataset, epoch=2)
+    writer = ring.writer(schema)
+    empty = end_of(writer)
+    writer.key_version = 2
+    writer.send(writer.adding([person()]))
+    entry = ring.dataset(dataset, 2, commitment=begun.commitment, ends=[end_of(writer)])
+    assert ring.send(ring.sign(entry)).code == "log_moved"
+    ending = ring.dataset(dataset, 2, commitment=begun.commitment, ends=[empty])
+    ring.add(ring.follow(ring.sign(ending)))
+
+
 def test_of_a_commit_and_an_end_of_its_log_at_once_one_comes_first(
     ring: Ring, dataset: Any
 ) -> None:

@@ -44,10 +44,11 @@ EPOCHS = [dataset_key(1), dataset_key(2)]
 TOGETHER, REMOVED = 7, 8
 
 
-def make_roster(head: bytes) -> Maker:
+def make_roster(head: bytes, *, later: bool = False) -> Maker:
     """
     Args:
         head: the log's digest where the second epoch begins, behind its second commit.
+        later: whether an entry of its own says that, behind the one with which the epoch begins.
     """
     maker = Maker()
     put = maker.put
@@ -64,8 +65,11 @@ def make_roster(head: bytes) -> Maker:
         stated = standing(name, maker.shown(name), shares, invitation=invitation)
         put(f"{name} is admitted", "ada", MEMBER, stated)
     put("alan is removed", "ada", REMOVE, [MEMBERS["alan"]])
-    begun = [*people, 2, commitment(2), [[ADULTS, 2, head]]]
-    put("the second epoch", "ada", DATASET, begun)
+    ends = [[ADULTS, 2, head]]
+    begun = [*people, 2, commitment(2)]
+    put("the second epoch", "ada", DATASET, [*begun, [] if later else ends])
+    if later:
+        put("where the log ended with it", "ada", DATASET, [*begun, ends])
     return maker
 
 
@@ -121,6 +125,24 @@ def commits() -> dict[str, Any]:
         ],
         "bad": [_bad(maker, good, *one) for one in _wrong(maker, good)],
         "forgotten": _forgotten(make_roster(head), good),
+        "open": _open(make_roster(head, later=True), good[:2]),
+    }
+
+
+def _open(maker: Maker, before: list[Commit]) -> dict[str, Any]:
+    """A log that its second epoch did not end at once: a removed member's commit counts until the
+    last entry, which ends it behind the two commits before, and does not count from then on."""
+    backdated = commit(maker, before, "alan", TOGETHER)
+    left = make_roster(log.EMPTY_LOG, later=True)
+    left.entries.pop()
+    assert _follow(left, [*before, backdated])
+    good = [*before, commit(maker, before, "ada", TOGETHER + 2)]
+    digest = _follow(maker, good)[-1]
+    why = "of a removed member, behind an end that came later"
+    return {
+        "entries": maker.listed,
+        "good": _shown(good[-1], digest=digest.hex()),
+        "bad": _bad(maker, before, why, len(before), backdated),
     }
 
 

@@ -218,11 +218,15 @@ def _put_data(maker: Maker, placed: list[Any]) -> None:
 
     put("an epoch is left out", "ada", DATASET, people(3, 3, []), void="epoch")
     put("another key for this epoch", "ada", DATASET, people(1, 2, []), void="commitment")
-    put("no end without a new epoch", "ada", DATASET, people(1, 1, ends), void="ends")
     put("an end of another schema", "ada", DATASET, people(2, 2, [[OTHER, 1, END]]), void="ends")
     put("an end at 0 of something", "ada", DATASET, people(2, 2, [[ADULTS, 0, END]]), void="ends")
-    put("the second epoch", "ada", DATASET, people(2, 2, ends))
+    put("the second epoch", "ada", DATASET, people(2, 2, ends[:1]))
     put("an earlier end", "ada", DATASET, people(3, 3, [[ADULTS, 2, END]]), void="ends")
+    later = [[ADULTS, 4, END], ends[1]]
+    put("another end with this epoch", "ada", DATASET, people(2, 2, later), void="ends")
+    put("a reader ends no log", "grace", DATASET, people(2, 2, ends[1:]), void="right")
+    put("the epoch ends the other log", "ada", DATASET, people(2, 2, ends[1:]))
+    put("the same ends once more", "ada", DATASET, people(2, 2, ends))
     put("an earlier epoch", "ada", DATASET, people(1, 1, []), void="epoch")
     bills = [BILLS, "bills", "Bills", 1, fixed("commitment of bills"), []]
     put("a second dataset", "ada", DATASET, bills)
@@ -276,6 +280,7 @@ def rosters() -> dict[str, Any]:
         "oldest": {one.hex(): first for one, (first, _) in state.forgotten.items()},
         "slugs": {one.hex(): placed[1] for one, placed in state.schemas.items()},
         "due": sorted(one.hex() for one in state.due()),
+        "due_at": [sorted(one.hex() for one in state.due()) for state in maker.roster.states[1:]],
         "head_words": inv.spelled(maker.roster.digests[-1]),
         "broken": _broken(maker),
     }

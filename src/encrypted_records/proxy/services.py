@@ -248,6 +248,19 @@ def services_of(connection: HTTPConnection) -> Services:
     return cast(Services, connection.app.state.services)
 
 
+class _LogHeads:
+    """Sharing asks where logs stand, and reading them asks whom sharing lets read: so the schemas
+    come last."""
+
+    schemas: Schemas
+
+    async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
+        return await self.schemas.read_before(holder, schema, epoch)
+
+    async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
+        return await self.schemas.remembered(holder, schema)
+
+
 def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     """
     Raises:
@@ -266,14 +279,12 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         ) from None
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
     workers = WorkerPool()
-
-    async def head(holder: Holder, schema: bytes) -> VerifiedHead | None:
-        return await reading.schemas.head(holder, schema)
-
+    heads = _LogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
-    sharing = Sharing.of(*shared, head, overrides.attend_seconds)
+    sharing = Sharing.of(*shared, heads, overrides.attend_seconds)
     memory = MemoryCache.within(settings.memory_cache << 20)
     reading = _build_reading(api, identity.keyrings, stores, sharing, names, memory, overrides)
+    heads.schemas = reading.schemas
     writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)

@@ -24,6 +24,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.service import Sharing
+from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
 from tests.support.service import clean_environment
 
@@ -155,7 +156,7 @@ async def sharing_of(task: Task) -> AsyncIterator[Sharing]:
     rosters = Rosters(folder / "rosters.sqlite3")
     transport = Transport(task.url, timing=_ONCE)
     try:
-        yield Sharing.of(transport, keyrings, rosters)
+        yield Sharing.of(transport, keyrings, rosters, ShownHeads(transport))
     finally:
         await transport.close()
         rosters.close()

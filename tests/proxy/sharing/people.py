@@ -21,6 +21,7 @@ from encrypted_records.proxy.sharing.inviting import Answered, Invited
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.settling import Settled
+from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
 from tests.support.service import Account, Answer, Service, call
 
@@ -67,7 +68,7 @@ class Person:
             rosters = Rosters(self.folder / "rosters.sqlite3")
             transport = Transport(self.url or self.service.base_url)
             try:
-                return await act(Sharing.of(transport, keyrings, rosters))
+                return await act(Sharing.of(transport, keyrings, rosters, ShownHeads(transport)))
             finally:
                 await transport.close()
                 rosters.close()

@@ -256,7 +256,7 @@ def test_a_commit_that_its_own_proxy_knows_to_be_late_is_not_sent(shared: Shared
 
 
 def test_new_keys_come_however_many_logs_move_meanwhile(shared: Shared) -> None:
-    """One log moves three times, and is left out; then another one does."""
+    """One log moves three times, and is ended later; then another one does."""
     ada = shared.proxy(shared.team.ada)
     ada.ingest([{"n": 1}])
     neighbour = replace(ada, schema=shared.new_schema("Children"))
@@ -274,7 +274,13 @@ def test_new_keys_come_however_many_logs_move_meanwhile(shared: Shared) -> None:
 
     shared.fronts[shared.team.ada.id].invent = store_before
     rotated = ada.proxy("POST", f"{shared.team.made['url']}rotate/")
-    assert (rotated.status, len(tries)) == (200, 5), rotated.body
+    # Five until the epoch begins, and one that ends the logs which have moved.
+    assert (rotated.status, len(tries)) == (200, 6), rotated.body
+    roster = shared.team.view(shared.team.ada).roster
+    assert roster.open(shared.team.dataset) == []
+    for store, version in ((ada, 4), (other, 2)):
+        (end,) = roster.ends(ids.from_text(store.schema_id))
+        assert (end.epoch, end.version) == (2, version)
     ada.ingest([{"n": 9}])
     assert numbers(grace) == [1, 2, 3, 4, 9]
     assert numbers(other) == [1, 5]

@@ -96,9 +96,16 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
             state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
         yield f"Invited: {invitation.email}, {_told(invitation.shares)}: {state}, {invitation.id}"
     for due in people.due:
-        if place is None or due.dataset == place.dataset:
+        if place is not None and due.dataset != place.dataset:
+            continue
+        if due.because:
             because = ", ".join(due.because)
             yield f"Due: {due.name} needs a new key because of {because}: ers share settle"
+        if due.schemas:
+            yield (
+                f"Due: members who lost the right to write in {due.name} may still add to"
+                f" {', '.join(due.schemas)}, whose logs have no end yet: ers share settle"
+            )
     if people.number:
         yield f"Roster: entry {people.number}, {people.words}"
 

@@ -87,11 +87,13 @@ class WaitingInvitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A dataset that needs a new key, and the names of those who lost something of it."""
+    """A dataset of which something is due: a new key, because of those who lost something of it; or
+    ends of the logs of ``schemas``, to which former writers could still add."""
 
     dataset: str
     name: str
     because: list[str]
+    schemas: list[str]
 
 
 class SignedDataset(msgspec.Struct, frozen=True):

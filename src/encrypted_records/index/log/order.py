@@ -197,6 +197,14 @@ class Order:
         """
         self._signing.check_ends(self.digest_at, self.version, number)
 
+    def head_before(self, epoch: int) -> Head:
+        """Where the log stood when an epoch began, by its commits: behind the last of an earlier
+        epoch. The log was verified from its beginning."""
+        version = self._signing.last_before(epoch, self.version)
+        digest = self.digest_at(version)
+        assert digest is not None, "a log that was verified from its beginning has all its digests"
+        return Head(version, digest)
+
     def ends_forgotten(self, number: int) -> bool:
         """As :meth:`Signing.ends_forgotten`."""
         return self._signing.ends_forgotten(number)

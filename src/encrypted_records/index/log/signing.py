@@ -149,13 +149,12 @@ class Signing:
         """
         if self.membership is None:
             return
-        for began in self.membership.roster.ends(self.schema):
-            end = began.ends[self.schema]
+        for end in self.membership.roster.ends(self.schema):
             if version == end.version and digest != end.digest:
                 raise LogBroken("the log is not the one that an epoch of its keys ended")
-            if version <= end.version and epoch >= began.epoch:
+            if version <= end.version and epoch >= end.epoch:
                 raise LogBroken("a commit is of an epoch that had not begun")
-            if version > end.version and epoch < began.epoch:
+            if version > end.version and epoch < end.epoch:
                 raise LogBroken("a commit is of an epoch that had ended")
 
     def add(self, body: CommitBody, version: int) -> None:
@@ -182,10 +181,9 @@ class Signing:
             return
         if number is not None and self.ends_forgotten(number):
             raise LogBroken("the log ends under a key that was forgotten")
-        for began in self.membership.roster.ends(self.schema):
-            end = began.ends[self.schema]
+        for end in self.membership.roster.ends(self.schema):
             if end.version > head:
-                if number is not None and began.number <= number:
+                if number is not None and end.number <= number:
                     raise LogBroken("the log ends before an epoch of its keys says it did")
                 continue
             digest = digest_at(end.version)
@@ -202,6 +200,15 @@ class Signing:
         """Whether the log's newest commit is of an epoch that was forgotten by an entry of the
         roster: nothing of it is left there, so the log has gone on."""
         return bool(self.epochs) and self.forgets(self.epochs[-1][1], number)
+
+    def last_before(self, epoch: int, head: int) -> int:
+        """The version of the newest commit of an earlier epoch; 0 where there is none.
+
+        Args:
+            head: the log's newest version.
+        """
+        first = (since for since, one in self.epochs if one >= epoch)
+        return next(first, head + 1) - 1
 
     def _epoch_at(self, version: int) -> int:
         return next(epoch for since, epoch in reversed(self.epochs) if since <= version)

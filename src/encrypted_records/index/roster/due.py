@@ -9,28 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Loss, Member, Scope
+from encrypted_records.index.roster.state import Loss, Member, Schema, Scope
 from encrypted_records.model import roster as form
 
 
 @dataclass(frozen=True, slots=True)
 class DueDataset:
-    """A dataset that needs a new epoch, and who lost what since the newest one began."""
+    """A dataset that needs a new epoch where somebody lost something since the newest one began;
+    and where it is ``open``, ends of the logs of these schemas."""
 
     dataset: bytes
     epoch: int
     losses: tuple[Loss, ...]
+    open: tuple[Schema, ...]
 
 
 def due_datasets(roster: Roster) -> list[DueDataset]:
     """Datasets of which somebody lost a right, or was given other keys, since their newest epoch
-    began. One whose name was freed needs no key for what comes."""
+    began, or of which that epoch has not ended all logs. One whose name was freed needs no key for
+    what comes."""
     found = []
     for dataset in roster.datasets():
         losses = roster.losses(dataset.dataset)
-        epoch = roster.epoch(dataset.dataset)
-        if losses and epoch is not None and dataset.slug:
-            found.append(DueDataset(dataset.dataset, epoch.epoch, tuple(losses)))
+        epoch, open_ = roster.epoch(dataset.dataset), roster.open(dataset.dataset)
+        if (losses or open_) and epoch is not None and dataset.slug:
+            found.append(DueDataset(dataset.dataset, epoch.epoch, tuple(losses), tuple(open_)))
     return found
 
 

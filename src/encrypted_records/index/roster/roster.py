@@ -20,6 +20,7 @@ from encrypted_records.index.roster import rules, state
 from encrypted_records.index.roster.rules import Void
 from encrypted_records.index.roster.state import (
     Dataset,
+    Ending,
     Epoch,
     Forgotten,
     Invitation,
@@ -191,9 +192,8 @@ class Roster:
             assert isinstance(content, form.Dataset), "a second foundation is void"
             kept.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
             if content.epoch > len(kept.epochs.get(content.dataset, ())):
-                ends = {end.schema: end for end in content.ends}
-                epoch = Epoch(number, content.epoch, content.commitment, ends)
-                kept.begin(content.dataset, epoch)
+                kept.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
+            kept.end(content.dataset, number, content.epoch, content.ends)
 
     def _standing(self, body: EntryBody, content: Standing, keys: MemberKeys | None) -> Member:
         before = self.member(content.member)
@@ -307,12 +307,16 @@ class Roster:
         """Those that were ever placed, as they are now."""
         return [one[-1] for one in self._state.schemas.values()]
 
-    def ends(self, schema: bytes) -> list[Epoch]:
-        """The epochs that say where this schema's log stood when they began, oldest first."""
-        placed = self.schema(schema)
-        if placed is None:
-            return []
-        return [one for one in self._state.epochs[placed.dataset] if schema in one.ends]
+    def ends(self, schema: bytes) -> list[Ending]:
+        """Where this schema's log stood when epochs of its dataset's keys began, oldest first, as
+        far as entries say it."""
+        return list(self._state.endings.get(schema, ()))
+
+    def open(self, dataset: bytes) -> list[Schema]:
+        """The schemas of a dataset that are older than its newest epoch and whose logs have no end
+        with it yet, so that former writers could still add to them."""
+        found = (self._state.schemas[one][-1] for one in self._state.open.get(dataset, ()))
+        return sorted((one for one in found if one.slug), key=lambda one: one.schema)
 
     def invitation(self, invitation: bytes) -> Invitation | None:
         return self._state.invitations.get(invitation)

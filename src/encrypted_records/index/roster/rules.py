@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from encrypted_records.crypto.identity import MemberKeys
 from encrypted_records.errors import KeysRefused
-from encrypted_records.index.roster.state import Invitation, Member, State
+from encrypted_records.index.roster.state import Ending, Invitation, Member, State, at
 from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
@@ -209,12 +209,12 @@ def _judge_dataset(state: State, content: Dataset) -> Void | None:
     if content.epoch == len(epochs) + 1:
         if content.epoch > form.MAX_EPOCHS:
             return Void.LIMIT
-        return _judge_ends(state, content.dataset, content.ends)
+        return _judge_ends(state, content)
     if content.epoch != len(epochs):
         return Void.EPOCH
     if content.commitment != epochs[-1].commitment:
         return Void.COMMITMENT
-    return Void.ENDS if content.ends else None
+    return _judge_ends(state, content)
 
 
 def _judge_forget(state: State, content: Forget) -> Void | None:
@@ -225,23 +225,28 @@ def _judge_forget(state: State, content: Forget) -> Void | None:
     return None if oldest < content.first <= len(epochs) else Void.EPOCH
 
 
-def _judge_ends(state: State, dataset: bytes, ends: Sequence[End]) -> Void | None:
+def _judge_ends(state: State, content: Dataset) -> Void | None:
     """An end that a log cannot have would close it to everybody."""
+    ends = content.ends
     if len({end.schema for end in ends}) < len(ends):
         return Void.ENDS
     for end in ends:
         placed = state.schemas.get(end.schema)
-        before = state.ended.get(end.schema)
-        if placed is None or placed[-1].dataset != dataset:
+        if placed is None or placed[-1].dataset != content.dataset:
             return Void.ENDS
         if end.version == 0 and end.digest != form.NO_DIGEST:
             return Void.ENDS
-        if before is not None and (
-            end.version < before.version
-            or (end.version == before.version and end.digest != before.digest)
-        ):
+        before = at(state.endings.get(end.schema, ()), None)
+        if before is not None and not _may_follow(before, end, content.epoch):
             return Void.ENDS
     return None
+
+
+def _may_follow(before: Ending, end: End, epoch: int) -> bool:
+    """Whether a log that ended so with one epoch may have ended so with this one."""
+    if end.version == before.version:
+        return end.digest == before.digest
+    return end.version > before.version and epoch > before.epoch
 
 
 def _judge_places(state: State, content: Sequence[Placement], actor: Member) -> Void | None:

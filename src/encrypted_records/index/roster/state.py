@@ -95,13 +95,22 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """An epoch of a dataset's keys, which began with entry ``number``. ``ends`` are where the logs
-    stood that it names, by schema."""
+    """An epoch of a dataset's keys, which began with entry ``number``."""
 
     number: int
     epoch: int
     commitment: bytes
-    ends: dict[bytes, End]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where the log of a schema stood when ``epoch`` of its dataset's keys began, by the word of
+    entry ``number``, which is that of the epoch or a later one."""
+
+    number: int
+    epoch: int
+    version: int
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +193,10 @@ class State:
     losses: dict[bytes, list[Loss]] = field(default_factory=dict)
     #: whose each of the keys is, or was
     holders: dict[bytes, bytes] = field(default_factory=dict)
-    #: where each schema's log was last said to stand when an epoch began
-    ended: dict[bytes, End] = field(default_factory=dict)
+    #: where each schema's log is said to have stood when epochs began
+    endings: dict[bytes, list[Ending]] = field(default_factory=dict)
+    #: of each dataset, the schemas that are older than its newest epoch and have no ending of it
+    open: dict[bytes, set[bytes]] = field(default_factory=dict)
     #: who is in the organization, and who of them owns it
     members_now: set[bytes] = field(default_factory=set)
     owners_now: set[bytes] = field(default_factory=set)
@@ -202,7 +213,8 @@ class State:
             dict(self.invitations),
             {key: list(one) for key, one in self.losses.items()},
             dict(self.holders),
-            dict(self.ended),
+            {key: list(one) for key, one in self.endings.items()},
+            {key: set(one) for key, one in self.open.items()},
             set(self.members_now),
             set(self.owners_now),
             dict(self._slugs),
@@ -247,8 +259,23 @@ class State:
     def begin(self, dataset: bytes, epoch: Epoch) -> None:
         """A new epoch of a dataset's keys: what was lost before it is dealt with."""
         self.epochs.setdefault(dataset, []).append(epoch)
-        self.ended.update(epoch.ends)
+        self.open[dataset] = {
+            schema for schema, placed in self.schemas.items() if placed[-1].dataset == dataset
+        }
         self.losses.pop(dataset, None)
+
+    def end(self, dataset: bytes, number: int, epoch: int, ends: Sequence[End]) -> None:
+        """Logs ended with the newest epoch of a dataset's keys."""
+        for one in ends:
+            if self.ended_with(one.schema, epoch) is None:
+                ending = Ending(number, epoch, one.version, one.digest)
+                self.endings.setdefault(one.schema, []).append(ending)
+            self.open[dataset].discard(one.schema)
+
+    def ended_with(self, schema: bytes, epoch: int) -> Ending | None:
+        """Where a schema's log stood when the newest epoch began; None where no entry says it."""
+        newest = at(self.endings.get(schema, ()), None)
+        return newest if newest is not None and newest.epoch == epoch else None
 
     def name_dataset(self, dataset: Dataset) -> None:
         """Name a dataset, or free its name; another one that has its slug counts as unplaced."""

@@ -123,6 +123,7 @@ def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str,
                 "dataset": reference("datasets", one.dataset),
                 "name": _dataset_name(roster, one.dataset),
                 "because": sorted({_name(roster, loss.member) for loss in one.losses}),
+                "schemas": [schema.name for schema in one.open],
             }
             for one in due_datasets(roster)
         ],

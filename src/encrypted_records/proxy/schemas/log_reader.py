@@ -170,7 +170,7 @@ class LogReader:
             return None
         known = by.number
         ends = (one for one in by.roster.ends(state.id) if one.number <= known)
-        reached = all(one.ends[state.id].version <= ledger.version for one in ends)
+        reached = all(one.version <= ledger.version for one in ends)
         if reached and not ledger.ends_forgotten(known):
             return None
         # They may have begun after the log was asked for.

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from encrypted_records.client.api import Api
 from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.client.known import Moved
-from encrypted_records.errors import ApiFailed, Closed, ErsError, LogBroken, NotFound
+from encrypted_records.errors import ApiFailed, Closed, ErsError, LogBroken
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import Head
 from encrypted_records.model import wire
@@ -180,17 +180,17 @@ class Schemas:
             self._states.move_to_end(key)
         return state
 
-    async def head(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
-        """Where the schema's log stands, read now; None where it cannot be verified."""
-        try:
-            state = await self.refresh(caller, schema)
-            # Who signs this has verified it.
-            await self._checkpoints.verify(caller, state)
-        except (Closed, NotFound) as error:
-            log.warning("a log does not say where it stands: %s", error.message)
-            return None
-        head = state.ledger.head
+    async def read_before(self, caller: Holder, schema: bytes, epoch: int) -> VerifiedHead:
+        """As :meth:`LogHeads.read_before`."""
+        # Who signs this has verified it.
+        head = (await self.verified(caller, schema)).ledger.head_before(epoch)
         return VerifiedHead(head.version, head.digest)
+
+    async def remembered(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
+        """As :meth:`LogHeads.remembered`."""
+        self._keyrings.check_unlocked(caller)
+        seen = await asyncio.to_thread(self._heads.get, schema)
+        return None if seen is None else VerifiedHead(seen.version, seen.digest)
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
         """As :meth:`refresh`, by a log that shows whether it has stored the request of this id."""

@@ -92,8 +92,10 @@ class Attending:
         ):
             done = await self._settling.settle(holder, organization)
             log.info(
-                "did what was due in an organization: admitted %d, removed %d, new keys %d",
+                "did what was due in an organization: admitted %d, removed %d, new keys %d,"
+                " troubles %d",
                 len(done.admitted),
                 len(done.removed),
                 len(done.rotated),
+                len(done.troubles),
             )

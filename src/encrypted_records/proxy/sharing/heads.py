@@ -10,20 +10,27 @@ from encrypted_records.proxy.keyrings.holder import Holder
 
 @dataclass(frozen=True, slots=True)
 class VerifiedHead:
-    """Version and digest of the newest commit; 0 and zero bytes of a log without any."""
+    """A version of a log and its running digest; 0 and zero bytes before its first commit."""
 
     version: int
     digest: bytes
 
 
 class LogHeads(Protocol):
-    async def __call__(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
-        """The head of a schema's log, read now and verified; None where that was not possible.
+    """A head that is only the API's word would close a schema to everybody, so none is."""
 
-        A head that is only the API's word would close a schema to everybody, so there is none.
+    async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
+        """Where a schema's log stood when an epoch of its dataset's keys began, or stands where it
+        begins now; read now, and verified from the log's beginning.
+
+        Raises:
+            ErsError: the API does not show the log, or shows none that holds.
         """
 
+    async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
+        """The newest head of a schema's log that this proxy has verified, without asking the API;
+        None where it never has.
 
-async def no_heads(holder: Holder, schema: bytes) -> VerifiedHead | None:
-    """Each log ends with its first commit of the new epoch."""
-    return None
+        Raises:
+            ErsError: the disk does not say.
+        """

@@ -14,7 +14,7 @@ from encrypted_records.proxy.sharing.finding import RosterFinder
 from encrypted_records.proxy.sharing.forgetting import Forgetting
 from encrypted_records.proxy.sharing.founding import Founding
 from encrypted_records.proxy.sharing.grants import OwnGrants
-from encrypted_records.proxy.sharing.heads import LogHeads, no_heads
+from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.inviting import Inviting
 from encrypted_records.proxy.sharing.members import Members
 from encrypted_records.proxy.sharing.naming import Naming
@@ -51,12 +51,12 @@ class Sharing:
         transport: Transport,
         keyrings: Keyrings,
         rosters: Rosters,
-        heads: LogHeads = no_heads,
+        heads: LogHeads,
         attend_seconds: float = EVERY_SECONDS,
     ) -> Sharing:
         """
         Args:
-            heads: where logs stand; without it no epoch says so.
+            heads: where logs stand, which ends them when an epoch begins.
             attend_seconds: how often at most it is looked for what is due.
         """
         api = RosterApi(transport)

@@ -7,30 +7,36 @@ so whatever was interrupted is done by the next proxy of an owner that settles.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
-from encrypted_records.errors import Conflict, ErsError, NotFound, Unavailable
+from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotFound, Unavailable
 from encrypted_records.index.roster.due import due_datasets, due_services
 from encrypted_records.index.roster.invitations import admit
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.state import Epoch, Schema
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, End, Standing
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft
+from encrypted_records.proxy.sharing.drafts import Draft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 
-#: How often heads of logs that have moved are read again, before the log is left to be ended by
-#: its first commit under the new keys.
+log = logging.getLogger(__name__)
+
+#: How often a log that has moved is read again, before an epoch begins without its end; and how
+#: often its end is then signed for itself. Under an honest API it does not move any more by then.
 _HEADS_READ = 3
 #: Bytes of an entry that are kept for all but its ends; and of one end, at most.
 _ROOM, _END_BYTES = 2048, 72
@@ -40,7 +46,8 @@ _SCHEMA = re.compile(rf"/api/schemas/({ids.PATTERN})/")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that could not be done, and why. ``name`` is that of a member, or of a dataset."""
+    """Something that could not be done, and why. ``name`` is that of a member, of a dataset, or of
+    a dataset and its schema, with a slash between them."""
 
     name: str
     error: ErsError
@@ -54,6 +61,14 @@ class Settled:
     removed: list[str] = field(default_factory=list)
     rotated: list[str] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stands:
+    """Where logs end, and of those that the API does not show, why."""
+
+    ends: dict[bytes, End]
+    silent: dict[bytes, ErsError]
 
 
 class Settling:
@@ -71,7 +86,7 @@ class Settling:
         self._reader = reader
         self._changes = changes
         self._grants = grants
-        self.heads = heads
+        self._heads = heads
 
     async def settle(self, holder: Holder, organization: bytes) -> Settled:
         """Do all that is due, as far as it can be done; what cannot stops nothing else.
@@ -93,8 +108,11 @@ class Settling:
             named = view.roster.dataset(due.dataset)
             name = named.name if named is not None else ""
             try:
-                if await self.rotate(holder, organization, due.dataset, due=due.epoch):
+                if due.losses and await self.rotate(
+                    holder, organization, due.dataset, due=due.epoch
+                ):
                     done.rotated.append(name)
+                done.troubles += await self._end_the_rest(holder, organization, due.dataset)
             except Unavailable:
                 raise
             except ErsError as error:
@@ -167,9 +185,17 @@ class Settling:
         left_out: set[bytes] = set()
         for attempt in range(_HEADS_READ + 2):
             view = await self._reader.read(holder, organization)
-            placed = [] if view is None else view.roster.schemas(dataset)
-            wanted = [one.schema for one in placed if one.slug and one.schema not in left_out]
-            ends = await self._ends(holder, wanted[:_MOST_ENDS])
+            if view is None:
+                raise no_roster()
+            wanted = [
+                one.schema
+                for one in view.roster.schemas(dataset)
+                if one.slug and one.schema not in left_out
+            ]
+            present = view.roster.epoch(dataset)
+            epoch = 1 if present is None else present.epoch + 1
+            stands = await self._read(holder, wanted[:_MOST_ENDS], epoch)
+            ends = {**await self._remembered(holder, view.roster, stands.silent), **stands.ends}
 
             async def plan(draft: Draft, ends: Mapping[bytes, End] = ends) -> bool:
                 return await self._begin(draft, dataset, due, ends)
@@ -182,7 +208,8 @@ class Settling:
                 if attempt + 1 >= _HEADS_READ:
                     left_out |= _named(error) or set(wanted)
                 if attempt >= _HEADS_READ:
-                    # Another log each time: without any end, none can stop it.
+                    # Another log each time: they are ended once the epoch has begun, when none of
+                    # them moves any more.
                     left_out |= set(wanted)
         raise Conflict("the logs of the dataset's schemas never stand still", code="log_moved")
 
@@ -208,13 +235,83 @@ class Settling:
         grant_holders(draft, dataset, keys)
         return True
 
-    async def _ends(self, holder: Holder, schemas: list[bytes]) -> dict[bytes, End]:
+    async def _read(self, holder: Holder, schemas: Iterable[bytes], epoch: int) -> _Stands:
+        """Where logs stood when an epoch began; or why the API does not say it."""
+        found = _Stands({}, {})
+        for schema in schemas:
+            try:
+                head = await self._heads.read_before(holder, schema, epoch)
+            except ErsError as error:
+                if isinstance(error, Unavailable) and not isinstance(error, ApiFailed):
+                    raise  # so is all else that is due
+                log.warning("the API does not say where a log stands: %s", error.reason)
+                found.silent[schema] = error
+            else:
+                found.ends[schema] = End(schema, head.version, head.digest)
+        return found
+
+    async def _remembered(
+        self, holder: Holder, roster: Roster, schemas: Iterable[bytes]
+    ) -> dict[bytes, End]:
+        """Where this proxy has seen logs stand: whatever an API hides, nobody adds to that.
+
+        An honest API that was out of order refuses an end which is not its log's, and the log is
+        left open. One that takes it loses, by name, what others have stored since.
+        """
         found: dict[bytes, End] = {}
         for schema in schemas:
-            head = await self.heads(holder, schema)
-            if head is not None:
+            head = await self._heads.remembered(holder, schema)
+            before = roster.ends(schema)[-1:]
+            # A proxy that was away while another owner's went on has nothing to say.
+            if head is not None and all(one.version <= head.version for one in before):
                 found[schema] = End(schema, head.version, head.digest)
         return found
+
+    async def _end_the_rest(
+        self, holder: Holder, organization: bytes, dataset: bytes
+    ) -> list[Trouble]:
+        """End the logs that the newest epoch left open, and name those that cannot be ended: they
+        stay due.
+
+        Raises:
+            ErsError: as :meth:`RosterChanges.change`, but for ``log_moved``.
+        """
+        refused: dict[bytes, ErsError] = {}
+        tried: Counter[bytes] = Counter()
+        while True:
+            view = await self._view(holder, organization)
+            every, present = view.roster.open(dataset), view.roster.epoch(dataset)
+            wanted = [one.schema for one in every if one.schema not in refused][:_MOST_ENDS]
+            if not wanted or present is None:
+                return [_open_log(view.roster, one, refused[one.schema]) for one in every]
+            stands = await self._read(holder, wanted, present.epoch)
+            refused |= stands.silent
+
+            async def plan(
+                draft: Draft, ends: Mapping[bytes, End] = stands.ends, epoch: Epoch = present
+            ) -> None:
+                self._end(draft, dataset, epoch, ends)
+
+            tried.update(list(stands.ends))
+            try:
+                if stands.ends:
+                    await self._changes.change(holder, organization, plan)
+            except Conflict as error:
+                if error.reason != "log_moved":
+                    raise
+                moved = _named(error) & stands.ends.keys() or set(stands.ends)
+                refused |= {one: error for one in moved if tried[one] >= _HEADS_READ}
+
+    def _end(self, draft: Draft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, End]) -> None:
+        draft.require_owner()
+        named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
+        left = {one.schema for one in draft.roster.open(dataset)}
+        kept = [end for schema, end in sorted(ends.items()) if schema in left]
+        # Another owner may have begun another epoch, or ended them.
+        if named is None or present != epoch or not kept:
+            return
+        entry = (named.slug, named.name, epoch.epoch, epoch.commitment, kept)
+        draft.sign(form.Dataset(dataset, *entry))
 
     async def _follow_own_keys(self, holder: Holder, organization: bytes) -> None:
         """Let an owner's identity follow a rotated keyring, once its backup was confirmed: before,
@@ -257,6 +354,21 @@ class Settling:
                 draft.grant(view.user, dataset, keys)
 
         await self._changes.change(holder, organization, plan)
+
+
+def _open_log(roster: Roster, schema: Schema, error: ErsError) -> Trouble:
+    dataset = roster.dataset(schema.dataset)
+    name = schema.name if dataset is None else f"{dataset.name}/{schema.name}"
+    return Trouble(
+        name,
+        Closed(
+            "members who lost the right to write here may still add to it, since the API does not"
+            f" say where its log ended: {error.message} ({error.reason})",
+            code="log_open",
+            hint="ers share settle ends the log as soon as the API shows it; if you deleted the"
+            " schema, delete it once more, which frees its name",
+        ),
+    )
 
 
 async def _require_owner(draft: Draft) -> None:

@@ -16,12 +16,14 @@ from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_change import Change, plain, require
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Place, Shared
+from encrypted_records.server.records.models import CommitLog
 
 MAX_API_NAME = 200
 
 
 def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
-    """Name a dataset, and begin the next epoch of its keys where it states that.
+    """Name a dataset, and begin the next epoch of its keys where it states that; or end logs with
+    the present epoch.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -39,15 +41,15 @@ def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
     epoch = present.epoch if present is not None else 0
     require(content.epoch in (epoch, epoch + 1), "an epoch follows the present one")
     if present is not None and content.epoch == epoch:
-        same = bytes(present.commitment) == content.commitment and not content.ends
-        require(same, "the present epoch is stated with another key, or with ends of logs")
+        same = bytes(present.commitment) == content.commitment
+        require(same, "the present epoch is stated with another key")
     else:
-        _require_heads(change, name, content.ends)
         require(
             present is not None or own.count() < form.MAX_DATASETS,
             f"an organization has at most {form.MAX_DATASETS} datasets with keys",
         )
         change.begun.add(name)
+    _require_ends(change, name, content)
     new = content.epoch != epoch
     DatasetKey.objects.update_or_create(
         dataset=name,
@@ -75,13 +77,15 @@ def _is_named(slug: str, name: str) -> bool:
     return bool(slug)
 
 
-def _require_heads(change: Change, dataset: str, ends: list[form.End]) -> None:
-    """Check the stated heads of logs against the present ones, whose schemas are locked.
+def _require_ends(change: Change, dataset: str, content: form.Dataset) -> None:
+    """Check where logs are said to have stood when an epoch began; their schemas are locked. Of an
+    epoch that begins now, that is where they stand.
 
     Raises:
         BadInput: ``invalid_entry``.
         Conflict: ``log_moved``, with the schemas.
     """
+    ends = content.ends
     names = [ids.to_text(end.schema) for end in ends]
     require(len(set(names)) == len(names), "an entry states two heads of one log")
     placed = Place.objects.filter(organization=change.organization, dataset=dataset)
@@ -92,11 +96,11 @@ def _require_heads(change: Change, dataset: str, ends: list[form.End]) -> None:
         schema = change.schemas.get(name)
         if schema is None or schema.dataset_id != dataset:
             moved.append((name, "is not there any more"))
-        elif (end.version, end.digest) != (schema.version, bytes(schema.log_digest)):
-            moved.append((name, f"has a log of version {schema.version} by now"))
+        elif (end.version, end.digest) != (stood := _stood(schema, content.epoch)):
+            moved.append((name, f"has a log that ends at version {stood[0]} by now"))
     if moved:
         raise Conflict(
-            "records were stored since the stated heads of logs were read",
+            "records were stored since the stated ends of logs were read",
             code="log_moved",
             hint="read the logs of the schemas that are named, and sign the entry again",
             flaws=tuple(
@@ -104,6 +108,15 @@ def _require_heads(change: Change, dataset: str, ends: list[form.End]) -> None:
                 for name, what in moved
             ),
         )
+
+
+def _stood(schema: Schema, epoch: int) -> tuple[int, bytes]:
+    """Version and digest of a log behind its last commit of an epoch before this one."""
+    if schema.key_version is None or schema.key_version < epoch:
+        return schema.version, bytes(schema.log_digest)
+    version = schema.key_since - 1
+    before = CommitLog.objects.filter(schema=schema, version=version).values_list("log_digest")
+    return version, bytes(before.get()[0]) if version else form.NO_DIGEST
 
 
 def place(change: Change, body: EntryBody, content: list[form.Placement]) -> None:
