@@ -97,6 +97,10 @@ def request_id(uids: bytes, key: bytes, body: bytes, number: int) -> bytes:
     return key[:6] + int(rest, 2).to_bytes(10, "big")
 
 
+def question(uids: bytes, text: bytes) -> bytes:
+    return mac(uids, b"question" + hashlib.sha256(text).digest())[:16]
+
+
 def uid(key: bytes, r: bytes, content: bytes) -> bytes:
     assert len(r) == 32
     return mac(key, r + hashlib.sha256(content).digest())[:16]

@@ -91,6 +91,8 @@ def test_every_key_of_the_tree_is_derived_as_specified(
     once = IdempotencyKey(bytes.fromhex(request["key"]), digest)
     made = [once.request_id(key.uids), *(once.record_id(key.uids, number) for number in (1, 100))]
     assert [one.hex() for one in made] == request["ids"]
+    question = hashlib.sha256(entry["question"]["text"].encode()).digest()
+    assert key.uids.of_question(question).hex() == entry["question"]["question"]
 
 
 @pytest.mark.parametrize("entry", vectors("bindings.json"), ids=lambda entry: entry["fields"][0])

@@ -19,6 +19,7 @@ RECORDS = [bytes.fromhex(f"0190a00000007000800000000000c{number:03x}") for numbe
 GROUP = bytes.fromhex("00112233445566778899aabbccddeeff")
 SEGMENT = bytes.fromhex("ffeeddccbbaa99887766554433221100")
 REQUEST = bytes.fromhex("0198f00d0000" + "7123" + "8123456789abcdef")
+QUESTION = b'{"order_by":["-age"],"where":{"field":"age","op":"gt","value":40}}'
 
 PEOPLE = """{
  "type": "object",
@@ -82,6 +83,10 @@ def derivation() -> dict[str, Any]:
                         keys.request_id(schema.uids, REQUEST, b"[]", number).hex()
                         for number in (0, 1, 100)
                     ],
+                },
+                "question": {
+                    "text": QUESTION.decode(),
+                    "question": keys.question(schema.uids, QUESTION).hex(),
                 },
             }
         )

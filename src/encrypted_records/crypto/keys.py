@@ -69,6 +69,14 @@ class UidKey(Mac):
         """
         return self.compute(b"request", key, digest, number.to_bytes(4, "big"))
 
+    def of_question(self, digest: bytes) -> bytes:
+        """16 bytes by which a cursor names its question (docs/SPEC.md, section 2.3).
+
+        Args:
+            digest: SHA-256 of the question.
+        """
+        return self.compute(b"question", digest)[: fmt.UID_BYTES]
+
 
 class TailKey(Mac):
     """Hashes what does not fit into an index key."""

@@ -5,9 +5,12 @@ The grammar of its conditions is in :mod:`.condition_parser`, their meaning in :
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
@@ -25,6 +28,11 @@ MAX_OFFSET = 10_000
 _MEMBERS = frozenset(
     {"schema", "where", "filters", "order_by", "fields", "limit", "offset", "cursor", "count"}
 )
+
+
+#: The members that a cursor belongs to; the others may differ from page to page.
+_QUESTION = ("filters", "order_by", "where")
+_encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class Query:
     cursor: str | None
     count: bool
     offset: int = 0
+    #: SHA-256 of what decides which records there are, and in which order
+    question: bytes = field(default=b"", compare=False)
 
 
 def parse_query(
@@ -84,7 +94,12 @@ def parse_query(
         limit=whole_number(body.get("limit", DEFAULT_LIMIT), "/limit", 0, MAX_LIMIT),
         cursor=cursor,
         count=count,
+        question=_digest_of({name: body[name] for name in _QUESTION if body.get(name)}),
     )
+
+
+def _digest_of(question: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(_encode_sorted(question)).digest()
 
 
 def _offset(number: Any) -> int:

@@ -1,9 +1,10 @@
-"""Where a page of an answer ends: it names a row, and holds no value."""
+"""Where a page of an answer ends: it names a row and its question, and holds no value."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 
 import msgspec
 
@@ -13,30 +14,40 @@ from encrypted_records.index.log.snapshot import Snapshot
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The last row returned, and how many rows were stored when the first page was: in the schema
-    itself, and for each semi-join in the schema that it asks."""
+    itself, and for each semi-join in the schema that it asks. ``question`` is what
+    :meth:`UidKey.of_question` says of the search."""
 
     position: int
     stored: int
     joined: tuple[int, ...] = ()
+    question: bytes = b""
 
 
 def encode_cursor(cursor: Cursor) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode()
 
 
-def decode_cursor(text: str, snapshot: Snapshot, joins: int = 0) -> Cursor:
+def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0) -> Cursor:
     """
     Args:
+        question: as :class:`Cursor` has it.
         joins: how many semi-joins the question has.
 
     Raises:
-        InvalidQuery: no answer of this schema had it, or none to a question with as many joins.
+        InvalidQuery: no answer to this question had it.
     """
     cursor = _decode(text)
-    if cursor is not None and snapshot.has(cursor.position) and len(cursor.joined) == joins:
+    if cursor is None or not hmac.compare_digest(cursor.question, question):
+        detail = "expected the next_cursor of an earlier answer to this question"
+    elif not snapshot.has(cursor.position) or len(cursor.joined) != joins:
+        detail = "expected the next_cursor of an earlier answer"
+    else:
         return cursor
-    detail = "expected the next_cursor of an earlier answer"
-    raise InvalidQuery(detail, flaws=(Flaw("cursor", detail, "/cursor"),))
+    raise InvalidQuery(
+        detail,
+        hint="keep schema, where, filters and order_by from page to page, or begin without cursor",
+        flaws=(Flaw("cursor", detail, "/cursor"),),
+    )
 
 
 def joined_of(text: object) -> tuple[int, ...]:

@@ -146,7 +146,11 @@ async def answer(
         Moved: as :class:`QueryContext`.
     """
     joins = len(context.joined)
-    start = None if query.cursor is None else decode_cursor(query.cursor, context.snapshot, joins)
+    # Of the schema as a whole: it stays when keys are rotated.
+    question = context.tails.uids.of_question(query.question)
+    start = None
+    if query.cursor is not None:
+        start = decode_cursor(query.cursor, context.snapshot, question, joins)
     stored = start.stored if start else context.snapshot.stored
     request = _PageRequest(context, query, await context.plan(query.where), start, stored)
     count = await _count_from_directories(request)
@@ -160,9 +164,8 @@ async def answer(
     cursor = None
     if len(rows) > query.limit:
         rows = rows[: query.limit]
-        cursor = encode_cursor(
-            Cursor(rows[-1][0].position, stored, tuple(one.stored for one in context.joined))
-        )
+        joined = tuple(one.stored for one in context.joined)
+        cursor = encode_cursor(Cursor(rows[-1][0].position, stored, joined, question))
     records = [record for _, record in rows]
     return SearchPage(count, cursor, records, context.definition, query.fields)
 
