@@ -53,6 +53,7 @@
     │   ├── ApiFailed               the API answered with a failure of its own
     │   ├── OutOfSpace              no room on this machine's disk
     │   ├── DatabaseFull            no room on the disk under the API's database
+    │   ├── DatabaseDiskFailed      the disk under the API's database fails, or is read-only
     │   └── DatabaseDamaged         what the API's database holds cannot be read any more
     └── Startup                     the service cannot start here
 
@@ -373,6 +374,11 @@ class OutOfSpace(Unavailable):
 class DatabaseFull(Unavailable):
     code = "database_full"
     default_hint = "make room on the disk that holds the API's database, then try again"
+
+
+class DatabaseDiskFailed(Unavailable):
+    code = "database_disk_failed"
+    default_hint = "whoever runs the API looks at its disk and the log of its system"
 
 
 class DatabaseDamaged(Unavailable):

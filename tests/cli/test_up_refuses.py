@@ -128,3 +128,20 @@ def test_help_comes_at_once() -> None:
     subprocess.run([sys.executable, "-m", "encrypted_records.cli.main", "--help"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
+
+
+@pytest.mark.parametrize(("command", "least"), [("proxy", 320), ("api", 32)])
+def test_too_few_descriptors_are_refused_by_name(command: str, least: int, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "encrypted_records.cli.main", command]
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {least - 1}; exec "$@"', "sh", *line],
+        env=clean_environment(ERS_DATA_DIR=str(tmp_path / "data")),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done
+    error, hint = done.stderr.splitlines()
+    assert f"may have {least - 1} files and connections open, and needs {least}" in error
+    assert f"ulimit -n {least}" in hint

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.errors import Unavailable
+from encrypted_records.server.db import database_errors
 from tests.server.api import PASSWORD, Account, Answer, Api, running_api
 from tests.server.conftest import Stopped
 from tests.server.test_serve import refusal
@@ -87,6 +90,8 @@ def owner(served: Api) -> Account:
         ("53100", 507, "database_full"),
         ("XX001", 500, "database_damaged"),
         ("XX002", 500, "database_damaged"),
+        ("58030", 500, "database_disk_failed"),
+        ("25006", 500, "database_disk_failed"),
         ("40001", 503, "database_unavailable"),
         ("42P01", 500, "internal_error"),
     ],
@@ -161,3 +166,40 @@ def test_what_postgresql_says_of_a_start_that_it_refuses_is_told_by_its_code(
     url = served.database_url.rpartition("/")[0] + "/there_is_no_such_database"
     said = refusal(tmp_path, database_url=url)
     assert said.startswith("cannot_start: the database does not answer, or refuses")
+
+
+def meaning_of(write: Callable[[sqlite3.Connection], object], path: Path) -> Unavailable | None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS kept (bytes BLOB)")
+        with pytest.raises(sqlite3.OperationalError) as failed:
+            write(database)
+    return database_errors.meaning(failed.value)
+
+
+def test_a_write_that_the_system_refuses_is_a_failing_disk_and_not_a_silent_database(
+    tmp_path: Path,
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(database: sqlite3.Connection) -> None:
+        # As a disk that fails: SQLite is told of an error that is not a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, before[1]))
+        try:
+            database.execute("INSERT INTO kept VALUES (zeroblob(?))", (1 << 20,))
+            database.commit()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    fault = meaning_of(write, tmp_path / "a.sqlite3")
+    assert fault is not None
+    assert fault.reason == "database_disk_failed"
+
+
+def test_a_file_system_that_became_read_only_is_named(tmp_path: Path) -> None:
+    def write(database: sqlite3.Connection) -> None:
+        database.execute("PRAGMA query_only = ON")
+        database.execute("INSERT INTO kept VALUES (1)")
+
+    fault = meaning_of(write, tmp_path / "a.sqlite3")
+    assert fault is not None
+    assert fault.reason == "database_disk_failed"

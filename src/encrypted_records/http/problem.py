@@ -40,6 +40,7 @@ STATUS: dict[type[ErsError], int] = {
     errors.Stopping: 503,
     errors.OutOfSpace: 507,
     errors.DatabaseFull: 507,
+    errors.DatabaseDiskFailed: 500,
     errors.DatabaseDamaged: 500,
     errors.StoreFull: 507,
     errors.StoreUnavailable: 503,
@@ -82,6 +83,7 @@ _TITLES_OF_CODES = {
     "keyring_disk": "The proxy's disk fails",
     "worker_lost": "The proxy's work was interrupted",
     "api_failed": "The API failed",
+    "database_disk_failed": "The API's disk fails",
 }
 
 
@@ -178,6 +180,7 @@ _BY_CODE: dict[str, type[ErsError]] = {
         errors.Stopping,
         errors.OutOfSpace,
         errors.DatabaseFull,
+        errors.DatabaseDiskFailed,
         errors.DatabaseDamaged,
         errors.StoreFull,
         errors.StoreUnavailable,
@@ -203,6 +206,14 @@ _BY_STATUS: dict[int, type[ErsError]] = {
     460: errors.ChecksumMismatch,
     504: errors.ApiTimeout,
 }
+
+
+def is_named(body: bytes) -> bool:
+    """Whether a body is a problem document with a code."""
+    try:
+        return bool(msgspec.json.decode(body, type=_Received).code)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import threading
@@ -142,8 +143,28 @@ def room_for_connections(wanted: int) -> int:
 
     Its limit of descriptors is raised as far as that goes.
     """
-    import resource  # noqa: PLC0415 - not on every system
+    soft = _raise_limit()
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(min(wanted, soft - _OTHER_DESCRIPTORS), 64)
 
+
+def require_descriptors(least: int) -> None:
+    """Raise the limit of descriptors, and see that there are enough to serve with.
+
+    Raises:
+        Startup: there are fewer than ``least``.
+    """
+    soft = _raise_limit()
+    if soft != resource.RLIM_INFINITY and soft < least:
+        raise Startup(
+            f"this process may have {soft} files and connections open, and needs {least}",
+            hint=f"raise the limit: ulimit -n {least}, or LimitNOFILE= of its systemd unit",
+        )
+
+
+def _raise_limit() -> int:
+    """The limit of descriptors, raised as far as the system grants."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -151,6 +172,4 @@ def room_for_connections(wanted: int) -> int:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    return max(min(wanted, soft - _OTHER_DESCRIPTORS), 64)
+    return soft

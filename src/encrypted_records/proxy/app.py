@@ -17,7 +17,13 @@ from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
+from encrypted_records.listening.serving import (
+    Server,
+    listening,
+    require_descriptors,
+    room_for_connections,
+    settle,
+)
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
@@ -37,6 +43,8 @@ log = logging.getLogger(__name__)
 
 #: Open requests get this long to end after a signal.
 GRACEFUL_SECONDS = 5
+#: 64 connections of clients, 160 to the API, and files and workers' pipes.
+LEAST_DESCRIPTORS = 320
 #: Known callers upload over slow lines, and :mod:`.uploads.receiver` ends those that are silent
 #: earlier. A reader of an export may pause.
 LIMITS = Limits(known_grace_seconds=75.0, unread_seconds=600.0)
@@ -84,9 +92,10 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        Startup: the port is taken, or as :func:`create_app`.
+        Startup: the port is taken, there are too few descriptors, or as :func:`create_app`.
     """
     _log_to_stderr(settings.log_format)
+    require_descriptors(LEAST_DESCRIPTORS)
     harden()
     bound_heap()
     app = create_app(settings, overrides)

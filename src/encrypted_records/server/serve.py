@@ -17,11 +17,17 @@ from functools import partial
 from pathlib import Path
 
 from encrypted_records import metrics
-from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Startup
+from encrypted_records.errors import DatabaseDamaged, DatabaseDiskFailed, DatabaseFull, Startup
 from encrypted_records.listening.binding import names_of
 from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
+from encrypted_records.listening.serving import (
+    Server,
+    listening,
+    require_descriptors,
+    room_for_connections,
+    settle,
+)
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.server.db.served import Served
 
@@ -31,6 +37,8 @@ THREADS = 8
 THREADS_OF_ONE = 6
 #: Requests under way get so long to end after a signal, and messages so long after that.
 STOP_SECONDS, LAST_SECONDS = 3, 2
+#: An idle API has 24 open.
+LEAST_DESCRIPTORS = 32
 #: A proxy keeps a connection for 10 seconds that it asks nothing on, so that it closes first. Its
 #: bodies may come over a slow line.
 LIMITS = Limits(idle_seconds=15, known_least_rate=16 << 10)
@@ -78,6 +86,7 @@ def prepared(settings: ApiSettings) -> Iterator[list[socket.socket]]:
     Raises:
         Startup: the API cannot start here; the message says why in one line.
     """
+    require_descriptors(LEAST_DESCRIPTORS)
     os.umask(0o077)  # whatever is made in the data folder is for its owner alone
     _prepare_folders(settings.data_dir)
     # A port that is taken is found before the database is touched.
@@ -288,6 +297,12 @@ def _cannot_start(error: BaseException) -> Startup:
             return Startup(
                 f"the disk that holds {which} is full",
                 hint="make room there, and start again",
+                code=fault.reason,
+            )
+        case DatabaseDiskFailed() as fault:
+            return Startup(
+                f"the disk that holds {which} fails, or is read-only",
+                hint="look at the disk and at the log of the system, then start again",
                 code=fault.reason,
             )
     name = database_errors.name_of(error)

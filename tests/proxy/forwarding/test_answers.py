@@ -61,6 +61,11 @@ def test_head_is_get_without_its_body(services: Callable[[str], Service], place:
         instead(status=304, body=b""),
         instead(status=500, headers={"Content-Type": "text/html"}, body=SCRIPT),
         instead(status=404, headers={"Content-Type": "text/plain"}, body=SCRIPT),
+        # as load balancers answer that have no API to ask
+        instead(status=503, headers={"Content-Length": "0"}, body=b""),
+        instead(status=502, headers={}, body=b""),
+        instead(status=503, headers={"Content-Type": "application/json"}, body=b""),
+        instead(status=503, headers={"Content-Type": "application/json"}, body=b'{"message": "x"}'),
     ],
 )
 def test_what_is_no_json_is_refused_by_name_and_dropped(place: Place, lie: Lie) -> None:
@@ -114,7 +119,8 @@ def test_of_the_apis_headers_a_list_is_handed_on_if_they_have_their_form(place: 
         *("content-type", "content-length", "x-request-id"),
         *(name.lower() for name in DATA),
     }
-    with place.front.telling(instead(status=401, headers=bad)):
+    named = b'{"code": "not_authenticated"}'
+    with place.front.telling(instead(status=401, headers=bad, body=named)):
         challenges = place.call("GET", SELF).headers.get_all("WWW-Authenticate", [])
     assert [one.partition(" realm=")[0] for one in challenges] == ["Basic", "Bearer"]
 

@@ -150,6 +150,9 @@ def _kind(upstream: aiohttp.ClientResponse) -> str:
     if upstream.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise refusal("it is compressed, which nobody asked for")
     kind = _essence(upstream.headers.get("Content-Type", ""))
+    if status >= 400 and not kind:
+        # The API names its errors; a load balancer that has no API to ask may say nothing.
+        raise refusal(f"it has status {status} and no problem document")
     if status == _NO_CONTENT or (not kind and upstream.headers.get("Content-Length") == "0"):
         return ""
     if kind not in ((JSON,) if status < 400 else (JSON, problem.MEDIA_TYPE)):
@@ -180,6 +183,8 @@ async def _body(upstream: aiohttp.ClientResponse, kind: str) -> Response:
                     return StreamingResponse(rest, status, media_type=kind)
     upstream.release()
     await _check(bytes(begin))
+    if status >= 400 and not problem.is_named(bytes(begin)):
+        raise refusal(f"it has status {status} and no problem document")
     return Response(bytes(begin), status, media_type=kind)
 
 

@@ -1,4 +1,4 @@
-"""What a failing database means: its disk is full, it is damaged, or it does not answer now.
+"""What a failing database means: its disk is full or fails, it is damaged, or it does not answer.
 
 An exception of the database says in its own words what failed, and these may quote a parameter.
 What is read here is the name that SQLite gives its errors, and the SQLSTATE of PostgreSQL's: words
@@ -8,10 +8,17 @@ of a fixed list.
 from __future__ import annotations
 
 from encrypted_records import logs
-from encrypted_records.errors import DatabaseDamaged, DatabaseFull, Unavailable
+from encrypted_records.errors import (
+    DatabaseDamaged,
+    DatabaseDiskFailed,
+    DatabaseFull,
+    Unavailable,
+)
 
 #: disk_full
 _FULL = frozenset({"SQLITE_FULL", "53100"})
+#: io_error, read_only_sql_transaction
+_DISK = frozenset({"58030", "25006"})
 #: data_corrupted, index_corrupted
 _DAMAGED = frozenset({"SQLITE_NOTADB", "XX001", "XX002"})
 
@@ -34,4 +41,7 @@ def meaning(error: BaseException) -> Unavailable | None:
     # Of a damaged file SQLite has several names with one beginning.
     if name in _DAMAGED or name.startswith("SQLITE_CORRUPT"):
         return DatabaseDamaged("the API's database is damaged: restore it from a backup")
+    # Of a read or write that the system refuses, and of a file system that became read-only, too.
+    if name in _DISK or name.startswith(("SQLITE_IOERR", "SQLITE_READONLY")):
+        return DatabaseDiskFailed("the disk that holds the API's database fails, or is read-only")
     return None
