@@ -378,7 +378,7 @@ class DatabaseFull(Unavailable):
 
 class DatabaseDiskFailed(Unavailable):
     code = "database_disk_failed"
-    default_hint = "whoever runs the API looks at its disk and the log of its system"
+    default_hint = "the operator of the API has to check its disk and the log of its system"
 
 
 class DatabaseDamaged(Unavailable):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -27,9 +26,8 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.unique import LOG_MOVED
 
 log = logging.getLogger(__name__)
 
@@ -130,9 +128,7 @@ class Publisher:
                 lost = error.reason in _RACE_LOST or error.reason == "staging_gone"
                 if isinstance(error, StaleDefinition) or not lost:
                     raise
-                # Others add records to unique fields: that is no failed attempt, but looked at.
-                moved = error.reason == LOG_MOVED and time.monotonic() < until
-                attempt -= moved
+                attempt -= isinstance(error, Conflict) and await keeps_moving(error, until)
                 if attempt == ATTEMPTS:
                     if error.reason == "staging_gone":
                         raise StaleDefinition("the staged parts of the job are gone") from None

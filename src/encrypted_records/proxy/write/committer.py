@@ -6,6 +6,7 @@ the API says so: commits after a broken one cannot be read.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -35,6 +36,12 @@ LOST_RACES = STORED_BEFORE | {
     *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
     *("key_mismatch", "roster_moved"),
 }
+#: Conflicts with what others go on changing for a while: records of unique fields, and the roster
+#: while a member is removed. Each is looked at, and is not a failed attempt.
+_ROSTER = frozenset({"roster_moved", "key_mismatch"})
+_MOVING = _ROSTER | {"log_moved"}
+#: Seconds before a change is drafted again under a roster that moves.
+_ROSTER_PAUSE = 0.05
 
 #: How far this machine's clock may be behind the API's where ids say how old records are, and for
 #: how long it is not compared again.
@@ -162,6 +169,19 @@ class Committer:
                 unproven.append(error)
         if unproven:
             raise _unproven(min(unproven, key=lambda error: not isinstance(error, Closed)))
+
+
+async def keeps_moving(error: Conflict, until: float) -> bool:
+    """Whether a lost race is not a failed attempt; the next one may begin when this returns.
+
+    Args:
+        until: when to give up, as :func:`time.monotonic` counts.
+    """
+    if error.reason not in _MOVING or time.monotonic() >= until:
+        return False
+    if error.reason in _ROSTER:
+        await asyncio.sleep(_ROSTER_PAUSE)
+    return True
 
 
 def _go_by_age(state: SchemaState) -> bool:

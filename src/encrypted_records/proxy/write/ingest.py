@@ -8,7 +8,6 @@ is valid. Ingests that come at once share a commit (:mod:`.shared_commits`).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from encrypted_records.errors import (
@@ -31,7 +30,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.idempotency import IdempotencyKey
 from encrypted_records.proxy.write.ingest_request import CreatedRecord, IngestRequest
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
@@ -42,7 +41,6 @@ from encrypted_records.proxy.write.shared_commits import (
     WaitingIngest,
 )
 from encrypted_records.proxy.write.unique import (
-    LOG_MOVED,
     Owner,
     UniqueKeys,
     claim,
@@ -116,8 +114,7 @@ class DirectIngest:
             except Conflict as error:
                 if error.reason not in LOST_RACES:
                     raise
-                # Others add records to unique fields: that is no failed attempt, but looked at.
-                moved = error.reason == LOG_MOVED and time.monotonic() < until
+                moved = await keeps_moving(error, until)
                 if attempt == ATTEMPTS and not moved:
                     raise
                 attempt -= moved

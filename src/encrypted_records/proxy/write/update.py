@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -45,9 +44,9 @@ from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.lookup import CurrentRecord, look_up, require_unaltered
 from encrypted_records.proxy.search.match import match_rows
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.unique import LOG_MOVED, UniqueKeys, claim, not_unique, owners_of
+from encrypted_records.proxy.write.unique import UniqueKeys, claim, not_unique, owners_of
 
 log = logging.getLogger(__name__)
 
@@ -328,13 +327,15 @@ class Updater:
             await self._merger.after_ingest(caller, state)
         return True
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[T | None]], *, until: float = 0.0) -> T:
+    async def _repeat(
+        self, attempt: Callable[[], Awaitable[T | None]], *, until: float | None = None
+    ) -> T:
         """The outcome of an attempt that lost no race.
 
         Args:
-            until: for so long, as :func:`time.monotonic` counts, records that others add to unique
-                fields are no failed attempt.
+            until: how long others may keep changing what it depends on, see :func:`keeps_moving`.
         """
+        until = self._merger.give_up_at() if until is None else until
         number = 0
         while number < ATTEMPTS:
             number += 1
@@ -343,8 +344,10 @@ class Updater:
             except _SegmentsMerged:
                 number -= 1
             except Conflict as error:
-                moved = error.reason == LOG_MOVED and time.monotonic() < until
-                if error.reason not in _RACE_LOST or (number == ATTEMPTS and not moved):
+                if error.reason not in _RACE_LOST:
+                    raise
+                moved = await keeps_moving(error, until)
+                if number == ATTEMPTS and not moved:
                     raise
                 number -= moved
                 log.info("a change lost a race (%s), starting it again", error.reason)

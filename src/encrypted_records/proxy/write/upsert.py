@@ -7,7 +7,6 @@ unique fields is (:mod:`.unique`): all or nothing, and a repetition finds what i
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,10 +25,9 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import Run, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer
+from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import (
-    LOG_MOVED,
     StoredRecord,
     UniqueKeys,
     claim,
@@ -103,8 +101,7 @@ class Upserter:
             except Conflict as error:
                 if error.reason not in _RACE_LOST:
                     raise
-                # Others add records: that is no failed attempt, but looked at.
-                moved = error.reason == LOG_MOVED and time.monotonic() < until
+                moved = await keeps_moving(error, until)
                 if attempt == ATTEMPTS and not moved:
                     raise
                 attempt -= moved
