@@ -1,4 +1,4 @@
-"""The roster moves on again and again while a member is removed; writers of others do not notice."""
+"""The roster moves on again and again while a member is removed; others store all the same."""
 
 from __future__ import annotations
 
