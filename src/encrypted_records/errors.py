@@ -112,6 +112,11 @@ class ErsError(Exception):
         self.repeated = False  #: whether an earlier try failed on its way, and may have been taken
 
 
+class ValuesRounded(UserWarning):
+    """Values were stored with fewer decimals than they were given with. A definition with
+    ``"rounding": "refuse"`` makes that an error."""
+
+
 class BadInput(ErsError):
     code = "invalid"
 

@@ -248,3 +248,10 @@ def test_fields_that_name_their_records_are_proposed_as_unique(
 
 def test_few_rows_say_nothing_of_what_is_unique() -> None:
     assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON).definition
+
+
+def test_a_number_with_decimals_is_proposed_so_that_no_other_value_is_rounded() -> None:
+    exact = infer_csv(b"price\n0.5\n1\n")
+    assert exact.definition["rounding"] == "refuse"
+    assert "a value with more decimals is refused" in (exact.fields[0].note or "")
+    assert "rounding" not in infer_csv(b"age\n5\n1\n").definition

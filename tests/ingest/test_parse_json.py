@@ -120,6 +120,9 @@ OTHER = "2JaAHbVvbCkSDcfCkoKpxP"
         ({"url": None}, ["url"]),
         ({"version": "2.0", "proven": 1}, ["version", "proven"]),
         ({"version": True}, ["version"]),
+        ({"rounded": ["a"]}, []),
+        ({"rounded": ["b"]}, ["rounded"]),
+        ({"rounded": 1.5}, ["rounded"]),
     ],
     ids=str,
 )

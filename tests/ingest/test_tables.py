@@ -43,7 +43,7 @@ USUAL = {
     "kind": st.sampled_from(["a", "b"]),
     "count": st.integers(-99, 9999).map(str),
     "even": st.sampled_from(["", "0", "42"]),
-    "price": st.sampled_from(["0", "9.99", "1000"]),
+    "price": st.sampled_from(["0", "9.99", "1000", "0.125", "0.120"]),
 }
 
 

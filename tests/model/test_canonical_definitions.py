@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from encrypted_records.errors import InvalidDefinition, Malformed
@@ -10,6 +12,7 @@ from encrypted_records.model.definition_parser import (
     parse_canonical,
     parse_definition,
 )
+from encrypted_records.model.rules import ValueRefused
 
 TEXT = '{"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string"}}}'
 GOOD = parse_definition(TEXT).canonical
@@ -41,6 +44,32 @@ def test_anything_else_is_refused(text: bytes) -> None:
     assert text != GOOD
     with pytest.raises(Malformed):
         parse_canonical(text)
+
+
+NUMBER = '{"type":"number","minimum":0,"maximum":9,"precision":1}'
+ROUNDED = f'{{"type":"object","properties":{{"n":{NUMBER}}}%s}}'
+
+
+def test_a_definition_that_refuses_to_round_says_so_in_its_one_spelling() -> None:
+    exact = parse_definition(ROUNDED % ',"rounding":"refuse"')
+    assert b'"type":"object","rounding":"refuse","properties"' in exact.canonical
+    assert parse_canonical(exact.canonical) == exact
+    rounds = parse_definition(ROUNDED % "")
+    assert parse_definition(ROUNDED % ',"rounding":"half-even"').canonical == rounds.canonical
+
+    assert rounds.fields["n"].accept(Decimal("0.25")) == Decimal("0.2")
+    assert exact.fields["n"].accept(Decimal("0.20")) == Decimal("0.2")
+    with pytest.raises(ValueRefused) as refused:
+        exact.fields["n"].accept(Decimal("0.25"))
+    assert refused.value.code == "precision"
+
+
+@pytest.mark.parametrize("wrong", ['"Refuse"', '"half-up"', "null", "true", "[]"])
+def test_another_word_for_rounding_is_refused(wrong: str) -> None:
+    for name in ("rounding", "Rounding"):
+        with pytest.raises(InvalidDefinition) as caught:
+            parse_definition(ROUNDED % f',"{name}":{wrong}')
+        assert [flaw.pointer for flaw in caught.value.flaws] == [f"/schema/{name}"]
 
 
 def test_a_definition_is_refused_that_is_too_large_with_its_numbers_written_out() -> None:

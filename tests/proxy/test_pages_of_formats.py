@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.packed import until
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
@@ -101,3 +102,29 @@ def test_the_editor_changes_formats_and_unique_fields_without_scripts(world: Wor
     assert changed["properties"]["since"] == {"type": "string", "format": "time"}
     assert changed["unique"] == [["born"]]
     assert b">yes<" in page.visit("").body
+
+
+def test_pages_say_which_values_were_rounded_once_beside_the_record_and_beside_the_job(
+    world: World,
+) -> None:
+    price = {"type": "number", "minimum": 0, "maximum": 9, "precision": 1}
+    store = world.store.another_schema({"type": "object", "properties": {"price": price}})
+    page = World(store, world.browser)
+    said = b"Rounded to the decimals that the schema keeps: <bdi>price</bdi>."
+
+    added = page.visit("add/", **{"value-0": "3.99"})
+    assert said in added.body
+    (record,) = store.everything()
+    assert said not in world.browser.visit(f"/records/{record['id']}/").body
+    form = {"shown-0": "4.0", "value-0": "2.75"}
+    assert said in world.browser.visit(f"/records/{record['id']}/edit/", **form).body
+    form = {"shown-0": "2.8", "value-0": "2.5"}
+    assert said not in world.browser.visit(f"/records/{record['id']}/edit/", **form).body
+
+    body = [{"schema": store.schema, "data": {"price": 0.25}}]
+    job = store.proxy("POST", "/api/jobs/upload/", body).json()["job_id"]
+    about = f"/api/jobs/{job}/about/"
+    until(lambda: store.proxy("GET", about).json()["status"] == "completed")
+    assert store.proxy("GET", about).json()["rounded"] == {"price": 1}
+    shown = world.browser.visit(f"/jobs/{job}/").body
+    assert b"1 value of <bdi>price</bdi> rounded to the decimals" in shown

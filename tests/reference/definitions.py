@@ -30,6 +30,8 @@ class Definition:
     unique: tuple[tuple[str, ...], ...] = ()
     #: days, and maybe the name of a field
     retention: tuple[int, str | None] | None = None
+    #: whether a value that is no point of its grid is refused
+    exact: bool = False
 
 
 def load(text: str) -> Definition:
@@ -44,7 +46,10 @@ def load(text: str) -> Definition:
     required = frozenset(root.get("required", []))
     rule = root.get("retention")
     stay = None if rule is None else (int(rule["days"]), rule.get("field"))
-    return Definition(fields, required, len(fields) + 1, enforced, unique, stay)
+    rounding = root.get("rounding", "half-even")
+    assert rounding in ("half-even", "refuse")
+    exact = rounding == "refuse"
+    return Definition(fields, required, len(fields) + 1, enforced, unique, stay, exact)
 
 
 def load_field(text: str) -> Field:
@@ -134,6 +139,7 @@ def canonical_text(definition: Definition) -> bytes:
     members = [
         '"type":"object"',
         *(['"formats":"enforced"'] if definition.formats else []),
+        *(['"rounding":"refuse"'] if definition.exact else []),
         f'"properties":{{{fields}}}',
         f'"required":[{required}]',
         *([f'"unique":[{sets}]'] if sets else []),

@@ -39,6 +39,11 @@ DEFINITION: dict[str, Any] = {
         },
         "required": _NAMES,
         "formats": {"type": "string", "enum": ["enforced"]},
+        "rounding": {
+            "type": "string",
+            "enum": ["half-even", "refuse"],
+            "description": "what becomes of numbers with more decimals than their field keeps",
+        },
         "unique": {
             "type": "array",
             "maxItems": MAX_SETS,

@@ -8,6 +8,7 @@ request's size, for every upload.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from encrypted_records.errors import BadInput, Flaw, NotFound
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordBlock, RecordStart, Table
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import read_numbers
-from encrypted_records.ingest.tables import Columns, Values, accept_columns
+from encrypted_records.ingest.tables import Columns, Values, accept_columns, count_rounded
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids, json_text
 from encrypted_records.model.ciphertext_lengths import padded_width
@@ -67,6 +68,8 @@ class Findings:
     #: the first bad rows that could be read: number, and cells as text
     examples: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
+    #: by field, the values of good rows that are stored with fewer decimals than were sent
+    rounded: Counter[str] = field(default_factory=Counter)
 
 
 class SchemaLookup:
@@ -122,11 +125,13 @@ class SchemaLookup:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A record that can be stored: its schema, and its values as they are stored."""
+    """A record that can be stored: its schema, and its values as they are stored; ``rounded`` are
+    the fields whose values were sent with more decimals."""
 
     schema: bytes
     definition: SchemaDefinition
     data: dict[str, Value]
+    rounded: Sequence[str]
 
 
 def text_of_cell(value: object) -> str:
@@ -159,7 +164,7 @@ def accept(
     schema, definition = named
     raw = read_numbers(definition, record.data) if text else record.data
     data, errors = validate(definition, raw, row=record.row, pointer="")
-    return errors or Accepted(schema, definition, data)
+    return errors or Accepted(schema, definition, data, definition.find_rounded(raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +271,9 @@ class Checker:
         for block in blocks:
             table = fit_table(self._schemas, block) or accept_table(self._schemas, block)
             if table is not None:
+                assert isinstance(block, Table)
                 self._rows(block.start, self._weigh(table), table.count)
+                self.findings.rounded.update(count_rounded(table.definition, block))
                 continue
             for record in block.records:
                 self._record(block.start, record)
@@ -280,6 +287,7 @@ class Checker:
         weight = _NOTHING
         if isinstance(outcome, Accepted):
             weight = self._weigh(outcome)
+            self.findings.rounded.update(outcome.rounded)
         else:
             self._note(outcome)
             if isinstance(record, RawRecord) and len(self.findings.examples) < MAX_EXAMPLES:

@@ -206,9 +206,13 @@ def infer(sample: bytes, kind: Format, *, choices: bool = True) -> Proposal:
             note = "; ".join(one for one in (note, _UNIQUE) if one)
         notes.append(_note(name, column, sampled, note))
     required = [name for name, column in seen.items() if column.present == sampled]
-    definition: dict[str, Any] = {"type": "object", "properties": properties}
+    definition: dict[str, Any] = {"type": "object"}
     if any("format" in one for one in properties.values()):
-        definition = {"type": "object", "formats": "enforced", "properties": properties}
+        definition["formats"] = "enforced"
+    if any(one["type"] == "number" for one in properties.values()):
+        # How many decimals there are beyond the sample is not known: none is lost in silence.
+        definition["rounding"] = "refuse"
+    definition["properties"] = properties
     if required:
         definition["required"] = required
     if unique:
@@ -340,6 +344,10 @@ def _propose_number(column: _Column) -> tuple[dict[str, Any], str | None]:
     note = "the bounds are a guess; they can be widened at any time"
     if column.decimals <= 0:
         return {"type": "integer", **bounds}, note
+    note = (
+        "bounds and decimals are a guess, and can be widened at any time; a value with more"
+        " decimals is refused"
+    )
     return {"type": "number", **bounds, "precision": column.decimals}, note
 
 

@@ -86,6 +86,21 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
     return columns
 
 
+def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
+    """How many values of which fields of an accepted table are stored with fewer decimals than
+    they were sent with; fields without any are left out."""
+    counts = {}
+    for name, cells in table.columns.items():
+        spec = definition.fields[name]
+        if spec.type != "number":
+            continue
+        kept = spec.numbers.precision
+        more = [one for one in cells if one is not None and len(one.partition(".")[2]) > kept]
+        if count := sum(spec.is_rounded(as_number(one)) for one in more):
+            counts[name] = count
+    return counts
+
+
 def _read(spec: FieldSpec, grid: Grid, name: str) -> Values:
     """The values of a column of which it is known that each fits the field."""
     if spec.type == "integer" and spec.format is None:

@@ -57,6 +57,8 @@ class FieldSpec:
     allowed: frozenset[str | Decimal] | None = None
     #: an enforced format, which makes a type of its own
     format: Format | None = None
+    #: of a number: whether a value with more decimals than are kept is refused, not rounded
+    exact: bool = False
     #: names the field in keys and formats, whatever its name becomes; from 1 on
     id: int = 0
 
@@ -156,7 +158,8 @@ class FieldSpec:
         ``bool``.
 
         Raises:
-            ValueRefused: of the wrong type, outside the bounds, or against another keyword.
+            ValueRefused: of the wrong type, outside the bounds, or against another keyword; or it
+                would be rounded, where :attr:`exact` says that this is refused.
         """
         if raw is None:
             return None
@@ -203,12 +206,25 @@ class FieldSpec:
                 raise ValueRefused("type", "expected an integer, found a fraction")
             return point
         kept = rules.from_grid(point)
+        if self.exact and kept != value:
+            raise ValueRefused("precision", f"has more than {rules.precision} decimals")
         try:
             rules.check(kept)
         except ValueRefused as refused:
             detail = f"once rounded to the field's precision, {refused.detail}"
             raise ValueRefused(refused.code, detail) from None
         return kept
+
+    def is_rounded(self, sent: object) -> bool:
+        """Whether a value of a number field is stored as another one than was sent; False also of
+        a value that is not stored at all."""
+        rules = self.numbers
+        if not isinstance(sent, Decimal) or not rules.minimum <= sent <= rules.maximum:
+            return False
+        # Most have no more decimals than are kept, which is seen without any sums.
+        exponent = sent.as_tuple().exponent
+        assert isinstance(exponent, int)
+        return exponent < -rules.precision and rules.from_grid(rules.to_grid(sent)) != sent
 
     @cached_property
     def binding(self) -> bytes:
@@ -257,6 +273,8 @@ class SchemaDefinition:
     unique: tuple[tuple[str, ...], ...] = ()
     #: for how long records stay; None is permanently
     retention: Retention | None = None
+    #: whether a number with more decimals than its field keeps is refused, not rounded
+    exact: bool = False
 
     @classmethod
     def first(
@@ -267,9 +285,14 @@ class SchemaDefinition:
         formats: bool = False,
         unique: tuple[tuple[str, ...], ...] = (),
         retention: Retention | None = None,
+        exact: bool = False,
     ) -> SchemaDefinition:
         """A definition that follows no other: ids are in the order of the names' code points."""
-        new = cls(fields, required, formats=formats, unique=unique, retention=retention)
+        own = {
+            name: replace(spec, exact=exact and spec.type == "number")
+            for name, spec in fields.items()
+        }
+        new = cls(own, required, 1, formats, unique, retention, exact)
         return new.following(cls({}))
 
     def following(
@@ -319,6 +342,7 @@ class SchemaDefinition:
         )
         required = ",".join(map(_quoted, sorted(self.required)))
         enforced = '"formats":"enforced",' if self.formats else ""
+        enforced += '"rounding":"refuse",' if self.exact else ""
         sets = ",".join(f"[{','.join(map(_quoted, one))}]" for one in self.unique)
         unique = f',"unique":[{sets}]' if sets else ""
         kept = f',"retention":{self.retention.canonical}' if self.retention else ""
@@ -348,6 +372,14 @@ class SchemaDefinition:
             for name, spec in self.fields.items()
             if spec.type != "string" and spec.format is None
         )
+
+    def find_rounded(self, sent: Mapping[str, object]) -> list[str]:
+        """The fields of a record whose values are stored with fewer decimals than were sent."""
+        return [name for name, spec in self._rounding.items() if spec.is_rounded(sent.get(name))]
+
+    @cached_property
+    def _rounding(self) -> Mapping[str, FieldSpec]:
+        return {name: one for name, one in self.fields.items() if one.type == "number"}
 
     @cached_property
     def booleans(self) -> frozenset[str]:

@@ -128,6 +128,10 @@ def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[C
         # A field whose values change their meaning by this has another format, and is a change.
         detail = f"formats are {'enforced' if new.formats else 'words'} from now on"
         yield Change(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
+    if new.exact != old.exact:
+        detail = "numbers with more decimals than are kept are"
+        detail = f"{detail} {'refused' if new.exact else 'rounded'} from now on"
+        yield Change(Cost.COMMIT, "rounding_changed", detail, "", "/schema/rounding")
     for names in find_added_sets(old, new):
         detail = f"stored records may have equal values of {', '.join(names)}"
         yield Change(Cost.PROOF, "unique_added", detail, names[-1], "/schema/unique")

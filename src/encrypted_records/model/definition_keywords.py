@@ -29,7 +29,9 @@ _JSON_SCHEMA = frozenset(
 #: Keywords of ours that are in no draft.
 _OURS = frozenset({"precision", "padTo"})
 
-ROOT = frozenset("type properties required additionalProperties formats unique retention".split())
+ROOT = frozenset(
+    "type properties required additionalProperties formats rounding unique retention".split()
+)
 _FIELD = frozenset({"type", "enum", "const"})
 #: Says which further indexes a field has.
 INDEX = "x-index"
@@ -70,7 +72,9 @@ def _spell(keyword: str) -> str:
 #: ``maxLength``, and would not notice that nothing is enforced.
 _SPELLINGS = {_spell(keyword): keyword for keyword in _JSON_SCHEMA | _OURS | {INDEX}}
 #: At the root, where they are rules. In a field they are annotations, under any spelling.
-_ROOT_SPELLINGS = {_spell(keyword): keyword for keyword in ("formats", "unique", "retention")}
+_ROOT_SPELLINGS = {
+    _spell(keyword): keyword for keyword in ("formats", "rounding", "unique", "retention")
+}
 
 
 def name_problem(name: str) -> str | None:

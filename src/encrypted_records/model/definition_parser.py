@@ -151,6 +151,9 @@ class _Reader:
         self.formats = "formats" in root
         if self.formats and root["formats"] != "enforced":
             self.report("keyword", 'must be "enforced", or left out', "formats")
+        rounding = root.get("rounding", "half-even")
+        if rounding not in ("half-even", "refuse"):
+            self.report("keyword", 'must be "half-even" or "refuse", or left out', "rounding")
         fields = self.properties(root.get("properties"))
         named = root.get("properties")
         # A field with an error is still named: one mistake is not reported as two.
@@ -165,7 +168,12 @@ class _Reader:
             detail = f"the fields of a record would be padded to more than {MAX_PADDED_BYTES} bytes"
             self.report("too_wide", detail, "properties")
         return SchemaDefinition.first(
-            fields, required, formats=self.formats, unique=unique, retention=retention
+            fields,
+            required,
+            formats=self.formats,
+            unique=unique,
+            retention=retention,
+            exact=rounding == "refuse",
         )
 
     def refuse_keywords(

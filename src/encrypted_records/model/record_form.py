@@ -14,8 +14,9 @@ from encrypted_records.errors import Malformed
 from encrypted_records.model import ids
 
 SENT = frozenset({"schema", "data"})
-#: Of a record that is shown; the last two of one that a salvage found.
-READ_ONLY = frozenset({"id", "url", "version", "proven"})
+#: Of a record that is shown; ``rounded`` of one that was changed, ``version`` and ``proven`` of one
+#: that a salvage found.
+READ_ONLY = frozenset({"id", "url", "rounded", "version", "proven"})
 MEMBERS = SENT | READ_ONLY
 
 
@@ -34,10 +35,17 @@ def misplaced(item: Mapping[str, Any], record: str | None = None) -> Iterator[tu
         yield "version", _GIVEN
     if type(item.get("proven", True)) is not bool:
         yield "proven", _GIVEN
+    if "rounded" in item and not _are_fields(item["rounded"], item.get("data")):
+        yield "rounded", _GIVEN
 
 
 _URL = re.compile(r"\A/api/records/(\w+)/\Z")
 _GIVEN = "is given by the service; a value of a field stands in data"
+
+
+def _are_fields(value: object, data: object) -> bool:
+    names = value if isinstance(value, list) else [None]
+    return isinstance(data, Mapping) and all(isinstance(one, str) and one in data for one in names)
 
 
 def _is_id(value: object) -> bool:

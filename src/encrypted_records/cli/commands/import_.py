@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encrypted_records.cli.commands.upload_job import warn_of_rounding
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption
@@ -85,7 +86,9 @@ async def import_(
         done = await work.run(schema, await origin.total())
         work.forget()
     path = await session.names.path_of_schema(schema)
-    output.write_one({"schema": path, "url": done.schema, "stored": done.stored})
+    rounded = {"rounded": done.rounded} if done.rounded else {}
+    output.write_one({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
+    warn_of_rounding(done.rounded)
     if done.rejected:
         warn(f"{format_count(done.rejected, 'row')} did not fit and were left out")
         return REJECTED

@@ -12,7 +12,7 @@ from encrypted_records.cli.terminal import say
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
 _PROGRESS = (*_COLUMNS[:4], "current_batch", "total_batches", "error")
 #: Shown where there is something to show.
-_BESIDE = ("packs", "packed", "waits")
+_BESIDE = ("rounded", "packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
@@ -60,7 +60,8 @@ async def list_(session: CommandSession, output: Output) -> None:
 @takes_output
 async def status(session: CommandSession, job: str, output: Output) -> None:
     """Show how far a job has come. Of a large one: in how many pieces its index is packed when all
-    is stored, and how many are; of one that waits, why.
+    is stored, and how many are; of one that waits, why; and by field how many values are stored
+    with fewer decimals than were sent.
 
     \b
     Example:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from encrypted_records.cli.profiles import ProfileOption
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
 from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
 from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable
 
@@ -231,8 +233,21 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
     except asyncio.CancelledError:
         warn(f"the job goes on; watch it with: ers job watch {job}")
         raise
-    output.write_one({"job_id": job, **msgspec.to_builtins(progress)})
+    rounded = await session.client.rounded_values(job)
+    told = {"rounded": rounded} if rounded else {}
+    output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told})
+    warn_of_rounding(rounded)
     return await exit_code(session, job, progress.status)
+
+
+def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
+    """Say on stderr which values were rounded.
+
+    Args:
+        fields: of each such value its field, or the fields with how many of their values.
+    """
+    if told := tell_rounding(Counter(fields)):
+        warn(told)
 
 
 async def exit_code(session: CommandSession, job: str, status: str) -> int:

@@ -12,6 +12,7 @@ import asyncio
 import fcntl
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -112,9 +113,13 @@ class Remembered(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Outcome:
+    """``rounded`` counts, by field, the values that this run has stored with fewer decimals than
+    the table has."""
+
     schema: str
     stored: int
     rejected: int
+    rounded: Mapping[str, int]
 
 
 @dataclass
@@ -126,6 +131,7 @@ class Import:
 
     def __post_init__(self) -> None:
         self._state = StateFile("imports", Remembered)
+        self._rounded = Counter[str]()
         self._key = f"{self.session.address} {self.session.who.email} {self.table.mark}"
 
     @contextmanager
@@ -188,7 +194,7 @@ class Import:
                     done.schema, done.read + page.count, done.stored + page.count - bad
                 )
                 self._state.put(self._key, done)
-        return Outcome(schema["url"], done.stored, rejected)
+        return Outcome(schema["url"], done.stored, rejected, self._rounded)
 
     async def _send(
         self,
@@ -220,6 +226,7 @@ class Import:
         last = await self.session.client.wait(job)
         bad = await self.session.client.rejected_rows(job)
         if last.status == "completed":
+            self._rounded.update(await self.session.client.rounded_values(job))
             return bad
         self._state.put(self._key, done)
         if not bad:
@@ -268,6 +275,7 @@ class Import:
             return over  # forgotten; the count of the records tells if it was stored
         if last.status != "completed":
             return over
+        self._rounded.update(await client.rounded_values(done.job))
         return Remembered(done.schema, done.read + last.total, done.stored + last.total - bad)
 
 

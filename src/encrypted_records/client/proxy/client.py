@@ -45,6 +45,13 @@ class Created(msgspec.Struct, frozen=True):
     url: str
 
 
+class StoredRecord(Created, frozen=True):
+    """A record that was stored; ``rounded`` are the fields whose values were sent with more
+    decimals than are kept."""
+
+    rounded: tuple[str, ...] = ()
+
+
 class User(msgspec.Struct, frozen=True):
     """The account behind the credentials; ``organizations`` are paths."""
 
@@ -269,7 +276,7 @@ class ProxyClient(
         resource = await self.create("schemas", name=name, dataset=dataset, schema=definition)
         return convert(resource, Created)
 
-    async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[Created]:
+    async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
         """Store at most 100 records: all of them, or on any error none.
 
         The request is sent again where its answer is lost, under one key, so that none is stored
@@ -281,13 +288,13 @@ class ProxyClient(
         """
         return await self.ingest_records([{"schema": schema, "data": data} for data in records])
 
-    async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[Created]:
+    async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
         """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
         key = {"Idempotency-Key": str(uuid_utils.uuid7())}
         created = await self._ask(
             "POST", "/api/records/ingest/", body, headers=key, repeatable=True
         )
-        return convert(created, list[Created])
+        return convert(created, list[StoredRecord])
 
     async def search(
         self,

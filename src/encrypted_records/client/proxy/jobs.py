@@ -97,6 +97,11 @@ class Jobs(Connection):
         answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
         return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it
 
+    async def rounded_values(self, job_id: str) -> dict[str, int]:
+        """By field, how many values of a job are stored with fewer decimals than were sent."""
+        about = await self.job_about(job_id)
+        return convert(about["rounded"], dict[str, int])
+
     async def replaced_records(self, job_id: str) -> int:
         """How many records rows of a job have taken the place of."""
         answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")

@@ -32,12 +32,14 @@ class IndexStatus(msgspec.Struct, frozen=True):
 
 
 class Upserted(msgspec.Struct, frozen=True):
-    """A record as it is stored, and whether it replaced another."""
+    """A record as it is stored, and whether it replaced another; ``rounded`` are the fields whose
+    values were sent with more decimals than are kept."""
 
     id: str
     url: str
     schema: str
     replaced: bool
+    rounded: tuple[str, ...] = ()
 
 
 class FoundIn(msgspec.Struct, frozen=True):
@@ -193,6 +195,13 @@ class Records(Connection):
             params={"confirm": str(confirm)},
         )
         return int(answer["deleted"])
+
+
+def tell_rounding(counts: Mapping[str, int]) -> str:
+    """In words, how many values of which fields were stored with fewer decimals than were sent;
+    empty where none was."""
+    told = ", ".join(f"{count:,} of {name}" for name, count in counts.items() if count)
+    return f"values were rounded to the decimals that the schema keeps: {told}" if told else ""
 
 
 def _said(members: Mapping[str, Any]) -> dict[str, Any]:

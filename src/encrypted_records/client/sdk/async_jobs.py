@@ -8,6 +8,7 @@ from encrypted_records.client.proxy.jobs import JobProgress
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.progress_bars import job_bar
+from encrypted_records.client.sdk.rows import warn_of_rounding
 from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
 
 #: Flaws that an error about a job lists.
@@ -33,7 +34,8 @@ class AsyncJob:
             yield one
 
     async def wait(self, *, progress: bool = False) -> JobProgress:
-        """Its final state, when it has completed.
+        """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
+        values.
 
         Args:
             progress: show a bar on a terminal.
@@ -47,6 +49,7 @@ class AsyncJob:
             async for one in self.watch():
                 move(one.processed, one.total or None)
         if one.status == "completed":
+            warn_of_rounding(await self._link.proxy.rounded_values(self.id))
             return one
         flaws = await self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from encrypted_records.client.sdk.event_loop import AsyncLink
+from encrypted_records.client.sdk.rows import warn_of_rounding
 from encrypted_records.model.ids import reference
 
 
@@ -40,6 +41,7 @@ class AsyncRecord(Mapping[str, Any]):
         """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
         record = await self._link.proxy.change_record(self.id, data, replace=replace)
         self.data = record["data"]
+        warn_of_rounding(record.get("rounded", ()))
 
     async def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
         """Delete it.

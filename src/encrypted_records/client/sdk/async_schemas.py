@@ -19,7 +19,7 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.measures import read_answer
-from encrypted_records.client.sdk.rows import AsyncRows, async_pieces
+from encrypted_records.client.sdk.rows import AsyncRows, async_pieces, warn_of_rounding
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model.queries import MAX_LIMIT
 
@@ -88,7 +88,9 @@ class AsyncSchema(AsyncCare):
         upload, offset = None, 0
         async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows and not skip_invalid:
-                return len(await self._link.proxy.ingest(self.url, piece.rows))
+                created = await self._link.proxy.ingest(self.url, piece.rows)
+                warn_of_rounding([name for one in created for name in one.rounded])
+                return len(created)
             if upload is None and not piece.body:
                 return 0
             if upload is None:
@@ -131,6 +133,7 @@ class AsyncSchema(AsyncCare):
         async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
                 stored = await self._link.proxy.upsert(self.url, piece.rows, fields)
+                warn_of_rounding([name for one in stored for name in one.rounded])
                 return len([one for one in stored if one.replaced])
             if upload is None and not piece.body:
                 return 0

@@ -6,6 +6,8 @@ way: what JSON cannot say, such as NaN, is refused.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -21,9 +23,10 @@ from typing import Any, Protocol
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.proxy.connection import encode_plain
 from encrypted_records.client.proxy.plain_values import AS_IT_IS, plain
+from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.frames import refuse, rows_of
-from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting
+from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting, ValuesRounded
 
 #: Field name to value; absent fields are left out, or None.
 Row = Mapping[str, Any]
@@ -182,6 +185,16 @@ def _columns(
             kind = "int64" if low >= -(2**63) and high < 2**63 else "wide"
             kind = "uint64" if kind == "wide" and low >= 0 and high < 2**64 else kind
         yield name, [one.get(name) for one in records], spec, kind
+
+
+def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
+    """Warn the caller of a method of ours where values were rounded.
+
+    Args:
+        fields: of each such value its field, or the fields with how many of their values.
+    """
+    if told := tell_rounding(Counter(fields)):
+        warnings.warn(told, ValuesRounded, stacklevel=3)
 
 
 def to_arrow(

@@ -13,6 +13,7 @@ from encrypted_records.client.proxy.jobs import JobProgress
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.progress_bars import job_bar
+from encrypted_records.client.sdk.rows import warn_of_rounding
 from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
 
 _FLAWS = 1000
@@ -37,7 +38,8 @@ class Job:
             yield one
 
     def wait(self, *, progress: bool = False) -> JobProgress:
-        """Its final state, when it has completed.
+        """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
+        values.
 
         Args:
             progress: show a bar on a terminal.
@@ -51,6 +53,7 @@ class Job:
             for one in self.watch():
                 move(one.processed, one.total or None)
         if one.status == "completed":
+            warn_of_rounding(self._link.run(self._link.proxy.rounded_values(self.id)))
             return one
         flaws = self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:

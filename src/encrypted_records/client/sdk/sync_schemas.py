@@ -19,7 +19,7 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.measures import read_answer
-from encrypted_records.client.sdk.rows import Rows, pieces
+from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
 from encrypted_records.client.sdk.sync_care import Care
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
@@ -90,7 +90,9 @@ class Schema(Care):
         upload, offset = (None, 0)
         for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows and (not skip_invalid):
-                return len(self._link.run(self._link.proxy.ingest(self.url, piece.rows)))
+                created = self._link.run(self._link.proxy.ingest(self.url, piece.rows))
+                warn_of_rounding([name for one in created for name in one.rounded])
+                return len(created)
             if upload is None and (not piece.body):
                 return 0
             if upload is None:
@@ -135,6 +137,7 @@ class Schema(Care):
         for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
                 stored = self._link.run(self._link.proxy.upsert(self.url, piece.rows, fields))
+                warn_of_rounding([name for one in stored for name in one.rounded])
                 return len([one for one in stored if one.replaced])
             if upload is None and (not piece.body):
                 return 0

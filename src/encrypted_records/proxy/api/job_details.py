@@ -58,6 +58,11 @@ _ABOUT_FIELDS: dict[str, Part] = {
     "size": NUMBER,
     "bad_rows": NUMBER,
     "replaced": NUMBER,
+    "rounded": {
+        "type": "object",
+        "additionalProperties": NUMBER,
+        "description": "by field, values that are stored with fewer decimals than were sent",
+    },
     "packs": NUMBER,
     "packed": NUMBER,
     "waits": {"type": ["string", "null"], "description": "why it does nothing at the moment"},
@@ -112,6 +117,8 @@ async def _about(services: Services, caller: Holder, job: Job) -> dict[str, Any]
         "size": job.size,
         "bad_rows": job.bad_rows,
         "replaced": job.replaced,
+        # A job that failed has stored nothing.
+        "rounded": {} if job.state == "failed" else dict(job.rounded),
         "packs": job.packs,
         "packed": job.packed,
         "waits": services.jobs.why_waiting(job),

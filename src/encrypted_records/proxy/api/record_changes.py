@@ -37,7 +37,13 @@ from encrypted_records.proxy.api.parameters import (
     only,
     schema_of,
 )
-from encrypted_records.proxy.api.records import NAMED, NEW_RECORD, READ_ONLY, RECORD
+from encrypted_records.proxy.api.records import (
+    NAMED,
+    NEW_RECORD,
+    READ_ONLY,
+    ROUNDED,
+    told_of_rounding,
+)
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
 from encrypted_records.proxy.http.bodies import read_object, read_records
 from encrypted_records.proxy.http.responses import answer, record_answer
@@ -56,7 +62,9 @@ _IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that ma
 _CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE, **READ_ONLY))
 _ERASE = parameter("query", "erase", FLAG, "erase them too, and wait until the bytes are gone")
 _BY = parameter("query", "by", TEXT, "fields of a unique set, by commas", required=True)
-_CHANGED = {200: json_answer(RECORD, ETag=TEXT)}
+_CHANGED = {
+    200: json_answer(object_of(NAMED | {"data": OBJECT}, rounded=ROUNDED), ETag=TEXT),
+}
 _DELETED = {200: json_answer(object_of({"deleted": NUMBER}))}
 
 endpoint = Endpoints("records")
@@ -69,7 +77,7 @@ endpoint = Endpoints("records")
     parameters=(_BY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
     answers={
-        200: json_answer(array_of(object_of(NAMED | {"replaced": FLAG}))),
+        200: json_answer(array_of(object_of(NAMED | {"replaced": FLAG}, rounded=ROUNDED))),
     },
 )
 async def upsert_records(request: Request) -> Response:
@@ -86,6 +94,7 @@ async def upsert_records(request: Request) -> Response:
                 "url": reference("records", one.id),
                 "schema": reference("schemas", one.schema),
                 "replaced": one.replaced,
+                **told_of_rounding(one.rounded),
             }
             for one in stored
         ]
@@ -134,7 +143,8 @@ async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
         keeps=keeps,
         run=by_size(body.size),
     )
-    return record_answer(changed.record, changed.schema, changed.definition)
+    more = told_of_rounding(changed.rounded)
+    return record_answer(changed.record, changed.schema, changed.definition, **more)
 
 
 def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:

@@ -7,6 +7,8 @@ forwarded ask for records as the API has them, encrypted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -67,10 +69,15 @@ _MAX_INGEST_RECORDS = 100
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
 RECORD = object_of(NAMED | {"data": OBJECT})
+#: Of a record that was stored, where it is not as it was sent.
+ROUNDED: Part = array_of(TEXT, minItems=1) | {
+    "description": "fields whose values are stored with fewer decimals than were sent"
+}
 #: Members that a record that is sent may have as an answer had them.
 READ_ONLY: dict[str, Part] = {
     "id": ID,
     "url": RECORD_PATH,
+    "rounded": ROUNDED,
     "version": NUMBER,
     "proven": FLAG,
 }
@@ -97,7 +104,7 @@ endpoint = Endpoints("records")
     summary="up to 100 records, all or none, once for an Idempotency-Key.",
     parameters=(_IDEMPOTENCY_KEY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
-    answers={201: json_answer(array_of(object_of(NAMED)))},
+    answers={201: json_answer(array_of(object_of(NAMED, rounded=ROUNDED)))},
 )
 async def ingest_records(request: Request) -> Response:
     services = services_of(request)
@@ -111,6 +118,7 @@ async def ingest_records(request: Request) -> Response:
                 "id": to_text(one.id),
                 "url": reference("records", one.id),
                 "schema": reference("schemas", one.schema),
+                **told_of_rounding(one.rounded),
             }
             for one in created
         ],
@@ -222,6 +230,11 @@ async def decrypt_records(request: Request) -> Response:
     return (
         json_list(b"[", results, b"]") if isinstance(sent, list) else json_list(b"", results, b"")
     )
+
+
+def told_of_rounding(fields: Sequence[str]) -> dict[str, list[str]]:
+    """The member of a record that was stored; none where no value was rounded."""
+    return {"rounded": list(fields)} if fields else {}
 
 
 def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:

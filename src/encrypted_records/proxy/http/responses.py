@@ -128,9 +128,15 @@ async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
         yield bytes(gathered)
 
 
-def record_answer(record: PlainRecord, schema: bytes, definition: SchemaDefinition) -> Response:
-    """One record, with the ETag that If-Match takes (RFC 9110, section 8.8.3)."""
-    response = answer(record_json(record, schema, definition))
+def record_answer(
+    record: PlainRecord, schema: bytes, definition: SchemaDefinition, **more: Any
+) -> Response:
+    """One record, with the ETag that If-Match takes (RFC 9110, section 8.8.3).
+
+    Args:
+        more: further members of it.
+    """
+    response = answer(record_json(record, schema, definition) | more)
     response.headers["ETag"] = f'"{record.version}"'
     return response
 

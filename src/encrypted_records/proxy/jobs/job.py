@@ -11,6 +11,7 @@ and staged chunk by chunk, and published. Before that nothing of it is visible, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -76,7 +77,8 @@ class Job:
     are left out, ``replaced`` those that replace a record. ``received`` is when all bytes
     were there, ``checked`` when the check had ended, ``undone`` when its owner deleted what it had
     stored. ``began`` is the digest of the API token that began it, if one did. ``packs``
-    counts the packs of a large job, ``packed`` those of them that are built.
+    counts the packs of a large job, ``packed`` those of them that are built. ``rounded`` counts, by
+    field, the values of good rows that are stored with fewer decimals than they were sent with.
     """
 
     id: bytes
@@ -98,6 +100,7 @@ class Job:
     replaced: int = 0
     packs: int = 0
     packed: int = 0
+    rounded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:

@@ -325,6 +325,7 @@ class JobRunner:
             examples=await asyncio.to_thread(
                 self._uses.secrets.seal_examples, job, report.examples
             ),
+            rounded=report.rounded,
             chunks=report.chunks,
             schemas=checked.values(),
         )

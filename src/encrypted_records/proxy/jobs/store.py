@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,6 +225,7 @@ class JobStore:
         bad_rows: int,
         errors: Iterable[bytes],
         examples: bytes | None = None,
+        rounded: Mapping[str, int] | None = None,
         chunks: Iterable[ChunkAt],
         schemas: Iterable[CheckedSchema],
     ) -> None:
@@ -248,9 +249,9 @@ class JobStore:
                 ],
             )
             database.execute(
-                "UPDATE job SET phase = 'seal', total = ?, flawed = ?, conflicts = 0, replaced = 0"
-                " WHERE id = ?",
-                (rows, bad_rows, job),
+                "UPDATE job SET phase = 'seal', total = ?, flawed = ?, conflicts = 0, replaced = 0,"
+                " rounded = ? WHERE id = ?",
+                (rows, bad_rows, json.dumps(rounded or {}), job),
             )
             tables.stamp(database, job, "checked", time.time())
             database.execute("UPDATE about SET examples = ? WHERE job = ?", (examples, job))

@@ -48,7 +48,9 @@ CREATE TABLE IF NOT EXISTS job (
     -- what it does, unless that is to store an upload
     work TEXT,
     -- how many packs its chunks are, and how many of these are built
-    packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0
+    packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0,
+    -- by field, how many values are stored with fewer decimals than were sent, as JSON
+    rounded TEXT
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_of_user ON job (user, created);
 CREATE TABLE IF NOT EXISTS chunk (
@@ -122,6 +124,7 @@ LATER = {
     "replaced": "INTEGER NOT NULL DEFAULT 0",
     "packs": "INTEGER NOT NULL DEFAULT 0",
     "packed": "INTEGER NOT NULL DEFAULT 0",
+    "rounded": "TEXT",
 }
 
 FORGET = (
@@ -138,7 +141,7 @@ JOBS = (
     "SELECT id, user, csv, named, batch_size, skip, resumable, state, phase, size, processed,"
     " total, flawed, error, created, finished, charset, began, received,"
     " checked, undone, conflict, found_by, conflicts, replaced, work, packs,"
-    " packed"
+    " packed, rounded"
     " FROM job LEFT JOIN about ON about.job = job.id "
 )
 #: Of a job that its owner forgets, after :data:`FORGET`.
@@ -220,6 +223,7 @@ def job_of(row: sqlite3.Row) -> Job:
         undone=row["undone"],
         packs=row["packs"],
         packed=row["packed"],
+        rounded=json.loads(row["rounded"] or "{}"),
         began=row["began"],
     )
 

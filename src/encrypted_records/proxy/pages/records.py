@@ -34,6 +34,7 @@ async def show(visit: Visit) -> Response:
     return visit.render(
         "record.html",
         record=record,
+        rounded=visit.desk.take(("rounded", visit.id), list) or [],
         schema=schema,
         sealed=sealed.get(record["id"], {}),
         query=query,
@@ -57,7 +58,14 @@ async def add(visit: Visit) -> Response:
         (made,) = await visit.ask("POST", "/api/records/ingest/", body)
     except ErsError as error:
         return visit.problem(error, "record_form.html", typed=_typed_texts(visit, schema), **shown)
-    return visit.go(f"/records/{made['id']}/")
+    return _go_to(visit, made["id"], made)
+
+
+def _go_to(visit: Visit, record_id: str, stored: dict[str, Any]) -> Response:
+    """To the record, which then says which of its values were rounded."""
+    if stored.get("rounded"):
+        visit.desk.put(("rounded", record_id), stored["rounded"])
+    return visit.go(f"/records/{record_id}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,8 @@ async def edit(visit: Visit) -> Response:
         changed = _typed_data(visit, schema, only_changed=True)
         if changed:
             matching = {"if-match": etag} if etag else {}
-            await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
+            stored = await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
+            return _go_to(visit, visit.id, stored.json())
     except PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         shown["record"] = answer.json()

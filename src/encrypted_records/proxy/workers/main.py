@@ -143,6 +143,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         bad_rows=findings.bad_rows,
         errors=findings.errors,
         examples=findings.examples,
+        rounded=dict(findings.rounded),
         chunks=[
             messages.ChunkAt(number, chunk.start.offset, chunk.start.row, chunk.first, chunk.last)
             for number, chunk in enumerate(findings.chunks)

@@ -260,13 +260,15 @@ class PackedPages(Message, frozen=True):
 
 class CheckReport(Message, frozen=True):
     """The worker has checked all of the upload. ``bad_rows`` is a number; ``errors`` are the first
-    ones, and ``examples`` the cells of the first bad rows."""
+    ones, ``examples`` the cells of the first bad rows, and ``rounded`` counts, by field, the values
+    of good rows that are stored with fewer decimals than they were sent with."""
 
     rows: int
     bad_rows: int
     errors: list[Flaw]
     examples: list[tuple[int, dict[str, str]]]
     chunks: list[ChunkAt]
+    rounded: dict[str, int] = {}
 
 
 class SealedPart(Message, frozen=True):

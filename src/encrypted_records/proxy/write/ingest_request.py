@@ -18,8 +18,11 @@ from encrypted_records.proxy.write.idempotency import IdempotencyKey
 
 @dataclass(frozen=True, slots=True)
 class CreatedRecord:
+    """``rounded`` are the fields whose values are stored with fewer decimals than were sent."""
+
     id: bytes
     schema: bytes
+    rounded: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,13 +71,15 @@ class IngestRequest:
         )
 
     def assign_ids(self, states: Mapping[bytes, SchemaState]) -> dict[int, CreatedRecord]:
-        """The record of each row; a repeated request gives its rows the same ids again."""
+        """The record of each row, if it fits; a repeated request gives its rows the same ids
+        again."""
         key = self.key
         uids = {schema: self._key_in(states[schema].ledger) for schema in self.wanted if key}
         return {
             record.row: CreatedRecord(
                 key.record_id(uids[schema].uids, record.row) if key else ids.new_record_ids(1)[0],
                 schema,
+                states[schema].definition.find_rounded(record.data),
             )
             for schema, records in self.wanted.items()
             for record in records

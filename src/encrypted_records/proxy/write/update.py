@@ -70,9 +70,12 @@ class _SegmentsMerged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecord:
+    """``rounded`` are the fields whose values are stored with fewer decimals than were sent."""
+
     record: PlainRecord
     schema: bytes
     definition: SchemaDefinition
+    rounded: Sequence[str]
 
 
 class Updater:
@@ -138,7 +141,8 @@ class Updater:
             if record is None:
                 return None
             await self._merger.after_ingest(caller, state)
-            return ChangedRecord(record, state.id, state.definition)
+            rounded = state.definition.find_rounded(edit(present.record.data))
+            return ChangedRecord(record, state.id, state.definition, rounded)
 
         return await self._repeat(attempt, until=until)
 

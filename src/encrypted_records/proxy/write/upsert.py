@@ -43,11 +43,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """A record as it is stored by now, and whether there was one in its place."""
+    """A record as it is stored by now, and whether there was one in its place; ``rounded`` are the
+    fields whose values have fewer decimals than were sent."""
 
     id: bytes
     schema: bytes
     replaced: bool
+    rounded: Sequence[str]
 
 
 class Upserter:
@@ -172,7 +174,10 @@ class Upserter:
             before=greatest_classes([one.group for one in replaced]),
         )
         await self._committer.store(caller, [(state, sealed.upload)], built=[sealed.built])
-        return [Upserted(one.record_id, state.id, one.version > 1) for one in records]
+        return [
+            Upserted(one.record_id, state.id, one.version > 1, definition.find_rounded(sent.data))
+            for sent, one in zip(raw, records, strict=True)
+        ]
 
 
 def _validate(

@@ -9,6 +9,7 @@ import click
 from encrypted_records.cli.commands.conditions import question
 from encrypted_records.cli.commands.erasures import cost_line, say_erased
 from encrypted_records.cli.commands.record.options import FILE, dataset_option
+from encrypted_records.cli.commands.upload_job import warn_of_rounding
 from encrypted_records.cli.input.files import objects_in
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -40,6 +41,7 @@ async def update(
         raise InvalidSetting(f"one JSON object is expected in {file}")
     record = await session.client.change_record(id, objects[0], replace=replace)
     output.write_one(record["data"] if output.form in ("table", "csv") else record)
+    warn_of_rounding(record.get("rounded", ()))
 
 
 @click.command(short_help="Delete one, or all that fit a condition.")

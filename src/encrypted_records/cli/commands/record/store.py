@@ -12,7 +12,12 @@ from encrypted_records.cli.commands.record.options import (
     dataset_option,
     default_schema_option,
 )
-from encrypted_records.cli.commands.upload_job import Order, finish, send_pieces
+from encrypted_records.cli.commands.upload_job import (
+    Order,
+    finish,
+    send_pieces,
+    warn_of_rounding,
+)
 from encrypted_records.cli.input.files import objects_in
 from encrypted_records.cli.input.record_batches import records_from
 from encrypted_records.cli.input.upload_sources import KINDS, lines_of
@@ -80,9 +85,11 @@ async def _store(
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
         for one in created:
-            yield {"id": one.id, "url": one.url}
+            rounded = {"rounded": one.rounded} if one.rounded else {}
+            yield {"id": one.id, "url": one.url, **rounded}
 
     await output.many(things(), ("id", "url"), called="records")
+    warn_of_rounding(name for one in created for name in one.rounded)
     return None
 
 
