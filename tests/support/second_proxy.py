@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.client.known import Known
+from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.ingest.seal import seal
@@ -54,9 +55,14 @@ class Proxy:
 
         services.api.pages = pages  # type: ignore[method-assign]
 
-    async def ingest(self, records: Sequence[dict[str, Any]]) -> None:
+    async def ingest(self, records: Sequence[dict[str, Any]], limits: Limits = STANDARD) -> None:
+        """Store records as one group.
+
+        Args:
+            limits: from how many on their segment has pages, and these are packed.
+        """
         plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
-        upload = seal(self.state.ledger, self.state.definition, plain).upload
+        upload = seal(self.state.ledger, self.state.definition, plain, limits=limits).upload
         (receipt,) = await self.services.api.commit([upload], self.caller.auth)
         await self.services.schemas.settle(self.caller, self.state, upload, receipt)
 

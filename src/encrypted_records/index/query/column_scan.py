@@ -75,13 +75,18 @@ class Scan:
     def exact(self) -> bool:
         return np.array_equal(self.certain, self.possible)
 
+    @property
+    def undecided(self) -> Mask:
+        """The long strings of which only their text says whether they pass."""
+        return self.possible & ~self.certain
+
     def missing(self, segment: PagedSegment, field: str) -> set[int]:
         """The pages without which :func:`rows_of` cannot give the rows of the keys that pass."""
-        column = _listed(segment, field)
-        if column is None:
-            return set()
-        spans = _spans(column, self.possible)
-        return set().union(*(column.missing_entries(first, last) for first, last in spans))
+        return _missing(segment, field, self.possible)
+
+    def missing_undecided(self, segment: PagedSegment, field: str) -> set[int]:
+        """The pages without which :func:`want_undecided` cannot say whose texts it wants."""
+        return _missing(segment, field, self.undecided)
 
 
 def needs_whole(segment: OpenedSegment, field: str) -> bool:
@@ -133,17 +138,27 @@ def want_undecided(
     """Want the texts of the keys that possibly pass and that some of ``rows`` have.
 
     Args:
+        segment: has all that :meth:`Scan.missing_undecided` names.
         position: the position of a row.
 
     Raises:
         InvalidQuery: as :meth:`Texts.want`.
     """
-    undecided = scan.possible & ~scan.certain
+    undecided = scan.undecided
     if not undecided.any():
         return
     keys, _ = _keys_of(segment, field)
     for at, row in _holders(segment, field, undecided, rows):
         texts.want(field, bytes(keys[at]), position(row))
+
+
+def _missing(segment: PagedSegment, field: str, mask: Mask) -> set[int]:
+    """The pages that hold the rows of the keys in ``mask`` and are not here."""
+    column = _listed(segment, field)
+    if column is None:
+        return set()
+    spans = _spans(column, mask)
+    return set().union(*(column.missing_entries(first, last) for first, last in spans))
 
 
 def _holders(

@@ -22,7 +22,13 @@ from encrypted_records.index.columns.column import Keys, Lookup
 from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.query.bounds import bound_keys, is_excluded
-from encrypted_records.index.query.column_scan import Scan, count_of, needs_whole, rows_of
+from encrypted_records.index.query.column_scan import (
+    Scan,
+    count_of,
+    is_whole,
+    needs_whole,
+    rows_of,
+)
 from encrypted_records.index.query.key_ranges import KeyRanges, compute_ranges
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches, combine
@@ -309,6 +315,16 @@ class Plan:
         if not isinstance(segment, PagedSegment) or self.excludes(segment):
             return set()
         return set().union(*(self._missing_to_test(test, segment) for test in self.tests))
+
+    def missing_to_want(self, tests: Iterable[TextTest], segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before the texts can be wanted that decide these
+        tests, whose columns are here as a whole or are listed in their directories. A test that was
+        made before needs none, so that they may never have come, or have gone since."""
+        if not isinstance(segment, PagedSegment):
+            return set()
+        listed = (test for test in tests if not is_whole(segment, test.field))
+        scans = ((self.scan(test, segment), test.field) for test in listed)
+        return set().union(*(scan.missing_undecided(segment, name) for scan, name in scans))
 
     def _missing_to_test(self, test: ColumnTest, segment: PagedSegment) -> set[int]:
         at = (segment.segment.uid, id(test))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyroaring import BitMap
 
@@ -93,12 +94,15 @@ async def _want_of_segment(
 
     for name in sorted(plan.to_scan(segment)):
         tests = [one for one in plan.text_tests if one.field == name]
-        with context.stats.stage("scan"):
-            if isinstance(segment, PagedSegment) and needs_whole(segment, name):
+        if isinstance(segment, PagedSegment) and needs_whole(segment, name):
+            with context.stats.stage("scan"):
                 reading = reading_tests.want_undecided(plan, segment, tests, rows, position, limits)
                 await context.read(segment, reading)
-            else:
-                await aside(_want, plan, segment, tests, rows, position)
+            continue
+        with context.stats.stage("fetch_pages"):
+            await context.fill([segment], partial(plan.missing_to_want, tests))
+        with context.stats.stage("scan"):
+            await aside(_want, plan, segment, tests, rows, position)
     _drop_columns(context, segment, whole)
 
 
