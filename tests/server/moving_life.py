@@ -15,7 +15,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from tests.server.writer import Writer, person, segment_over
 
 #: More than a block holds.
 MANY = 70
+#: Statements that find records by their ids, however many they are.
+MOST_ASKED = 8
 #: A group in each place, and two pages.
 _OBJECTS, _PAGES = 2, 2
 
@@ -149,11 +152,29 @@ def read(group: bytes, rows: list[SealedRow], segment: bytes, pages: list[Page])
     assert [(row.record_id, row.fields) for row in found] == [
         (row.record_id, row.fields) for row in rows
     ]
-    for row in (rows[0], rows[-1]):
-        assert len(contents.live_rows_of(row.record_id)) == 1
+    wanted = [row.record_id for row in rows]
+    with counting() as asked:
+        by_id = contents.live_rows_of(wanted)
+    assert {name: len(own) for name, own in by_id.items()} == dict.fromkeys(wanted, 1)
+    assert len(asked) <= MOST_ASKED, asked
     number = IndexSegment.objects.get(uid=segment).pk
     got = contents.pages_at([(number, page.number) for page in pages])
     assert [got[number, page.number] for page in pages] == [page.data for page in pages]
+
+
+@contextmanager
+def counting() -> Iterator[list[str]]:
+    """The statements that Django is given meanwhile."""
+    from django.db import connection
+
+    asked: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        asked.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        yield asked
 
 
 def died(forks: Forks, function: Callable[[], None], step: int) -> bool:

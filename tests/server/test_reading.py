@@ -288,6 +288,38 @@ def test_a_listing_with_dead_rows_has_every_place_and_says_which_are_dead(
     assert writer.account.call("GET", f"{path}&dead=1").status == 400
 
 
+def test_records_of_several_schemas_are_read_by_their_ids_all_or_none(
+    writer: Writer, bob: Account
+) -> None:
+    other = Writer(writer.account, writer.account.new_schema())
+    mine, theirs = ([person() for _ in range(50)] for _ in range(2))
+    stored = writer.adding(mine)
+    writer.send(stored)
+    other.send(other.adding(theirs))
+    changed = person(mine[3].record_id, 2)
+    writer.send(writer.adding([changed], killed=[RowRef(group_uid(stored), at) for at in (3, 4)]))
+    rows = [row for pair in zip(mine, theirs, strict=True) for row in pair if row is not mine[4]]
+    wanted = [ids.to_text(row.record_id) for row in rows] + [ids.to_text(mine[0].record_id)]
+
+    def read(account: Account, named: Sequence[str]) -> Answer:
+        return account.call("GET", "/api/records/?" + "&".join(f"id={one}" for one in named))
+
+    found = read(writer.account, wanted)
+    assert found.status == 200, found.body
+    assert [one["id"] for one in found.json()["results"]] == wanted
+    versions = {one["id"]: one["version"] for one in found.json()["results"]}
+    assert {version for name, version in versions.items() if name != wanted[6]} == {1}
+    assert versions[ids.to_text(changed.record_id)] == 2
+    ended = ids.to_text(mine[4].record_id)
+    missing = read(writer.account, [wanted[0], ended, "nothing", wanted[1]])
+    assert (missing.status, missing.code) == (404, "not_found")
+    assert [one["detail"] for one in missing.json()["errors"]] == [
+        f"id number {number} names nothing here" for number in (2, 3)
+    ]
+    assert read(bob, wanted[:2]).status == 404
+    assert read(writer.account, [*wanted, ended]).code == "too_large"
+
+
 def test_rows_that_a_disk_has_lost_or_spoilt_do_not_hide_the_others(
     writer: Writer, api: Api
 ) -> None:

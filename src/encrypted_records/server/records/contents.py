@@ -123,12 +123,12 @@ def rows_between(
     return sorted(found, key=lambda one: one[0].ordinal)
 
 
-def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
-    """The live rows of this record id, whichever user they belong to. An honest proxy draws no id
-    twice, so there is one at most; somebody else's must not hide it."""
-    rows = store.live_rows_of(record_id)
-    changed = ChangedRow.objects.filter(record_id=record_id)
-    keys = list(changed.values_list("group_id", "ordinal")) + parts.find_new(record_id)
+def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealedRow]]:
+    """By record id its live rows, the newest first, whichever user they belong to. An honest proxy
+    draws no id twice, so there is one at most; somebody else's must not hide it."""
+    rows = store.live_rows_of(record_ids)
+    changed = ChangedRow.objects.filter(record_id__in=list(record_ids))
+    keys = list(changed.values_list("group_id", "ordinal")) + parts.find_new(record_ids)
     visible = set(
         RecordGroup.objects.filter(
             pk__in={group for group, _ in keys}, staging=None, ended_at=None
@@ -138,4 +138,7 @@ def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
     dead = store.dead_among(keys)
     read = {(row.group, row.ordinal) for row in rows}
     rows += parts.rows_at([key for key in keys if key not in dead and key not in read]).values()
-    return sorted(rows, key=lambda row: (row.version, row.group), reverse=True)
+    found: dict[bytes, list[StoredSealedRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.version, row.group), reverse=True):
+        found.setdefault(row.record_id, []).append(row)
+    return found

@@ -350,21 +350,23 @@ def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
     return found
 
 
-def live_rows_of(record_id: bytes) -> list[StoredSealedRow]:
-    """The live rows of this record id, whichever user they belong to. An honest proxy draws no id
-    twice, so there is one at most; somebody else's must not hide it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
+def live_rows_of(record_ids: Collection[bytes]) -> list[StoredSealedRow]:
+    """The live rows of these record ids, whichever user they belong to, in no order."""
+    found: list[StoredSealedRow] = []
+    for some in cut(list(record_ids)):
+        marks = ", ".join(["%s"] * len(some))
+        statement = f"""
             SELECT group_id, ordinal, record_id, r.version, sealed FROM record_row r
             JOIN record_group g ON g.id = r.group_id
-            WHERE record_id = %s AND staging_id IS NULL AND ended_at IS NULL AND NOT EXISTS (
-                SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
-            ORDER BY r.version DESC, group_id DESC
-            """,
-            [record_id],
-        )
-        return [row_of(row) for row in cursor.fetchall()]
+            WHERE record_id IN ({marks}) AND staging_id IS NULL AND ended_at IS NULL
+                AND NOT EXISTS (
+                    SELECT 1 FROM dead_row d
+                    WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
+            """  # noqa: S608
+        with connection.cursor() as cursor:
+            cursor.execute(statement, list(some))
+            found += map(row_of, cursor.fetchall())
+    return found
 
 
 def row_of(row: tuple[Any, ...]) -> StoredSealedRow:

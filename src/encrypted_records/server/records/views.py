@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from django.http import HttpResponse, StreamingHttpResponse
@@ -343,9 +343,7 @@ class RecordDetail(APIView):
     @extend_schema(responses={200: SEALED_RECORD})
     def get(self, request: Request, pk: str) -> Response:
         """One live record, sealed."""
-        record = _record(_user(request), pk)
-        if record is None:
-            raise NotFound(_GONE)
+        [record] = _look_up(_user(request), [pk])
         return Response(record, headers={"ETag": f'"{record["version"]}"'})
 
 
@@ -358,7 +356,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     """
     if len(record_ids) > MAX_NAMED:
         raise TooLarge(f"more than {MAX_NAMED} records in one request")
-    records = [_record(user, record_id) for record_id in record_ids]
+    records = _find(user, record_ids)
     if records == [None]:
         raise NotFound(_GONE)
     if not all(records):
@@ -373,17 +371,29 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     return [one for one in records if one is not None]
 
 
-def _record(user: User, record_id: str) -> dict[str, Any] | None:
+def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
+    """Of each id its sealed record, or None; however many they are, with the same few questions."""
+    named = [_identifier(text) for text in record_ids]
+    rows = contents.live_rows_of({one for one in named if one is not None})
+    groups = RecordGroup.objects.filter(staging=None).in_bulk(
+        {row.group for found in rows.values() for row in found}
+    )
+    reached = permissions.schemas(user).in_bulk({group.schema_id for group in groups.values()})
+
+    def sealed(one: bytes | None) -> dict[str, Any] | None:
+        for row in rows.get(one or b"", ()):
+            group = groups.get(row.group)
+            schema = reached.get(group.schema_id) if group else None
+            if group and schema:
+                reads.note(user, schema)
+                return reading.sealed_record(schema, group, row)
+        return None
+
+    return [sealed(one) for one in named]
+
+
+def _identifier(text: str) -> bytes | None:
     try:
-        rows = contents.live_rows_of(ids.from_text(record_id))
+        return ids.from_text(text)
     except Malformed:
         return None
-    for row in rows:
-        group = RecordGroup.objects.filter(pk=row.group, staging=None).first()
-        if group is None:
-            continue
-        schema = permissions.schemas(user).filter(pk=group.schema_id).first()
-        if schema is not None:
-            reads.note(user, schema)
-            return reading.sealed_record(schema, group, row)
-    return None

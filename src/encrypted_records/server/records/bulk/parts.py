@@ -239,10 +239,30 @@ def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
 
 
 @_twice
-def find_new(record_id: bytes) -> list[Key]:
-    """Where the record came new in an object, if it did."""
-    span = record_id, record_id
-    return [key for key, line in _spanning([record_id], span) if line.record_id == record_id]
+def find_new(record_ids: Collection[bytes]) -> list[Key]:
+    """Where those of these records lie that came new in an object."""
+    wanted, blocks = sorted(set(record_ids)), []
+    for some in store.cut(wanted):
+        # The span of all of them may hold every part that there is.
+        marks = ", ".join(["(%s)"] * len(some))
+        statement = f"""
+            WITH wanted (one) AS (VALUES {marks})
+            SELECT group_id, first, count, name, blocks FROM row_part p
+            JOIN bulk_object o ON o.id = p.object_id
+            WHERE (p.group_id, p.first) IN (
+                SELECT m.group_id, m.first FROM wanted
+                JOIN row_part m ON m.last_id >= one AND m.first_id <= one)
+            """  # noqa: S608
+        with connection.cursor() as cursor:
+            cursor.execute(statement, list(some))
+            for part in cursor.fetchall():
+                blocks += _blocks_within(wanted, *part)
+    return [
+        (block.group, ordinal)
+        for block, lines in _lines_of(list(dict.fromkeys(blocks)))
+        for ordinal, line in enumerate(lines, block.first)
+        if line.version == 1 and line.record_id in record_ids
+    ]
 
 
 def _spanning(
@@ -255,20 +275,25 @@ def _spanning(
     )
     with executed(spanning, list(span)) as cursor:
         parts = cursor.fetchall()
-    # A part of a job has tens of thousands, and mostly none lies where others do.
     ordered = sorted(record_ids) if parts else []
-    for group, first, count, name, entries in parts:
-        blocks = [
-            _Block(name, group, first + at, min(RUN, count - at), b"", entry)
-            for at, entry in zip(
-                range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True
-            )
-            if _is_any_within(ordered, entry)
-        ]
-        for block, lines in _lines_of(blocks):
+    for part in parts:
+        for block, lines in _lines_of(_blocks_within(ordered, *part)):
             for ordinal, line in enumerate(lines, block.first):
                 if line.version == 1:
-                    yield (group, ordinal), line
+                    yield (block.group, ordinal), line
+
+
+def _blocks_within(
+    record_ids: Sequence[bytes], group: int, first: int, count: int, name: str, entries: bytes
+) -> list[_Block]:
+    """The blocks of a part among whose ids one of these, which are sorted, may be. A part of a job
+    has tens of thousands, and mostly none lies where others do."""
+    each = zip(range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True)
+    return [
+        _Block(name, group, first + at, min(RUN, count - at), b"", entry)
+        for at, entry in each
+        if _is_any_within(record_ids, entry)
+    ]
 
 
 def _is_any_within(record_ids: Sequence[bytes], entry: Entry) -> bool:
