@@ -330,7 +330,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         changer=writing.changer,
         eraser=eraser,
         repairer=Repairer(api, reading.schemas, writing.merger, writing.changer),
-        older_keys=OlderKeys(api, reading.schemas, sharing, eraser),
+        older_keys=OlderKeys(api, reading.schemas, sharing, datasets, eraser),
         clock=clock,
         retainer=retainer,
         daily=daily,

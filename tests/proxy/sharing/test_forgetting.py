@@ -3,6 +3,7 @@ them any more."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.proxy.sharing.test_removed_members import held_by, id_of, opened_rows
 from tests.proxy.test_erasing import in_files, index_bytes, sealed_fields
 from tests.proxy.test_reseal import groups, resealed
-from tests.support.front import Asked, Reply
+from tests.support.front import Asked, Reply, nothing
 from tests.support.service import Answer, Service
 from tests.support.store import Store
 
@@ -116,6 +117,31 @@ def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
         odd = store.found({"field": "s", "op": "eq", "value": f"{LONG}1"})
         assert odd == [named[1], named[3], named[5], *more]
     assert {epoch for _, epoch in groups(ada)} == {2}
+
+
+def test_nothing_is_forgotten_while_the_api_hides_a_schema(shared: Shared) -> None:
+    ada = shared.proxy(shared.team.ada)
+    hidden = replace(ada, schema=shared.new_schema("Children"))
+    for store in (ada, hidden):
+        store.ingest([{"n": 1}, {"n": 2}])
+    rotate(ada, shared)
+    for store in (ada, hidden):
+        resealed(store)
+    front = shared.fronts[shared.team.ada.id]
+    missing = json.dumps({"type": "x", "title": "x", "status": 404, "code": "not_found"}).encode()
+    kind = {"Content-Type": "application/problem+json"}
+    front.invent = lambda asked: (
+        Reply(404, kind, missing) if hidden.schema_id in asked.path else None
+    )
+    looked = ask(ada, shared, dry_run=True)
+    assert (looked.status, looked.json()["absent"]) == (200, ["Children"])
+    assert refused(ask(ada, shared)) == (422, "schema_unsigned")
+    assert "children" in ask(ada, shared).json()["detail"]
+    assert shared.team.view(shared.team.ada).roster.first(shared.team.dataset) == 1
+    front.invent = nothing
+    assert numbers(hidden) == [1, 2]
+    assert forgotten(ada, shared)["oldest"] == 2
+    assert numbers(ada) == numbers(hidden) == [1, 2]
 
 
 def test_a_new_member_reads_by_the_newer_keys_alone(shared: Shared) -> None:

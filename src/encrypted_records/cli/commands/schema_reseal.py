@@ -11,7 +11,7 @@ from encrypted_records.cli.commands.upload_job import finish
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, FAILED, confirm, format_count, say, warn
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Conflict, SchemaUnsigned
 
 
 async def see_through(
@@ -95,8 +95,12 @@ async def _forget(
     """Seal again what is under older keys, and have these forgotten; the exit code."""
     url, path = resource["url"], await session.names.path_of_dataset(resource)
     keys = await session.client.look_at_keys(url)
-    for name in keys["absent"]:
-        warn(f"{name}: the API shows no such schema; what it had would open with no key any more.")
+    if keys["absent"] and not keys["forgotten"]:
+        raise SchemaUnsigned(
+            f"the API shows no schema {', '.join(keys['absent'])}, which was signed in {path}",
+            hint="what it has would open with no key any more; if it was deleted, an owner frees"
+            " its name: ers api DELETE /api/schemas/ID/",
+        )
     older = [one for one in keys["schemas"] if not one["present"]]
     if not keys["forgotten"]:
         say(

@@ -82,5 +82,5 @@ def _json_of(keys: KeysInUse) -> dict[str, Any]:
             }
             for one in keys.schemas
         ],
-        "absent": list(keys.absent),
+        "absent": [one.name for one in keys.absent],
     }

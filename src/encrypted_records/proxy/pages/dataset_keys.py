@@ -66,8 +66,11 @@ async def _stay(visit: Visit) -> Response:
 
 
 async def _rotate(visit: Visit) -> Response:
-    await visit.ask("POST", f"{_url(visit)}rotate/")
-    return await _stay(visit)
+    done = await visit.ask("POST", f"{_url(visit)}rotate/")
+    if not done["troubles"]:
+        return await _stay(visit)
+    shown = await _shown(visit, await _look(visit))
+    return visit.render(_TEMPLATE, **shown, troubles=done["troubles"])
 
 
 async def _reseal(visit: Visit) -> Response:

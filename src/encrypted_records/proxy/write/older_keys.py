@@ -17,6 +17,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model import ids
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchema, DatasetSchemas
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.write.erasure import Eraser, ErasureReceipt
 
@@ -35,12 +36,13 @@ class SealedUnder:
 @dataclass(frozen=True, slots=True)
 class KeysInUse:
     """Of a dataset: the oldest epoch that is not forgotten, the present one, and how its schemas
-    are sealed. ``absent`` names those that the roster has and the API does not show."""
+    are sealed. ``absent`` are those that the roster has and the API does not show: as long as there
+    are any, no key is forgotten."""
 
     oldest: int
     epoch: int
     schemas: Sequence[SealedUnder]
-    absent: Sequence[str]
+    absent: Sequence[DatasetSchema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,19 @@ class Forgotten:
 
 
 class OlderKeys:
-    def __init__(self, api: Api, schemas: Schemas, sharing: Sharing, eraser: Eraser) -> None:
+    def __init__(
+        self,
+        api: Api,
+        schemas: Schemas,
+        sharing: Sharing,
+        datasets: DatasetSchemas,
+        eraser: Eraser,
+    ) -> None:
         self._api = api
         self._erasures = ErasureApi(api.transport)
         self._schemas = schemas
         self._sharing = sharing
+        self._datasets = datasets
         self._eraser = eraser
 
     async def look(self, caller: Holder, dataset: bytes) -> KeysInUse:
@@ -73,7 +83,10 @@ class OlderKeys:
         oldest, epoch = await self._sharing.forgetting.look(caller, organization, dataset)
         view = await self._sharing.reader.read(caller, organization)
         assert view is not None, "a roster that was read is there"
-        placed = {one.schema: one.name for one in view.roster.schemas(dataset) if one.slug}
+        placed = {
+            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=bool(one.slug))
+            for one in view.roster.schemas(dataset)
+        }
         listed = [
             ids.from_text(text) for text in await self._erasures.schemas_of(dataset, caller.auth)
         ]
@@ -83,7 +96,9 @@ class OlderKeys:
                 # By the log itself: a checkpoint is somebody's word, and what is forgotten is lost.
                 state = await self._schemas.verified(caller, schema)
             except NotFound:
-                absent.append(placed.get(schema) or ids.to_text(schema))
+                # What has no signed name was deleted, or never had a commit.
+                if schema in placed and placed[schema].signed:
+                    absent.append(placed[schema])
                 continue
             ledger = state.ledger
             found.append(
@@ -103,6 +118,7 @@ class OlderKeys:
         Raises:
             Conflict: ``epoch_in_use``: something is sealed under an older key, or is read;
                 ``nothing_to_forget``: there never was an older one; ``epoch_moved``.
+            SchemaUnsigned: the API hides a schema, which may need an older key.
             ErsError: as :meth:`look`, :meth:`Eraser.erase` and :meth:`Forgetting.forget`.
         """
         organization = await self._organization(caller, dataset)
@@ -115,6 +131,8 @@ class OlderKeys:
             )
         if keys.oldest == keys.epoch:
             return Forgotten(keys)
+        for hidden in keys.absent:
+            await self._datasets.require_gone(caller, hidden)
         _refuse(
             [
                 f"{_path(one)} has records under an older key"
