@@ -11,7 +11,7 @@ from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.recovery import phrase_of
 from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.due import due_datasets
-from encrypted_records.model import ids
+from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.sharing.founding import placement_of
 from encrypted_records.proxy.sharing.service import Sharing
@@ -240,6 +240,33 @@ def test_the_words_of_a_lost_last_owner_make_another_one(team: Team, ada: Person
     assert team.keys(grace) == team.keys(ada)
     grace.do(lambda sharing: sharing.members.remove(grace.holder, team.organization, ada.id))
     assert team.settle(grace).rotated == ["People"]
+
+
+def test_who_recovers_takes_all_keys_over_or_changes_nothing(team: Team, ada: Person) -> None:
+    """The API leaves out what the lost owner was granted: nobody could grant it any more."""
+    grace = team.join()
+    make_owner(grace, team)
+    keyring = keyrings_in(ada.folder).of(ada.holder)
+    phrases = [phrase_of(keyring.roots[one]) for one in sorted(keyring.roots)]
+
+    def recover() -> str:
+        return grace.do(
+            lambda sharing: sharing.recovering.recover(
+                grace.holder, team.organization, grace.account.email, phrases
+            )
+        )
+
+    before = team.view(ada).roster.number
+    with running_front(ada.service.base_url) as front:
+        grace.url = front.url
+        front.lie = lambda asked, reply: (
+            reply.with_body(wire.encode([])) if "/grants/?member=" in asked.path else reply
+        )
+        assert team.refusal(recover) == "grant_missing"
+    grace.url = ""
+    assert team.view(ada).roster.number == before
+    assert recover() == ada.account.email
+    assert team.keys(grace) == team.keys(ada)
 
 
 def test_who_recovers_is_not_stopped_by_an_epoch_that_begins_meanwhile(

@@ -105,6 +105,33 @@ def test_of_a_schema_that_the_api_hides_nobody_is_said_to_be_erased(hidden: Worl
     assert hidden.counted()["visits"] == (None, "schema_unsigned")
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_api_that_hides_the_roster_with_a_schema_has_nothing_answered_without_it(
+    world: World, status: int
+) -> None:
+    slug = world.adults.proxy("GET", world.adults.schema).json()["slug"]
+    cut = list_without(world.visits.schema)
+    told = json.dumps({**MISSING, "status": status}).encode()
+
+    def hide(asked: Asked, reply: Reply) -> Reply:
+        if "/roster/" in asked.path:
+            return Reply(status, {"Content-Type": "application/problem+json"}, told)
+        return cut(asked, reply)
+
+    with world.alone.front.telling(hide):
+        for path, body in (
+            (f"{world.dataset}erase/?confirm=1", ERASE),
+            (f"{world.dataset}search/", {"where": CONDITION}),
+        ):
+            assert refused(world.adults.proxy("POST", path, body)) == (422, "roster_older")
+        named = world.adults.proxy("GET", f"/api/schemas/?slug={slug}")
+        assert refused(named) == (422, "roster_older")
+        listed = world.adults.proxy("GET", "/api/schemas/").json()["results"]
+        assert [one["signed"] for one in listed] == [False]
+    assert numbers(world.adults) == [1, 7]
+    assert numbers(world.visits) == [2, 7]
+
+
 def test_a_schema_named_in_a_question_is_the_one_that_was_signed_by_that_name(
     world: World,
 ) -> None:

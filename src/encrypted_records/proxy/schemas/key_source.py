@@ -78,7 +78,7 @@ class KeySource:
             keys, _ = await self.keys(caller, organization, schema, key_id)
             keys.find(version, key_id)
         except (Closed, NotAllowed, NotFound):
-            return False
+            return False  # it is shown, and nothing is opened or sealed by it
         return True
 
     async def renew(self, caller: Holder, ledger: Ledger, *, within: float = FRESH) -> bool:

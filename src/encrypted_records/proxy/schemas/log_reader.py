@@ -224,7 +224,7 @@ class LogReader:
         try:
             found, deltas = await self._checkpoints.read(schema, known, caller.auth)
         except Conflict:
-            return None, None
+            return None, None  # the log is read from its beginning, and compared with what was seen
         if found is None:
             return None, deltas
         try:

@@ -114,6 +114,7 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
                 context.upstream.caller, schema, question, cold=context.fetcher.is_cold
             )
         except (NotFound, NotAllowed):
+            # The whole question is refused: never as if the other schema had nothing.
             detail = "there is no such schema, or none that you may read"
             raise refuse_join("unknown_schema", detail, at) from None
 

@@ -9,7 +9,7 @@ from typing import Final
 from encrypted_records.errors import IdentityReplaced, KeyMissing, NotAllowed, NotFound
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.reading import RosterReader, View
+from encrypted_records.proxy.sharing.reading import RosterReader, View, hidden_roster
 
 #: For how many seconds a roster that was read is taken as it is.
 FRESH: Final = 10.0
@@ -38,7 +38,7 @@ class RosterFinder:
             named = roster.dataset(dataset)
             return named is not None and bool(named.slug)
 
-        return await self._find(holder, has, shown, within)
+        return await self._find(holder, dataset, has, shown, within)
 
     async def of_schema(
         self, holder: Holder, schema: bytes, *, shown: bytes | None = None, within: float = 0.0
@@ -49,17 +49,27 @@ class RosterFinder:
             placed = roster.schema(schema)
             return placed is not None and bool(placed.slug)
 
-        return await self._find(holder, has, shown, within)
+        return await self._find(holder, schema, has, shown, within)
 
     async def _find(
-        self, holder: Holder, has: Callable[[Roster], bool], shown: bytes | None, within: float
+        self,
+        holder: Holder,
+        one: bytes,
+        has: Callable[[Roster], bool],
+        shown: bytes | None,
+        within: float,
     ) -> View | None:
         seen = await asyncio.to_thread(self._reader.rosters.organizations, holder.user)
         for organization in dict.fromkeys([*([] if shown is None else [shown]), *seen]):
             try:
                 view = await self._reader.read(holder, organization, within=within)
-            except (NotFound, NotAllowed, KeyMissing, IdentityReplaced):
-                continue  # they open and store nothing there
+            except (KeyMissing, IdentityReplaced):
+                continue  # a roster that was read says it: they open and store nothing there
+            except (NotFound, NotAllowed):
+                # They may have left. But a name that was signed is not unsigned by an answer.
+                if one in await self._reader.names(holder.user, organization):
+                    raise hidden_roster() from None
+                continue
             if view is not None and has(view.roster):
                 return view
         return None

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
@@ -139,11 +139,22 @@ class RosterReader:
             try:
                 await self.read(holder, ids.from_text(shown.id), older_keys=True)
             except (Refused, Closed, NotAllowed, NotFound) as error:
+                # Nor is it by anybody else here: each use of it is refused by the same name.
                 log.warning("an organization is not believed: %s", error.message)
 
     async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
         if await asyncio.to_thread(self.rosters.get, holder.user, organization):
-            raise RosterOlder("the API shows no roster of this organization any more")
+            raise hidden_roster()
+
+    async def names(self, user: bytes, organization: bytes) -> set[bytes]:
+        """The datasets and schemas that have a name in what is kept of an organization's roster,
+        by id: where the API says that there is no such organization for this user. Asks nothing.
+
+        Raises:
+            OutOfSpace, Unavailable: the disk does not give it.
+        """
+        entries = await asyncio.to_thread(self.rosters.kept_entries, user, organization, 1)
+        return await asyncio.to_thread(_named, entries)
 
     async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
         """The roster as the API shows it, of somebody who is not in it: of the invited, who check
@@ -283,6 +294,22 @@ class RosterReader:
                 self.rosters.keep_entries, holder.user, organization, known.fresh
             )
             known.fresh.clear()
+
+
+def hidden_roster() -> RosterOlder:
+    return RosterOlder("the API shows no roster of this organization any more")
+
+
+def _named(entries: Iterable[RosterEntry]) -> set[bytes]:
+    found: set[bytes] = set()
+    for entry in entries:
+        content = form.read_entry(entry).content
+        names = [(one.schema, one.slug) for one in content] if isinstance(content, list) else []
+        if isinstance(content, form.Dataset):
+            names = [(content.dataset, content.slug)]
+        for one, slug in names:
+            (found.add if slug else found.discard)(one)
+    return found
 
 
 def _without_keyring(roster: Roster, user: bytes) -> ErsError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import keyring_of
-from encrypted_records.errors import BadInput, Conflict, GrantBroken, Malformed
+from encrypted_records.errors import BadInput, Closed, Conflict, GrantBroken, Malformed
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.grants import open_grant
 from encrypted_records.index.roster.roster import Roster
@@ -48,6 +48,7 @@ class Recovering:
             RosterUnknown, RosterOlder, RosterBroken: the roster is not that owner's.
             NotAllowed: the API does not know the caller as an owner.
             Conflict: ``roster_moved``; others were first, again and again.
+            Closed: ``grant_missing``: the API shows not all grants of the lost owner.
             GrantBroken, Unavailable, ErsError: as elsewhere; nothing has changed.
         """
         lost_keyring = await asyncio.to_thread(keyring_of, phrases, created=int(time.time()))
@@ -63,6 +64,7 @@ class Recovering:
             view = View(of_lost, organization, roster, believed, lost_keyring)
             draft = Draft(view)
             keys = await asyncio.to_thread(_open, view, grants)
+            _require_all(roster, keys)
             keyring = await asyncio.to_thread(self._keyrings.of, holder)
             draft.sign(_standing(draft, holder.user, name, keyring))
             for dataset, held in keys.items():
@@ -106,6 +108,22 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
         if named is not None and named.slug:
             found[body.dataset] = dict(opened.whole)
     return found
+
+
+def _require_all(roster: Roster, keys: Container[bytes]) -> None:
+    """An owner has a grant of every dataset: what the API leaves out here, nobody could grant any
+    more once the words are forgotten.
+
+    Raises:
+        Closed: ``grant_missing``.
+    """
+    missing = [one.name for one in roster.datasets() if one.slug and one.dataset not in keys]
+    if missing:
+        raise Closed(
+            f"the API shows no keys of {', '.join(missing)} that were granted to the lost owner",
+            code="grant_missing",
+            hint="nothing has changed; repeat it, or restore the API's newest backup",
+        )
 
 
 def _find(roster: Roster, keyring: Keyring) -> Member:

@@ -17,7 +17,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.reading import RosterReader
+from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
 
 #: For how many seconds a roster that was read is taken as it is.
 _FRESH: Final = 10.0
@@ -96,11 +96,15 @@ class ShownNames:
     ) -> list[ShownAs | None]:
         rosters: dict[bytes, Roster] = {}
         doubtful: dict[bytes, Refused] = {}
+        hidden: set[bytes] = set()
         for one in organizations:
             try:
                 view = await self._reader.read(holder, one, within=within)
-            except (NotFound, NotAllowed, KeyMissing, IdentityReplaced):
-                continue  # they open and store nothing there
+            except (KeyMissing, IdentityReplaced):
+                continue  # a roster that was read says it: they open and store nothing there
+            except (NotFound, NotAllowed):
+                # They may have left. But a name that was signed is not unsigned by an answer.
+                hidden |= await self._reader.names(holder.user, one)
             except Refused as error:
                 doubtful[one] = error
             else:
@@ -110,8 +114,14 @@ class ShownNames:
             for named in shown:
                 if named.organization in doubtful:
                     raise doubtful[named.organization]
+                if named.id in hidden:
+                    raise hidden_roster()
         return [
-            _name(rosters, doubtful, one, by_names or {one.slug, one.name}, everywhere=everywhere)
+            ShownAs(one, signed=False)
+            if one.id in hidden
+            else _name(
+                rosters, doubtful, one, by_names or {one.slug, one.name}, everywhere=everywhere
+            )
             for one in shown
         ]
 
