@@ -39,11 +39,15 @@ PEOPLE = [
 @pytest.fixture
 def schema(ers: Ers) -> str:
     """The slug of a schema of its own."""
+    return create_schema(ers, DEFINITION)
+
+
+def create_schema(ers: Ers, definition: str) -> str:
     slug = f"people-{secrets.token_hex(4)}"
     ers.done("dataset", "create", "--name", slug, "--slug", slug)
     ers.done(
         *("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-"),
-        typed=DEFINITION,
+        typed=definition,
     )
     return slug
 
@@ -193,10 +197,41 @@ def test_csv_can_be_read_back_and_tells_absent_from_empty(ers: Ers, people: str)
     rows = list(csv.DictReader(io.StringIO(said.out)))
     assert [row["name"] for row in rows] == ["Ada", "Grace", "Alan"]
     assert rows[2]["a,b"] == PEOPLE[2]["a,b"]
+    known = [one["id"] for one in ers.done("record", "search", "--schema", people).lines]
     assert said.out.splitlines()[:3] == [
-        'name,age,height,"a,b"',
-        f"Ada,36,1.65{16 * '0'},",
-        'Grace,85,,""',
+        'name,age,height,"a,b",leave_out:id',
+        f"Ada,36,1.65{16 * '0'},,{known[0]}",
+        f'Grace,85,,"",{known[1]}',
+    ]
+    copy = ers.done("job", "upload", "-", "--schema", people, "--format", "csv", typed=said.out)
+    assert copy.one["status"] == "completed"
+
+
+def test_a_field_may_be_called_like_any_column_of_ours(ers: Ers) -> None:
+    small = {"type": "integer", "minimum": 0, "maximum": 99}
+    odd = ["id", "count", "record id", "measure count", "max(id)", "url", "schema", "data", "group"]
+    definition = {"type": "object", "properties": dict.fromkeys(odd, small)}
+    schema = create_schema(ers, json.dumps(definition))
+    rows = [{name: at + 10 * row for at, name in enumerate(odd)} for row in range(3)]
+    ers.done("record", "create", "--schema", schema, "--file", "-", typed=json.dumps(rows))
+    known = [one["id"] for one in ers.done("record", "search", "--schema", schema).lines]
+
+    for command in ("list", "search"):
+        said = ers.done("record", command, "--schema", schema, "--output", "csv")
+        found = list(csv.DictReader(io.StringIO(said.out)))
+        assert [one.pop("leave_out:id") for one in found] == known
+        assert found == [{name: str(value) for name, value in row.items()} for row in rows]
+        table = ers.done("record", command, "--schema", schema, "--output", "table").out
+        lines = [line.split() for line in table.splitlines()[2:]]
+        assert [line[0] for line in lines] == known
+        assert [line[1:] for line in lines] == [[str(one) for one in row.values()] for row in rows]
+        assert table.startswith("record record id ")
+
+    asked = ("--group-by", "count,id", "--measure", "count", "--measure", "max(id)")
+    table = ers.done("record", "aggregate", "--schema", schema, *asked, "-o", "csv").out
+    assert table.splitlines() == [
+        "count,id,measure count,max(id)",
+        *(f"{1 + 10 * row},{10 * row},1,{10 * row}" for row in range(3)),
     ]
 
 

@@ -314,6 +314,32 @@ def test_measures_are_numbers_mappings_and_frames(people: Schema) -> None:
     assert groups.raw == people.aggregate("count", "max(age)", group_by="name", raw=True)
 
 
+def test_a_field_may_be_called_like_a_measure_or_like_what_a_record_has(client: Client) -> None:
+    odd = ["id", "count", "measure count", "max(id)", "data", "schema", "url"]
+    small = {"type": "integer", "minimum": 0, "maximum": 99}
+    dataset = client.create_dataset("Odd", slug=f"odd-{secrets.token_hex(4)}")
+    odd_schema = {"type": "object", "properties": dict.fromkeys(odd, small)}
+    schema = dataset.create_schema("Odd", odd_schema, slug=f"odd-{secrets.token_hex(4)}")
+    rows = [{name: at + 10 * row for at, name in enumerate(odd)} for row in range(2)]
+    schema.ingest(rows)
+
+    found = list(schema.search())
+    assert [dict(one) for one in found] == rows
+    assert {one.schema for one in found} == {schema.url}
+    assert all(one.url == f"/api/records/{one.id}/" for one in found)
+    assert schema.search().to_arrow().to_pylist() == rows
+    assert schema.search().to_pandas().to_dict("records") == rows
+
+    groups = schema.aggregate("count", "max(id)", group_by=["count", "max(id)"])
+    named = ["count", "max(id)", "measure count", "measure max(id)"]
+    assert groups.columns == named
+    assert [list(one.values()) for one in groups] == [[1, 3, 1, 0], [11, 13, 1, 10]]
+    assert groups.to_pandas().columns.tolist() == named
+    assert groups.to_arrow().column_names == named
+    both = schema.aggregate("count", group_by=["count", "measure count"])
+    assert both.columns == ["count", "measure count", "measure measure count"]
+
+
 def test_an_answer_of_nonsense_to_a_measure_is_the_apis_failure(
     people: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:

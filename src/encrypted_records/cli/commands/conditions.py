@@ -80,10 +80,14 @@ async def question(
     return resource, condition, known
 
 
-def make_cells(row: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """The cells of a group, or of all: its values, and each measure's result below its text."""
+def make_cells(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """The cells of a group, or of all: its values, and each measure's result.
+
+    Args:
+        columns: what those of the measures are called, in their order.
+    """
     results = [
         {name: one[name] for name in one if name not in ("op", "field")} for one in row["measures"]
     ]
     short = [one["value"] if set(one) == {"value"} else one for one in results]
-    return {**row.get("group", {}), **dict(zip(texts, short, strict=True))}
+    return {**row.get("group", {}), **dict(zip(columns, short, strict=True))}

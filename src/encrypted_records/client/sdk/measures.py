@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from encrypted_records.errors import ApiFailed, InvalidSetting
@@ -29,7 +29,8 @@ class Measures(Mapping[str, Any]):
 
 
 class Groups(Sequence[Mapping[str, Any]]):
-    """Groups in their order, each with the values of its fields and its results by measure.
+    """Groups in their order, each with the values of its fields and its results by measure, which
+    is called ``measure count`` where a field is called ``count``.
 
     Attributes:
         columns: what each group has.
@@ -81,6 +82,20 @@ def _library(name: str) -> Any:
         raise InvalidSetting(f"{name} is not installed", hint=f"pip install {name}") from None
 
 
+def own_column(name: str, kind: str, fields: Collection[str]) -> str:
+    """What a column that is no field's is called beside those of ``fields``: ``name``, and where a
+    field is called so, ``kind`` and ``name``, such as ``record id``."""
+    while name in fields:
+        name = f"{kind} {name}"
+    return name
+
+
+def name_measures(texts: Iterable[str], fields: Collection[str]) -> dict[str, str]:
+    """What the column of each measure is called beside the fields of groups: as the measure was
+    written, and where a field is called so, ``measure count``."""
+    return {text: own_column(text, "measure", fields) for text in texts}
+
+
 def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) -> Any:
     """What was asked for: of one measure its result, of several :class:`Measures`, of groups
     :class:`Groups`.
@@ -96,9 +111,13 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
         if group_by is None:
             results = _results(answer, texts)
             return results[texts[0]] if len(texts) == 1 else Measures(results, answer)
-        rows = [{**one["group"], **_results(one, texts)} for one in answer["groups"]]
         fields = [one if isinstance(one, str) else one["field"] for one in group_by]
-        return Groups(rows, [*fields, *dict.fromkeys(texts)], answer)
+        named = name_measures(texts, fields)
+        rows = [
+            {**one["group"], **{named[text]: each for text, each in _results(one, texts).items()}}
+            for one in answer["groups"]
+        ]
+        return Groups(rows, [*fields, *named.values()], answer)
     except (KeyError, TypeError, ValueError):
         raise ApiFailed("the aggregate is not of the expected form") from None
 

@@ -17,6 +17,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import warn
 from encrypted_records.client.sdk import condition_language
+from encrypted_records.client.sdk.measures import name_measures
 
 
 @click.command(short_help="Count, add up, average, group.")
@@ -68,13 +69,19 @@ async def aggregate(
         resource["url"], asked, where=condition, group_by=groups, order=order, limit=limit
     )
     fields = [one if isinstance(one, str) else one["field"] for one in groups or []]
-    columns = list(texts) if groups is None else [*fields, *texts]
+    named = name_measures(texts, fields)
+    results = [named[text] for text in texts]
     rows = [answer] if groups is None else answer["groups"]
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
         for one in rows:
             yield one
 
-    await output.many(things(), columns, lambda one: make_cells(one, texts), called="groups")
+    await output.many(
+        things(),
+        [*fields, *results],
+        lambda one: make_cells(one, results),
+        called="groups",
+    )
     if groups is not None and answer["total"] > len(rows):
         warn(f"there are {answer['total']} groups: --limit shows more")

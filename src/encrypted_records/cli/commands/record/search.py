@@ -24,6 +24,8 @@ from encrypted_records.cli.input.record_batches import batches
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import format_count, say, warn
+from encrypted_records.client.sdk.measures import own_column
+from encrypted_records.model.csv_text import LEFT_OUT
 
 
 @click.command("list", short_help="List those of a schema, the oldest first.")
@@ -72,11 +74,19 @@ def _most(limit: int | None, *, everything: bool) -> int | None:
 async def _show(
     records: AsyncIterator[Mapping[str, Any]], fields: list[str], output: Output
 ) -> None:
-    """Write opened records; a table says how many there were."""
+    """Write opened records; a table says how many there were. The record's id has a column of its
+    own, which an upload of the CSV leaves out."""
+    if output.form == "csv":
+        taken = [name.removeprefix(LEFT_OUT) for name in fields if name.startswith(LEFT_OUT)]
+        own = LEFT_OUT + own_column("id", "record", taken)
+        columns = [*fields, own]
+    else:
+        own = own_column("id", "record", fields)
+        columns = [own, *fields]
     shown = await output.many(
         records,
-        ["id", *fields] if output.form == "table" else fields,
-        lambda one: {"id": one["id"], **one["data"]},
+        columns,
+        lambda one: {own: one["id"], **one["data"]},
         called="records",
     )
     if output.form == "table" and shown:
