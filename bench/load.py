@@ -130,7 +130,19 @@ async def _upload(
     return sent
 
 
-KINDS: dict[str, Send] = {"search": _search, "ingest": _ingest, "job": _job, "upload": _upload}
+async def _export(
+    http: aiohttp.ClientSession, target: Target, _chance: random.Random
+) -> aiohttp.ClientResponse:
+    return await http.post("/api/records/export/", json={"schema": target.searched.schema})
+
+
+KINDS: dict[str, Send] = {
+    "search": _search,
+    "ingest": _ingest,
+    "job": _job,
+    "upload": _upload,
+    "export": _export,
+}
 
 
 async def keep_asking(kind: str, target: Target, tally: Tally, until: float, seed: int) -> None:
@@ -147,7 +159,9 @@ async def keep_asking(kind: str, target: Target, tally: Tally, until: float, see
             pause = 0.0
             try:
                 answer = await send(http, target, chance)
-                await answer.read()
+                async for _ in answer.content.iter_any():
+                    if time.perf_counter() >= until:
+                        break  # the rest of an export
             except (aiohttp.ClientError, TimeoutError) as error:
                 tally.failures[type(error).__name__] += 1
                 pause = 1.0

@@ -32,7 +32,7 @@ from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.http import responses
 from encrypted_records.proxy.http.guard import Guard
 from encrypted_records.proxy.http.inline_secret import Private
-from encrypted_records.proxy.http.load_limit import Crowd, LoadLimit
+from encrypted_records.proxy.http.load_limit import LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.hardening import harden
@@ -73,7 +73,7 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
             Middleware(Lingering),
             Middleware(Guard, names=services.names, requests=metrics.Requests(registry)),
             Middleware(Private, secret=settings.inline_secret),
-            Middleware(LoadLimit, crowd=Crowd(overrides.few_requests, overrides.answer_seconds)),
+            Middleware(LoadLimit, crowd=services.crowd),
         ],
         exception_handlers={
             ErsError: responses.on_error,

@@ -26,6 +26,7 @@ from encrypted_records.proxy.admission.identity import Identity, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.http.guard import OwnNames
+from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.http.page_cookie import cookie_name
 from encrypted_records.proxy.http.page_sessions import Desks
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
@@ -39,6 +40,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.turns import Turns
 from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
@@ -153,6 +155,9 @@ class Services:
     readers: WorkerPool
     names: OwnNames
     desks: Desks
+    crowd: Crowd
+    #: of exports
+    turns: Turns
     saved_questions: SavedQuestions
     cookie_name: str
     identity: Identity
@@ -306,6 +311,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     )
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
+    crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
     clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer)
@@ -356,6 +362,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         readers=WorkerPool(),
         names=names,
         desks=Desks(),
+        crowd=crowd,
+        turns=Turns(crowd.was_busy),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
         cookie_name=cookie_name(settings.port),
         identity=identity,

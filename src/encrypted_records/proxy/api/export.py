@@ -52,8 +52,10 @@ async def export_records(request: Request) -> Response:
             detail = "an export has no pages; a search has"
             raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
     schema = schema_of(services, body.get("schema"))
-    exported = await export(services.query_runner, caller, schema, body)
-    exported = replace(exported, batches=services.admission.until_revoked(caller, exported.batches))
+    async with services.turns.take(caller.user):
+        exported = await export(services.query_runner, caller, schema, body)
+    batches = services.admission.until_revoked(caller, exported.batches)
+    exported = replace(exported, batches=services.turns.each(caller.user, batches))
     return Download(_write(exported, schema, form), form)
 
 

@@ -84,6 +84,8 @@ class Crowd:
         self._came: deque[float] = deque()
         self._pace = _Pace(_FIRST_PACE)
         self._answered = 0
+        #: when the last one was answered
+        self._left_at = -math.inf
         #: when there was last seen to be a crowd, and since when there is
         self._seen_at: float | None = None
         self._began_at = 0.0
@@ -92,6 +94,10 @@ class Crowd:
     def under_way(self) -> int:
         """How many requests are."""
         return len(self._came)
+
+    def was_busy(self, seconds: float) -> bool:
+        """Whether a request was under way within so many seconds."""
+        return bool(self._under_way) or self._clock() - self._left_at <= seconds
 
     def enter(self, sender: bytes) -> None:
         """Count a request in.
@@ -127,6 +133,7 @@ class Crowd:
     def leave(self, sender: bytes) -> None:
         """Count a request out: it is answered."""
         self._answered += 1
+        self._left_at = self._clock()
         # Only in a crowd does it tell how fast answers can be given.
         if self.under_way >= self._few:
             self._look(self._clock())

@@ -1,0 +1,147 @@
+"""Exports take turns, and rest while somebody sends short requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.proxy.http.load_limit import Crowd
+from encrypted_records.proxy.process import turns
+from encrypted_records.proxy.process.turns import AT_ONCE, Turns
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import with_keyrings
+from tests.support.service import Service
+from tests.support.store import new_store
+
+
+class Parts:
+    """Parts that are made when the test lets them be."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.under_way = 0
+        self.most = 0
+        self.go_on = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        for number in range(self.count):
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await self.go_on.wait()
+            self.under_way -= 1
+            yield number
+
+
+async def read(of: Turns, user: bytes, parts: Parts) -> list[int]:
+    return [part async for part in of.each(user, aiter(parts))]
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("users", "most"), [([b"a"] * 4, 1), ([b"a", b"b", b"c", b"d"], AT_ONCE)])
+def test_one_part_of_each_user_and_few_of_all_are_under_way(users: list[bytes], most: int) -> None:
+    async def run() -> None:
+        of, parts = Turns(lambda _seconds: False), Parts(3)
+        readers = [asyncio.create_task(read(of, user, parts)) for user in users]
+        await settle()
+        assert parts.under_way == most
+        parts.go_on.set()
+        assert await asyncio.gather(*readers) == [[0, 1, 2]] * len(users)
+        assert parts.most == most
+
+    asyncio.run(run())
+
+
+def test_no_turn_is_held_while_a_part_is_read() -> None:
+    async def run() -> None:
+        of, slow, other = Turns(lambda _seconds: False), Parts(2), Parts(2)
+        slow.go_on.set()
+        other.go_on.set()
+        reading = of.each(b"a", aiter(slow))
+        assert await anext(reading) == 0
+        # The reader of the first takes its time.
+        assert await read(of, b"a", other) == [0, 1]
+        assert await anext(reading) == 1
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_goes_away_gives_the_turn_back() -> None:
+    async def run() -> None:
+        of, stuck, other = Turns(lambda _seconds: False), Parts(1), Parts(2)
+        gone = asyncio.create_task(read(of, b"a", stuck))
+        await settle()
+        gone.cancel()
+        other.go_on.set()
+        assert await read(of, b"a", other) == [0, 1]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
+    monkeypatch: pytest.MonkeyPatch, *, busy: bool
+) -> None:
+    rests: list[float] = []
+    asked: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    def is_busy(seconds: float) -> bool:
+        asked.append(seconds)
+        return busy
+
+    async def run() -> None:
+        of = Turns(is_busy)
+        monkeypatch.setattr(turns, "SHORT_SECONDS", -1.0)
+        monkeypatch.setattr("encrypted_records.proxy.process.turns.asyncio.sleep", rest)
+        async with of.take(b"a"):
+            pass
+
+    asyncio.run(run())
+    assert len(asked) == 1
+    assert rests == ([asked[0] * turns.REST] if busy else [])
+
+
+def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:
+    now = 100.0
+    crowd = Crowd(clock=lambda: now)
+    assert not crowd.was_busy(5.0)
+    crowd.enter(b"a")
+    assert crowd.was_busy(0.0)
+    crowd.leave(b"a")
+    now += 3.0
+    assert crowd.was_busy(5.0)
+    assert not crowd.was_busy(2.0)
+
+
+def test_exports_of_the_proxy_take_turns(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_store(service, {"type": "object", "properties": {"name": {"type": "string"}}})
+    store.ingest([{"name": "one"}])
+    taken: list[bytes] = []
+    take = Turns.take
+
+    def note(self: Turns, user: bytes) -> AbstractAsyncContextManager[None]:
+        taken.append(user)
+        return take(self, user)
+
+    monkeypatch.setattr(Turns, "take", note)
+    with running_proxy(service.base_url, with_keyrings(service, tmp_path)) as proxy:
+        behind = replace(store, service=replace(service, proxy_url=proxy.url))
+        answer = behind.proxy("POST", "/api/records/export/", {"schema": store.schema})
+    assert answer.status == 200
+    assert b"one" in answer.body
+    # For the first rows, for each batch, and for the end.
+    assert len(taken) == 3
+    assert len(set(taken)) == 1
