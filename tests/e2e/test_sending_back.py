@@ -85,6 +85,19 @@ def test_records_that_were_found_and_exported_are_stored_as_new_ones(store: Stor
     assert every == [one["data"] for one in found] * 4
 
 
+def test_records_that_are_open_pass_through_decrypt_as_they_are(store: Store) -> None:
+    found = exact(store.proxy("GET", f"/api/records/?schema={store.schema_id}"))["results"]
+    for sent in (found, found[0]):
+        answer = store.proxy("POST", "/api/records/decrypt/", sent)
+        assert answer.status == 200, answer.body
+        assert exact(answer) == sent
+    for wrong in ([], [found[0], {}], [found[0] | {"fields": {}}], "x"):
+        refused = store.proxy("POST", "/api/records/decrypt/", wrong)
+        assert refused.status == (200 if wrong == [] else 400), wrong
+    many = store.proxy("POST", "/api/records/decrypt/", found[:1] * 1001)
+    assert (many.status, many.json()["code"]) == (413, "too_large")
+
+
 def test_the_document_describes_what_the_proxy_adds(store: Store) -> None:
     url = f"{store.service.proxy_url}/api/openapi.json"
     document = call("GET", url, auth=store.account.auth).json()

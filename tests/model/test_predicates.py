@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -172,7 +173,11 @@ def test_a_comparison_that_cannot_be_asked_is_refused_with_its_place(
         ({"filters": [{"label": "age"}]}, "type", "/filters/0"),
         ({"filters": [{"label": "age", "value": 1, "op": "lt"}]}, "type", "/filters/0"),
         ({"filters": [{"label": "gone", "value": 1}]}, "unknown_field", "/filters/0/label"),
-        ({"filters": [{"label": "age", "value": "1"}]}, "type", "/filters/0/value"),
+        ({"filters": [{"label": "age", "value": "one"}]}, "type", "/filters/0/value"),
+        ({"filters": [{"label": "age", "value": ">"}]}, "type", "/filters/0/value"),
+        ({"filters": [{"label": "age", "value": "1.5"}]}, "type", "/filters/0/value"),
+        ({"filters": [{"label": "age", "value": "=1"}]}, "type", "/filters/0/value"),
+        ({"filters": [{"label": "age", "value": "\u0661"}]}, "type", "/filters/0/value"),
     ],
     ids=str,
 )
@@ -209,6 +214,57 @@ def test_every_member_of_a_search_is_read() -> None:
         count=True,
     )
     assert q.parse_query(body, DEFINITION) == expected
+
+
+TYPED = parse_definition(
+    json.dumps(
+        {
+            "type": "object",
+            "formats": "enforced",
+            "properties": {
+                "level": {"type": "integer", "minimum": 0, "maximum": 102},
+                "score": {"type": "number", "minimum": -5, "maximum": 10, "precision": 2},
+                "kind": {"type": "string"},
+                "day": {"type": "string", "format": "date"},
+                "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+            },
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "op", "value"),
+    [
+        ("level", "40", "eq", 40),
+        ("level", "40.0", "eq", 40),
+        ("level", "40~45", "between", [40, 45]),
+        ("level", ">40", "gt", 40),
+        ("level", ">= 47", "ge", 47),
+        ("score", "<1.7", "lt", Decimal("1.7")),
+        ("score", "<=-1.5", "le", Decimal("-1.5")),
+        ("score", "1.50", "eq", Decimal("1.5")),
+        ("day", ">2026-01-31", "gt", "2026-01-31"),
+        ("day", "<=2026-01", "le", "2026-01"),
+        ("day", "2026-01-31", "eq", "2026-01-31"),
+        ("alive", "true", "eq", True),
+        ("alive", "false", "eq", False),
+        ("kind", ">40", "eq", ">40"),
+        ("kind", "40", "eq", "40"),
+        ("kind", "true", "eq", "true"),
+    ],
+)
+def test_a_filter_takes_a_text_of_the_fields_type_and_a_sign(
+    label: str, text: str, op: str, value: Any
+) -> None:
+    by_filter = q.parse_query({"filters": [{"label": label, "value": text}]}, TYPED)
+    same = q.parse_query({"where": {"field": label, "op": op, "value": value}}, TYPED)
+    assert by_filter.where == same.where
+
+
+def test_a_condition_takes_no_text_for_a_number() -> None:
+    with pytest.raises(InvalidQuery):
+        q.parse_query({"where": {"field": "level", "op": "eq", "value": "40"}}, TYPED)
 
 
 def test_and_or_and_not_nest() -> None:

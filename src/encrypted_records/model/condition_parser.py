@@ -40,7 +40,12 @@ MAX_IN_VALUES = 1000
 #: Of all comparisons of a question together.
 MAX_VALUES = 4096
 #: Of a number, "40~45" is from 40 to 45. Texts have no ranges of this form: they may be so.
-_RANGE = re.compile(r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)~(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)")
+_NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
+_RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
+#: In a filter, whose values are often texts, also "40" and ">= 40".
+_SIGNS = {"": "eq", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_SIGNED_NUMBER = re.compile(rf"([<>]=?|)\s*{_NUMBER}")
+_SIGNED = re.compile(r"([<>]=?)\s*(.+)")
 #: Of a comparison.
 _MEMBERS = frozenset({"field", "op", "value", "fold", "within", "of"})
 #: Fields that an error lists.
@@ -87,9 +92,21 @@ class Conditions:
             pointer = f"/filters/{position}"
             if not isinstance(entry, dict) or set(entry) != {"label", "value"}:
                 raise invalid_query("type", "expected an object with label and value", pointer)
-            asked = {"field": entry["label"], "op": "eq", "value": entry["value"]}
+            asked = {"field": entry["label"], **self._filter(entry["label"], entry["value"])}
             parts.append(self.comparison(asked, pointer, field_member="label"))
         return parts
+
+    def _filter(self, label: Any, value: Any) -> dict[str, Any]:
+        """The operator and value that a filter means. Texts of string fields mean themselves."""
+        spec = self.definition.fields.get(label) if isinstance(label, str) else None
+        if spec is not None and isinstance(value, str) and not spec.is_of_texts:
+            if spec.format is None and (typed := _SIGNED_NUMBER.fullmatch(value)):
+                return {"op": _SIGNS[typed[1]], "value": Decimal(typed[2])}
+            if spec.format == "boolean" and value in ("true", "false"):
+                return {"op": "eq", "value": value == "true"}
+            if spec.format not in (None, "boolean") and (typed := _SIGNED.fullmatch(value)):
+                return {"op": _SIGNS[typed[1]], "value": typed[2]}
+        return {"op": "eq", "value": value}
 
     def predicate(self, asked: Any, pointer: str, depth: int) -> Predicate:
         if depth > MAX_DEPTH:

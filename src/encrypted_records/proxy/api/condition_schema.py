@@ -84,7 +84,8 @@ PARTS: dict[str, Part] = {
     ),
 }
 WHERE: Part = {"oneOf": [_CONDITION, {"type": "null"}]}
-FILTER = object_of({"label": TEXT, "value": {"description": "equal to it"}})
+_FILTERED = {"description": "equal to it; of numbers also as a text such as 40, 40~45 or >=40"}
+FILTER = object_of({"label": TEXT, "value": _FILTERED})
 MEASURE: Part = {"$ref": "#/components/schemas/Measure"}
 #: What a search sorts by.
 ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})

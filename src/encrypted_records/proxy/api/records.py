@@ -7,7 +7,7 @@ forwarded ask for records as the API has them, encrypted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import msgspec
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
 from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
+from encrypted_records.model import strict_json
 from encrypted_records.model.ids import from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -66,6 +67,8 @@ MAX_DECRYPT_RECORDS = 1000
 MAX_SEALED_RECORDS = 100
 _MAX_INGEST_RECORDS = 100
 
+#: The members of a record that is open.
+_OPENED = {"id", "url", "schema", "data"}
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
 RECORD = object_of(NAMED | {"data": OBJECT})
@@ -199,7 +202,7 @@ async def read_sealed_records(request: Request) -> Response:
     "POST",
     "/api/records/decrypt/",
     summary="decrypt sealed records as the API returns them, one or an array.",
-    body=json_body({"oneOf": [SEALED_RECORD, array_of(SEALED_RECORD)]}),
+    body=json_body({"oneOf": [_RECORD_OR_SEALED, array_of(_RECORD_OR_SEALED)]}),
     answers={200: json_answer({"oneOf": [RECORD, array_of(RECORD)]})},
 )
 async def decrypt_records(request: Request) -> Response:
@@ -209,13 +212,15 @@ async def decrypt_records(request: Request) -> Response:
     try:
         sent = await by_size(len(body))(_sealed_records, body)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        opened = await by_size(len(body))(_opened_records, body)
+        if opened is not None:
+            return json_list(b"", [opened], b"")
         raise InvalidRecords(
             "expected a sealed record, or an array of them",
             hint="send what GET /api/records/<id>/?sealed=true returns, unchanged",
         ) from None
     several = sent if isinstance(sent, list) else [sent]
-    if len(several) > MAX_DECRYPT_RECORDS:
-        raise TooLarge(f"at most {MAX_DECRYPT_RECORDS} records are opened at once")
+    _refuse_too_many(several)
     schemas = [schema_of(services, sealed.schema) for sealed in several]
     states = {
         schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
@@ -239,6 +244,27 @@ def told_of_rounding(fields: Sequence[str]) -> dict[str, list[str]]:
 
 def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:
     return msgspec.json.decode(body, type=SealedRecord | list[SealedRecord])
+
+
+def _opened_records(body: bytes) -> bytes | None:
+    """Records that are open already, as they are; None of anything else.
+
+    Raises:
+        Malformed: it is not JSON.
+        TooLarge: there are more than are opened at once.
+    """
+    strict_json.refuse_many(body)
+    sent = strict_json.loads(body)
+    several = sent if isinstance(sent, list) else [sent]
+    if not several or not all(isinstance(one, dict) and one.keys() == _OPENED for one in several):
+        return None
+    _refuse_too_many(several)
+    return to_json(sent)
+
+
+def _refuse_too_many(records: Sized) -> None:
+    if len(records) > MAX_DECRYPT_RECORDS:
+        raise TooLarge(f"at most {MAX_DECRYPT_RECORDS} records are opened at once")
 
 
 def _wants_sealed(request: Request) -> bool:
