@@ -87,13 +87,15 @@ def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy:
     killed: list[int] = []
     stage = proxy.services.api.stage
 
-    async def killing(schema: bytes, body: bytes | memoryview, auth: str) -> None:
+    async def killing(
+        schema: bytes, body: bytes | memoryview, auth: str, *, attempt: int = 0
+    ) -> None:
         if not killed and proxy.services.jobs.runner._packing.turns.locked():
             victims = [one for one in packers if one.returncode is None]
             for one in victims:
                 one.kill()
                 killed.append(one.pid)
-        await stage(schema, body, auth)
+        await stage(schema, body, auth, attempt=attempt)
 
     packers = watched_packers(proxy)
     proxy.services.api.stage = killing  # type: ignore[method-assign]

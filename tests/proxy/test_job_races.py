@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import ids, wire
+from encrypted_records.model.records import ATTEMPT_HEADER
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.overrides import Overrides
 from tests.support import jobs
@@ -21,7 +22,7 @@ from tests.support.fixtures import at
 from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.older import make_older
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Service, call
+from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -83,6 +84,72 @@ def test_a_publication_that_lands_after_the_keyring_was_rotated_adds_no_second_c
     front.invent = invent
     jobs.completed(store, jobs.started(store, jobs.as_json(store, ROWS)))
     assert landed == [outcome]
+    assert stored(store) == ROWS
+
+
+def lose_first_part(front: Front, store: Store, publish: Callable[[Asked], None]) -> list[Asked]:
+    """Have the first request with a part be late: it arrives when ``publish`` has it arrive, which
+    is told of the first publication before the API has it."""
+    late: list[Asked] = []
+    published: list[Asked] = []
+
+    def invent(asked: Asked) -> Reply | None:
+        if asked.path.endswith("/staging/") and not late:
+            late.append(asked)
+            return FAILURE
+        if asked.path.endswith("/publish/") and not published:
+            published.append(asked)
+            publish(late[0])
+        return None
+
+    front.invent = invent
+    return late
+
+
+def arrive(store: Store, asked: Asked) -> Answer:
+    return call(
+        asked.method,
+        store.service.base_url + asked.path,
+        asked.body,
+        auth=store.account.auth,
+        headers={
+            name: value
+            for name, value in asked.headers.items()
+            if name.lower() in ("content-type", ATTEMPT_HEADER.lower())
+        },
+    )
+
+
+def test_a_part_that_arrives_after_its_chunk_was_sealed_again_changes_nothing(
+    store: Store, front: Front
+) -> None:
+    answers: list[Answer] = []
+    lose_first_part(front, store, lambda late: answers.append(arrive(store, late)))
+
+    jobs.completed(store, jobs.started(store, jobs.as_json(store, ROWS)))
+
+    assert [(one.status, one.json()["code"]) for one in answers] == [(409, "part_overtaken")]
+    assert stored(store) == ROWS
+    # Once is enough: the chunk was sealed again after the lost answer, and not after that.
+    assert len([one for one in front.asked if one.path.endswith("/staging/")]) == 2
+
+
+def test_a_job_whose_parts_are_not_there_when_it_publishes_seals_them_again(
+    store: Store, front: Front
+) -> None:
+    """A late request of an earlier attempt drops them, and another one brings what is old."""
+    answers: list[int] = []
+
+    def publish(late: Asked) -> None:
+        (part,) = {one.path for one in front.asked if one.path.endswith("/publish/")}
+        parts = Asked("DELETE", part.replace("/publish/", "/parts/"), b"")
+        answers.extend(arrive(store, one).status for one in (parts, late))
+
+    lose_first_part(front, store, publish)
+
+    jobs.completed(store, jobs.started(store, jobs.as_json(store, ROWS)))
+
+    assert answers == [204, 201]
     assert stored(store) == ROWS
 
 

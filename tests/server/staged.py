@@ -12,6 +12,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.digests import pack_fields
 from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
 from encrypted_records.model.records import (
+    ATTEMPT_HEADER,
     CommitUpload,
     Group,
     Page,
@@ -81,13 +82,21 @@ class Job:
         batch = RowBatch(group.uid, 0, list(rows))
         return self.part(sequence, [group], [segment], [batch], pages_of(segment))
 
-    def post(self, upload: PartUpload, *, auth: Account | None = None, **headers: str) -> Answer:
+    def post(
+        self,
+        upload: PartUpload,
+        *,
+        auth: Account | None = None,
+        attempt: int | str = 0,
+        **headers: str,
+    ) -> Answer:
         body = b"".join(wire.encode_part(upload))
         path = f"{self.writer.schema['url']}staging/"
-        return (auth or self.writer.account).call("POST", path, body, **(FRAMES | headers))
+        sent = FRAMES | {ATTEMPT_HEADER: str(attempt)} | headers
+        return (auth or self.writer.account).call("POST", path, body, **sent)
 
-    def stage(self, upload: PartUpload) -> None:
-        assert self.post(upload).status in (200, 201)
+    def stage(self, upload: PartUpload, *, attempt: int = 0) -> None:
+        assert self.post(upload, attempt=attempt).status in (200, 201)
         self.parts[upload.part.sequence] = upload
         self.groups |= {group.uid: group for group in upload.part.groups}
         self.segments |= {segment.uid: segment for segment in upload.part.segments}

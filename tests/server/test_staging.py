@@ -18,6 +18,7 @@ import pytest
 
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
+    ATTEMPT_HEADER,
     Page,
     PageRef,
     Receipt,
@@ -145,10 +146,50 @@ def test_rows_and_pages_of_a_group_and_segment_may_be_spread_over_parts(job: Job
     job.stage(job.part(0, [group], [], [RowBatch(group.uid, 0, rows[:64])]))
     job.stage(job.part(7, [], [segment], [], pages[1:]))
     incomplete = job.publish(job.commit())
-    assert (incomplete.status, incomplete.code) == (400, "invalid_commit")
+    assert (incomplete.status, incomplete.code) == (404, "staging_gone")
     job.stage(job.part(8, [group], [segment], [RowBatch(group.uid, 64, rows[64:])], pages[:1]))
     assert job.publish(job.commit()).status == 201
     assert records(job.writer) == [ids.to_text(row.record_id) for row in rows]
+
+
+def test_a_part_that_arrives_after_a_later_attempt_takes_the_place_of_none(
+    api: Api, job: Job
+) -> None:
+    late, present = job.adding(0, [person()]), [person(), person()]
+    job.stage(job.adding(0, present), attempt=7)
+    before = everything(api)
+    for attempt in (0, 6):
+        refused = job.post(late, attempt=attempt)
+        assert (refused.status, refused.code) == (409, "part_overtaken")
+    assert everything(api) == before
+    # What is there already is there, whatever the number.
+    assert job.post(job.parts[0], attempt=6).status == 200
+    assert job.publish(job.commit()).status == 201
+    assert records(job.writer) == [ids.to_text(row.record_id) for row in present]
+
+
+def test_a_part_is_made_again_under_a_higher_number(job: Job) -> None:
+    job.stage(job.adding(0, [person()]), attempt=7)
+    job.groups.clear()
+    job.segments.clear()
+    row = person()
+    job.stage(job.adding(0, [row]), attempt=8)
+    assert job.publish(job.commit()).status == 201
+    assert records(job.writer) == [ids.to_text(row.record_id)]
+
+
+@pytest.mark.parametrize("attempt", ["-1", "x", "1" * 20, ""])
+def test_what_is_no_number_of_an_attempt_is_refused(job: Job, attempt: str) -> None:
+    refused = job.post(job.adding(0, [person()]), attempt=attempt)
+    assert (refused.status, refused.json()["errors"][0]["header"]) == (400, ATTEMPT_HEADER)
+
+
+def test_a_commit_of_parts_that_are_not_there_is_told_to_store_them_again(job: Job) -> None:
+    job.stage(job.adding(0, [person()]))
+    commit = job.commit()
+    assert job.post(job.adding(0, [person()])).status == 201
+    refused = job.publish(commit)
+    assert (refused.status, refused.code) == (404, "staging_gone")
 
 
 def test_what_the_commit_does_not_name_is_dropped(api: Api, job: Job) -> None:

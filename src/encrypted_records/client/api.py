@@ -21,6 +21,7 @@ from encrypted_records.errors import ApiFailed
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
+    ATTEMPT_HEADER,
     U32,
     U63,
     BlockNames,
@@ -316,9 +317,18 @@ class Api:
             "POST", f"{_job(job)}token/", json=body, auth=auth, repeatable=True
         )
 
-    async def stage(self, schema: bytes, body: Whole, auth: str) -> None:
-        """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives."""
-        await self._frames(f"{reference('schemas', schema)}staging/", body, auth)
+    async def stage(self, schema: bytes, body: Whole, auth: str, *, attempt: int = 0) -> None:
+        """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives.
+
+        Args:
+            attempt: rises with each time that the part is made again, so that a request that
+                arrives late takes the place of no later one.
+
+        Raises:
+            Conflict: ``part_overtaken``; a part of a later attempt is there.
+        """
+        path = f"{reference('schemas', schema)}staging/"
+        await self._frames(path, body, auth, headers={ATTEMPT_HEADER: str(attempt)})
 
     async def publish(self, job: bytes, commits: Sequence[Commit], auth: str) -> list[Receipt]:
         """Make what is staged under this id visible; repeating is safe as for :meth:`commit`."""
@@ -350,13 +360,14 @@ class Api:
         known: Known | None = None,
         *,
         seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         return await self.transport.request(
             "POST",
             path,
             data=body,
             params=None if known is None else {"since": str(known.version)},
-            headers={"Content-Type": wire.MEDIA_TYPE},
+            headers={"Content-Type": wire.MEDIA_TYPE, **(headers or {})},
             auth=auth,
             # What is brought has to be stored before there is an answer.
             timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / STORED_RATE,

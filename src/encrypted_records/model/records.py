@@ -360,6 +360,10 @@ class Receipt(_Sealed, frozen=True):
     version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
+#: With a part: which attempt at it this is.
+ATTEMPT_HEADER = "X-ERS-Attempt"
+
+
 class Part(_Sealed, frozen=True):
     """Rows and pages that are staged before their commit, which makes them visible.
 

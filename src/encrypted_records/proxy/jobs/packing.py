@@ -245,6 +245,8 @@ class JobPacking:
             keep_free=self._packing.policy.keep_free,
         )
 
+        attempt = await asyncio.to_thread(self._store.next_attempt, self._job.id)
+
         async def listen(said: messages.Interim) -> messages.GroupsReply | None:
             if isinstance(said, messages.GroupsRequest):
                 await self._sealed[said.chunk].wait()
@@ -253,7 +255,7 @@ class JobPacking:
                     [one for one in own if schemas is None or one.schema in schemas]
                 )
             assert isinstance(said, messages.PackedPages)
-            await self._api.stage(said.schema, said.body, self._caller.auth)
+            await self._api.stage(said.schema, said.body, self._caller.auth, attempt=attempt)
             return None
 
         packed = await self._packing.workers.run(task, listen, beside=True)

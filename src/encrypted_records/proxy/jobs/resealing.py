@@ -174,8 +174,9 @@ class Resealing:
             chunk, rest = fetched.cut(chunk)
             await asyncio.to_thread(self._uses.store.targets.split, job.id, chunk, rest)
         sealed = await self._work(rows.state, fetched, target, job.id, chunk.number)
+        attempt = await asyncio.to_thread(self._uses.store.next_attempt, job.id)
         for part in sealed.parts:
-            await self._uses.api.stage(part.schema, part.body, caller.auth)
+            await self._uses.api.stage(part.schema, part.body, caller.auth, attempt=attempt)
         await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
         self._uses.progress.announce(job.id)
         return rest

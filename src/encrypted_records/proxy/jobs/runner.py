@@ -381,8 +381,10 @@ class JobRunner:
                 task = messages.SealTask(source, chunk, keys, job.id, own, indexed, follows)
                 sealed = await self.workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
+                # A request of an earlier attempt may still be on its way.
+                attempt = await asyncio.to_thread(self._uses.store.next_attempt, job.id)
                 for part in sealed.parts:
-                    await self._uses.api.stage(part.schema, part.body, caller.auth)
+                    await self._uses.api.stage(part.schema, part.body, caller.auth, attempt=attempt)
                 await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
                 self._uses.progress.announce(job.id)
                 if packing is not None:
@@ -437,7 +439,8 @@ def _any_unique(schemas: Sequence[Checked]) -> bool:
 
 def _passes(error: ErsError) -> bool:
     """Whether waiting may help."""
-    waits = error.reason in ("keyring_locked", LOG_MOVED)
+    # The next attempt at a part has a higher number.
+    waits = error.reason in ("keyring_locked", LOG_MOVED, "part_overtaken")
     return waits or isinstance(error, Unavailable | Throttled)
 
 

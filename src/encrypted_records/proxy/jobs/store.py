@@ -282,6 +282,18 @@ class JobStore:
             for row in rows
         ]
 
+    def next_attempt(self, job: bytes) -> int:
+        """A number above that of every part that the job has made so far.
+
+        It follows the clock, so that it is also above those that a store restored from a backup
+        does not know of.
+        """
+        with self._database.writing() as database:
+            change = "UPDATE job SET attempt = max(attempt + 1, ?) WHERE id = ?"
+            database.execute(change, (int(time.time() * 1000), job))
+            ((attempt,),) = database.execute("SELECT attempt FROM job WHERE id = ?", (job,))
+        return int(attempt)
+
     def open_chunks(self, job: bytes) -> list[ChunkAt]:
         """Chunks that the API does not hold yet."""
         return self._chunks("WHERE job = ? AND NOT done", job)

@@ -50,7 +50,9 @@ CREATE TABLE IF NOT EXISTS job (
     -- how many packs its chunks are, and how many of these are built
     packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0,
     -- by field, how many values are stored with fewer decimals than were sent, as JSON
-    rounded TEXT
+    rounded TEXT,
+    -- the number of the last attempt at one of its parts
+    attempt INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_of_user ON job (user, created);
 CREATE TABLE IF NOT EXISTS chunk (
@@ -125,6 +127,7 @@ LATER = {
     "packs": "INTEGER NOT NULL DEFAULT 0",
     "packed": "INTEGER NOT NULL DEFAULT 0",
     "rounded": "TEXT",
+    "attempt": "INTEGER NOT NULL DEFAULT 0",
 }
 
 FORGET = (

@@ -41,6 +41,8 @@ class StagedPart(models.Model):
     pk = models.CompositePrimaryKey("staging_id", "sequence")
     staging = models.ForeignKey(Staging, models.DO_NOTHING, related_name="parts", db_index=False)
     sequence = models.BigIntegerField()
+    #: rises with each time that its sender makes the part again
+    attempt = models.BigIntegerField(default=0)
     digest = models.BinaryField(max_length=32)
     #: of the definition that its shapes were checked against
     definition = models.BinaryField(max_length=32)

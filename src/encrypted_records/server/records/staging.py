@@ -57,18 +57,27 @@ from encrypted_records.server.records.storing import require_new
 _numbers = msgspec.json.Decoder(list[tuple[int, ...]])
 
 
-def add(user: User, schema: Schema, upload: PartUpload, job: JobGrant | None = None) -> bool:
+def add(
+    user: User,
+    schema: Schema,
+    upload: PartUpload,
+    job: JobGrant | None = None,
+    *,
+    attempt: int = 0,
+) -> bool:
     """Store one part; whether anything changed.
 
     Args:
         job: which brings it, where one does.
+        attempt: a number that rises with each time that the part is made again.
 
     Raises:
         NotAuthenticated: ``bad_token``; the job has ended meanwhile.
         BadInput: ``invalid_commit``, ``not_sealed``; the part is not sound in itself.
         StaleDefinition: it was made under a definition that can no longer be used.
         NotFound: the staging is somebody else's.
-        Conflict: ``uid_taken``, ``record_exists``.
+        Conflict: ``uid_taken``, ``record_exists``; ``part_overtaken``, a later attempt at the same
+            part is there.
     """
     part = upload.part
     definition = definitions.find_usable(schema, part.definition, stands=bool(part.stands))
@@ -80,11 +89,13 @@ def add(user: User, schema: Schema, upload: PartUpload, job: JobGrant | None = N
         staging__user=user,
         sequence=part.sequence,
     )
-    if _is_same(mine.first(), part, bound):
+    before = mine.first()
+    if _is_same(before, part, bound):
         return False  # and nothing is written to the bulk store for it
+    _require_newest(before, attempt)
     draft = drafts.divide(bound, upload.pages)
     with objects.written(draft.contents) as numbers:
-        if _add(user, schema, upload, job, bound, draft, numbers):
+        if _add(user, schema, upload, job, bound, draft, numbers, attempt):
             return True
         objects.give_up(numbers)
     return False
@@ -98,6 +109,7 @@ def _add(
     bound: BoundPart,
     draft: Draft,
     numbers: Sequence[int],
+    attempt: int,
 ) -> bool:
     part = upload.part
     with transaction.atomic():
@@ -110,9 +122,10 @@ def _add(
         before = StagedPart.objects.filter(staging=staging, sequence=part.sequence).first()
         if _is_same(before, part, bound):
             return False
+        _require_newest(before, attempt)
         if before is not None:
             _remove(staging, before)
-        _store(staging, upload, bound, draft, numbers)
+        _store(staging, upload, bound, draft, numbers, attempt)
         Staging.objects.filter(pk=staging.pk).update(touched=timezone.now())
     return True
 
@@ -123,6 +136,19 @@ def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
         and bytes(before.digest) == bound.digest
         and bytes(before.definition) == part.definition
     )
+
+
+def _require_newest(before: StagedPart | None, attempt: int) -> None:
+    """
+    Raises:
+        Conflict: ``part_overtaken``; the request is late, and its sender has made the part again.
+    """
+    if before is not None and attempt < before.attempt:
+        raise Conflict(
+            "a later attempt at the same part is staged",
+            code="part_overtaken",
+            hint="nothing was changed; make the part again under a higher number",
+        )
 
 
 def _make_or_lock(user: User, schema: Schema, uid: bytes) -> Staging:
@@ -142,12 +168,16 @@ def _lock_staging(user: User, schema: Schema, uid: bytes) -> Staging:
     mine = Staging.objects.filter(schema=schema, uid=uid, user=user)
     staging = mine.select_for_update().first()
     if staging is None:
-        raise NotFound(
-            "nothing is staged under this id, or no longer",
-            code="staging_gone",
-            hint="if the log does not hold the commit, store its parts again",
-        )
+        raise _gone("nothing is staged under this id, or no longer")
     return staging
+
+
+def _gone(what: str) -> NotFound:
+    return NotFound(
+        what,
+        code="staging_gone",
+        hint="if the log does not hold the commit, store its parts again",
+    )
 
 
 def _store(
@@ -156,6 +186,7 @@ def _store(
     bound: BoundPart,
     draft: Draft,
     numbers: Sequence[int],
+    attempt: int,
 ) -> None:
     part = upload.part
     beside = bound.beside
@@ -180,6 +211,7 @@ def _store(
     StagedPart.objects.create(
         staging=staging,
         sequence=part.sequence,
+        attempt=attempt,
         digest=bound.digest,
         definition=part.definition,
         stands=bool(part.stands),
@@ -260,8 +292,8 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     The schema's row is locked by the caller, who makes them visible in the same transaction.
 
     Raises:
-        NotFound: ``staging_gone``.
-        BadInput: ``invalid_commit``; parts are missing, incomplete, or others than the commit's.
+        NotFound: ``staging_gone``; parts are missing or incomplete, or all are.
+        BadInput: ``invalid_commit``; parts are others than the commit describes.
     """
     staging = _lock_staging(user, schema, uid)
     groups = {bytes(one.uid): one for one in RecordGroup.objects.filter(staging=staging)}
@@ -270,17 +302,19 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     pages: dict[int, int] = {}
     for group in body.groups:
         staged_group = groups.get(group.uid)
+        if staged_group is None:
+            raise _gone("a group is not staged, or no longer")
         checks.require(
-            staged_group is not None and _fits(staged_group, _describe(group)),
-            "a group is not staged",
+            _fits(staged_group, _describe(group)), "a group is not staged as the commit has it"
         )
         rows[groups[group.uid].pk] = group.count
     for segment in body.segments:
         checks.check_form(segment)
         held = segments.get(segment.uid)
+        if held is None:
+            raise _gone("a segment is not staged, or no longer")
         checks.require(
-            held is not None and _fits(held, _describe_segment(segment)),
-            "a segment is not staged",
+            _fits(held, _describe_segment(segment)), "a segment is not staged as the commit has it"
         )
         pages[segments[segment.uid].pk] = segment.pages
     made = {(0, groups[one.uid].pk): one.definition for one in body.groups}
@@ -343,7 +377,6 @@ def _check_parts(
             rows[group] -= count
         for segment, _ in single:
             pages[segment] -= 1
-    checks.require(
-        not any(rows.values()) and not any(pages.values()), "what is staged is not complete"
-    )
+    if any(rows.values()) or any(pages.values()):
+        raise _gone("what is staged is not complete, or no longer")
     return changed

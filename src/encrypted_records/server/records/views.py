@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound, TooLarge
 from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import BlockRef, Commit, PageRef, RowRef
+from encrypted_records.model.records import ATTEMPT_HEADER, BlockRef, Commit, PageRef, RowRef
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES
@@ -43,6 +43,7 @@ from encrypted_records.server.records.models import RecordGroup
 
 SINCE = OpenApiParameter("since", int)
 KNOWN = OpenApiParameter("checkpoint", int)
+ATTEMPT = OpenApiParameter(ATTEMPT_HEADER, int, OpenApiParameter.HEADER)
 
 
 class TokenDigestSerializer(KnownMembers):
@@ -113,9 +114,10 @@ class Staging(APIView):
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
-    @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
+    @extend_schema(parameters=[ATTEMPT], request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
-        """Store a part of a commit ahead of it."""
+        """Store a part of a commit ahead of it, unless a later attempt at the part is there."""
+        attempt = _attempt(request)
         upload = wire.decode_part(body_of(request))
         if upload.part.groups:
             _require_own(request, upload.part.staging)
@@ -124,7 +126,7 @@ class Staging(APIView):
         schema = permissions.find(reached, schema_id)
         permissions.require_writer(_user(request), schema)
         job = request.auth if isinstance(request.auth, JobGrant) else None
-        new = staging.add(_user(request), schema, upload, job)
+        new = staging.add(_user(request), schema, upload, job, attempt=attempt)
         return HttpResponse(status=201 if new else 200)
 
 
@@ -199,12 +201,28 @@ def _version(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    if not _is_number(text):
         raise BadInput(
             f"the parameter {name} is not valid",
             flaws=(Flaw("invalid_parameter", "expected a version of the log", parameter=name),),
         )
     return int(text)
+
+
+def _attempt(request: Request) -> int:
+    """Which attempt at a part this is; the first one where the sender does not count."""
+    text = request.headers.get(ATTEMPT_HEADER, "0")
+    if not _is_number(text):
+        detail = "expected the number of an attempt"
+        raise BadInput(
+            f"the header {ATTEMPT_HEADER} is not valid",
+            flaws=(Flaw("invalid", detail, header=ATTEMPT_HEADER),),
+        )
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _read(
