@@ -62,12 +62,17 @@ T = TypeVar("T")
 
 #: Seconds between two attempts of a job that waits, from the first on.
 WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: The same where a worker process was lost: memory may be short for a while.
+LOST_WAITS = (*WAITS, 60.0, 120.0, 300.0)
+#: How often a job without progress may lose a worker while workers do other work, before it fails:
+#: some 20 minutes by :data:`LOST_WAITS`. Where none works, the job waits without end.
+MOST_LOST = 12
 #: Why a job waits for its user.
 _WAITS_FOR_USER = (
     "the API does not know the job's token, or it has expired: the job goes on with its user's next"
     " request to this proxy"
 )
-#: How often one step may lose a worker, or raise an unexpected error, before the job fails.
+#: How often one step may raise an unexpected error, before the job fails.
 STRIKES = 3
 
 
@@ -104,6 +109,8 @@ class JobRunner:
         self._own_origins = own_origins
         #: seconds between two attempts of a job that waits; the last one repeats
         self.waits = waits
+        #: the same where a worker was lost
+        self.lost_waits: Sequence[float] = LOST_WAITS
         #: jobs whose token the API does not know
         self.without_token: dict[bytes, WithoutToken] = {}
         self._conflicts = Conflicts(dependencies, fetcher, workers)
@@ -115,7 +122,7 @@ class JobRunner:
 
     async def run(self, job: bytes) -> None:
         """Run a job whose upload is complete, until it is completed or has failed."""
-        waits = strikes = 0
+        waits = strikes = lost = 0
         while True:
             before = await self._read(job)
             failure: ErsError
@@ -137,16 +144,26 @@ class JobRunner:
                 failure = ErsError("the proxy made a mistake; see its log")
             if await self._read(job) != before:
                 # The job made progress between two failures, so it need not wait longer.
-                waits = strikes = 0
+                waits = strikes = lost = 0
             strikes += _is_strike(failure)
             if _lacks_token(failure):
-                await self._wait_for_user(before, self.waits[waits])
+                await self._wait_for_user(before, _at(self.waits, waits))
+            elif failure.reason == "worker_lost":
+                # An input that ends its worker each time must end; a machine without memory ends
+                # every worker, and may have some again.
+                works = await self.workers.works()
+                lost += works
+                if lost == MOST_LOST:
+                    await self.fail(job, _lost(failure))
+                    break
+                seconds = _at(self.lost_waits, waits)
+                await self._wait(job, _losing(failure, lost if works else None, seconds), seconds)
             elif strikes > STRIKES or not (_passes(failure) or _is_strike(failure)):
                 await self.fail(job, failure)
                 break
             else:
-                await self._wait(job, failure, self.waits[waits])
-            waits = min(waits + 1, len(self.waits) - 1)
+                await self._wait(job, failure, _at(self.waits, waits))
+            waits += 1
         await self.tidy(job)
 
     async def _run_step(
@@ -451,4 +468,32 @@ def _lacks_token(error: ErsError) -> bool:
 
 def _is_strike(error: ErsError) -> bool:
     """Whether every further try may fail in the same way."""
-    return error.reason == "worker_lost" or type(error) is ErsError
+    return type(error) is ErsError
+
+
+def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
+    """Why a job waits that has lost a worker.
+
+    Args:
+        times: how often it has while workers do other work; None where they do not.
+    """
+    if times is None:
+        why = "no worker process works now, as where the machine has no memory left"
+    else:
+        why = f"{times} of {MOST_LOST} times before the job fails"
+    return Unavailable(
+        f"{error.message}: {why}; the next try is in {seconds:g} s", code=error.reason
+    )
+
+
+def _lost(error: ErsError) -> ErsError:
+    return Unavailable(
+        f"{error.message}, {MOST_LOST} times, while other work was done",
+        code=error.reason,
+        hint="look at these rows, or give the machine more memory; then begin the job again",
+    )
+
+
+def _at(waits: Sequence[float], number: int) -> float:
+    """The pause behind so many others; the last one repeats."""
+    return waits[min(number, len(waits) - 1)]

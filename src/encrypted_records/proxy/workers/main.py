@@ -70,6 +70,9 @@ def _run(task: messages.ToWorker) -> None:
         pipe.write(messages.Failed.of(error))
     except BrokenPipeError:
         raise
+    except MemoryError:
+        # The proxy tries again in a new process, and later.
+        raise SystemExit("a worker process has no memory left") from None
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 
 from encrypted_records.errors import Unavailable
+from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.workers import messages
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,13 @@ class WorkerPool:
         async with nullcontext() if beside else self._free:
             process = await self._take()
             self._working += 1
+            place = _Place(task)
             try:
-                answer = await _run(process, task, listener)
+                answer = await _run(process, task, place.watch(listener))
             except (asyncio.IncompleteReadError, ConnectionError):
                 await _end(process)
                 raise Unavailable(
-                    "a worker process ended before its work was done", code="worker_lost"
+                    f"a worker process ended before its work was done{place}", code="worker_lost"
                 ) from None
             except BaseException:
                 _kill(process)  # it is in the middle of a task and cannot take another one
@@ -93,6 +95,18 @@ class WorkerPool:
             raise answer.error()
         return answer
 
+    async def works(self) -> bool:
+        """Whether a new process starts, and does a task that takes next to nothing."""
+        try:
+            process = await _start()
+            try:
+                await _run(process, messages.InferTask(b"a\n1\n", Format.CSV, False), None)
+            finally:
+                await _end(process)
+        except (asyncio.IncompleteReadError, ConnectionError, Unavailable):
+            return False
+        return True
+
     async def _take(self) -> asyncio.subprocess.Process:
         while self.idle:
             process = self.idle.pop()
@@ -106,6 +120,37 @@ class WorkerPool:
         for process in self.idle:
             await _end(process)
         self.idle.clear()
+
+
+class _Place:
+    """Where in an upload a task is, as far as it is known: ``, at rows 1 to 9``, or nothing."""
+
+    def __init__(self, task: messages.Task) -> None:
+        self._task = task
+        #: rows that a check has counted
+        self._counted = 0
+
+    def watch(self, listener: Listener | None) -> Listener | None:
+        """The listener, which is told what this notes as well."""
+        if listener is None:
+            return None
+
+        async def listen(message: messages.Interim) -> messages.Reply | None:
+            if isinstance(message, messages.RowCount):
+                self._counted = message.rows
+            return await listener(message)
+
+        return listen
+
+    def __str__(self) -> str:
+        match self._task:
+            case messages.SealTask(chunk=one) | messages.KeysTask(chunk=one):
+                return f", at rows {one.first} to {one.last}"
+            case messages.PackTask(chunks=[first, *_] as every):
+                return f", at rows {first.first} to {every[-1].last}"
+            case messages.CheckTask() if self._counted:
+                return f", after row {self._counted}"
+        return ""
 
 
 async def _start() -> asyncio.subprocess.Process:
