@@ -255,3 +255,10 @@ def test_a_number_with_decimals_is_proposed_so_that_no_other_value_is_rounded() 
     assert exact.definition["rounding"] == "refuse"
     assert "a value with more decimals is refused" in (exact.fields[0].note or "")
     assert "rounding" not in infer_csv(b"age\n5\n1\n").definition
+
+
+def test_plain_objects_may_have_fields_called_like_members_of_a_record() -> None:
+    plain = infer_json(b'[{"id": 1, "data": "x", "schema": "y"}]').definition["properties"]
+    assert list(plain) == ["id", "data", "schema"]
+    whole = infer_json(b'[{"id": "x", "schema": "y", "data": {"age": 1}}]')
+    assert list(whole.definition["properties"]) == ["age"]

@@ -92,14 +92,14 @@ def too_wide() -> InvalidRecords:
 
 def _json_rows(body: bytes) -> Iterator[Row]:
     for number, item in enumerate(_json_items(body), 1):
-        record = item
-        if isinstance(item, dict) and "data" in item and item.keys() <= record_form.MEMBERS:
-            record = item["data"]
-        if not isinstance(record, dict):
+        if not isinstance(item, dict):
             raise InvalidRecords(
                 "every row of the sample must be an object",
                 flaws=(Flaw("type", "expected an object", row=number),),
             )
+        # No field has an object for a value, so that data with anything else is a field.
+        whole = isinstance(item.get("data"), dict) and item.keys() <= record_form.MEMBERS
+        record = item["data"] if whole else item
         yield {name: _value(value, name, number) for name, value in record.items()}
 
 
