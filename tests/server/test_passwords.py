@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+
+import argon2
 import pytest
 
 from tests.server.api import PASSWORD, Account, Api, basic
@@ -32,6 +35,61 @@ def test_spaces_around_a_password_are_part_of_it(api: Api) -> None:
     assert api.token_pair(address, spaced).status == 200
     assert api.token_pair(address, PASSWORD).status == 401
     session_of(api, address, spaced)
+
+
+COMPOSED, DECOMPOSED = (
+    unicodedata.normalize(form, "un caf\u00e9 \u00e0 Gen\u00e8ve") for form in ("NFC", "NFD")
+)
+
+
+def test_a_password_is_right_however_a_keyboard_spells_its_letters(api: Api) -> None:
+    """When registering, logging in, by Basic, when it is changed, and when it is reset."""
+    assert COMPOSED != DECOMPOSED
+    for typed, other in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
+        address = api.new_address()
+        assert api.register(address, typed, password_confirm=other).status == 201
+        api.call("POST", "/api/accounts/verify-registration/", api.signed(address))
+        for spelled in (typed, other):
+            assert api.token_pair(address, spelled).status == 200
+            session_of(api, address, spelled)
+            headers = basic(address, spelled)
+            assert api.call("GET", "/api/users/self/", headers=headers).status == 200
+        assert (
+            api.token_pair(address, typed.replace("\u00e9", "e").replace("e\u0301", "e")).status
+            == 401
+        )
+        change = {"old_password": other, "password": f"{typed}!", "password_confirm": f"{other}!"}
+        changed = api.call(
+            "POST", "/api/accounts/change-password/", change, headers=basic(address, typed)
+        )
+        assert changed.status == 200, changed.body
+        assert api.token_pair(address, f"{other}!").status == 200
+        api.call("POST", "/api/accounts/send-reset-password-link/", {"email": address})
+        link = api.signed(address, 2) | {"password": typed}
+        assert api.call("POST", "/api/accounts/reset-password/", link).status == 200
+        assert api.token_pair(address, other).status == 200
+
+
+def test_a_hash_of_before_passwords_were_normalized_is_still_right(api: Api) -> None:
+    mixed = f"{COMPOSED[:8]}{DECOMPOSED[8:]} {DECOMPOSED}"
+    for kept, typed in (
+        (DECOMPOSED, DECOMPOSED),
+        (DECOMPOSED, COMPOSED),
+        (COMPOSED, DECOMPOSED),
+        (mixed, mixed),
+    ):
+        email = api.new_account().email
+        made = argon2.PasswordHasher(1, 19 * 1024, 1).hash(kept)
+        api.execute(f"UPDATE accounts_user SET password = 'argon2{made}' WHERE email = '{email}'")
+        assert api.token_pair(email, f"{typed}!").status == 401
+        assert api.token_pair(email, typed).status == 200
+        # It was made again, as new ones are.
+        assert api.token_pair(email, unicodedata.normalize("NFC", typed)).status == 200
+
+
+def test_length_and_likeness_are_judged_of_the_normalized_password(api: Api) -> None:
+    refused = api.register(api.new_address(), unicodedata.normalize("NFD", "\u00e9" * 7))
+    assert refused.flaws() == {"/password": "password_too_short"}
 
 
 def test_changing_the_password_ends_everything_but_the_session_that_asked(api: Api) -> None:

@@ -7,10 +7,13 @@ same work and get the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.contrib.auth import authenticate
 from django.http import HttpRequest
 
 from encrypted_records.errors import NotAuthenticated
+from encrypted_records.model.normalization import normalized
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 
@@ -31,7 +34,10 @@ def check(request: HttpRequest, email: str, password: str) -> User:
     limits.refuse_locked(email)
     user = None
     if len(email) <= MAX_ADDRESS:
-        user = authenticate(request, username=email, password=password)
+        for form in _forms_of(password):
+            user = authenticate(request, username=email, password=form)
+            if user is not None:
+                break
     if user is None:
         limits.count_failure(email)
         raise NotAuthenticated(
@@ -41,3 +47,13 @@ def check(request: HttpRequest, email: str, password: str) -> User:
         )
     limits.clear_failures(email)
     return user
+
+
+def _forms_of(password: str) -> Iterable[str]:
+    """The spellings of a password that an account's hash may be of: NFC, which is stored now, and
+    those in which it may have been typed before passwords were normalized (RFC 8265, 4.2.2).
+
+    All of them are tried where there is no account either, so that it costs the same.
+    """
+    spelled = (normalized("NFC", password), password, normalized("NFD", password))
+    return dict.fromkeys(spelled)

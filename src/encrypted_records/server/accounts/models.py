@@ -20,6 +20,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from encrypted_records.model import ids
+from encrypted_records.model.normalization import normalized
 from encrypted_records.server.db.fields import ShortIdField, new_id
 
 M = TypeVar("M", bound=models.Model)
@@ -80,6 +81,10 @@ class User(AbstractBaseUser):
     @property
     def url(self) -> str:
         return ids.reference("users", self.id)
+
+    def set_password(self, raw_password: str | None) -> None:
+        """Keep a hash of the password in NFC: keyboards spell the same letters differently."""
+        super().set_password(raw_password and normalized("NFC", raw_password))
 
     # What Django's admin asks. An operator is whom the settings name, so that no row of the
     # database makes one.

@@ -1,4 +1,5 @@
-"""What the account endpoints take. Passwords are taken as they are, spaces included."""
+"""What the account endpoints take. Passwords are taken as they are, spaces included; they are
+compared and judged in NFC."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework import serializers
 
 from encrypted_records.model import ids
+from encrypted_records.model.normalization import normalized
 from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.compiled_queries import Prepared
@@ -25,14 +27,15 @@ class PasswordField(TextField):
 
 def check_new_password(password: str, user: User | None) -> None:
     try:
-        validate_password(password, user=user)
+        validate_password(normalized("NFC", password), user=user)
     except DjangoValidationError as error:
         details = [serializers.ErrorDetail(e.messages[0], code=e.code) for e in error.error_list]
         raise serializers.ValidationError({"password": details}) from None
 
 
 def check_same(attrs: dict[str, Any]) -> None:
-    if attrs["password"] != attrs["password_confirm"]:
+    first, second = (normalized("NFC", attrs[name]) for name in ("password", "password_confirm"))
+    if first != second:
         raise serializers.ValidationError(
             {"password_confirm": "differs from password"}, code="password_mismatch"
         )
