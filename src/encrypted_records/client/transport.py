@@ -25,7 +25,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import aiohttp
@@ -68,11 +68,29 @@ _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 #: What traces are told of a request that shows no credentials.
 BARE = "bare"
 
+
+@dataclass(eq=False, slots=True)
+class Renewal:
+    """What gives another Authorization value for one that was refused, or None, while the request
+    of ours lasts for which others are made."""
+
+    renew: Callable[[str], Awaitable[str | None]] | None = field(repr=False, default=None)
+
+
+renewal: ContextVar[Renewal | None] = ContextVar("renewal", default=None)
+
 #: Gives an Authorization value; asked for each request, since what it gives may expire.
 Authorization = Callable[[], Awaitable[str]]
 
 T = TypeVar("T")
 _STANDARD = Timing()
+
+
+async def _renewed(auth: str | None) -> str | None:
+    known = renewal.get()
+    if auth is None or known is None or known.renew is None:
+        return None
+    return await known.renew(auth)
 
 
 class Transport(Closing):
@@ -186,7 +204,11 @@ class Transport(Closing):
         try:
             self._outage.refuse()
             async with patience:
-                response = await self._until_answered(asked, self.timing.pauses if again else ())
+                pauses = self.timing.pauses if again else ()
+                response = await self._until_answered(asked, pauses)
+                # A request that was refused so was not carried out.
+                if response.status == 401 and (other := await _renewed(auth)) is not None:
+                    response = await self._until_answered(replace(asked, auth=other), pauses)
         except TimeoutError:
             if asked.refusals:
                 return asked.refusals[-1].check()  # says more than that no other came in time

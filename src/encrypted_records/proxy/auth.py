@@ -13,6 +13,7 @@ a session needs none; then the trade, which the API takes for a change, carries 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
@@ -20,11 +21,13 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
 from encrypted_records.client.api import Api
+from encrypted_records.client.transport import renewal
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import Malformed, NotAuthenticated
 from encrypted_records.model import api_token, device_secret, ids, service_key
@@ -37,6 +40,8 @@ from encrypted_records.proxy.process import offload
 from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.process.secret_names import SecretNames
 
+#: whether a token is being traded again for this request
+_renewing: ContextVar[bool] = ContextVar("renewing", default=False)
 #: Session keys and CSRF tokens are letters and digits; tokens in a header are twice as long.
 _MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{1,64}")
 #: Methods that change nothing (RFC 9110, section 9.2.1).
@@ -214,7 +219,31 @@ class Access:
             # who has come last would wait for as many steps.
             known = await self._asking.ask(self._name(credentials), (credentials, refresh))
         offload.user.set(known.user)
+        self._offer_renewal(credentials, known)
         return known
+
+    def _offer_renewal(self, credentials: Credentials, caller: Caller) -> None:
+        """Have this request's questions to the API put again under another token, where the API
+        does not know the traded one any more."""
+        known = renewal.get()
+        if known is None or credentials.scheme not in ("basic", "session") or _renewing.get():
+            return
+        turn = asyncio.Lock()
+
+        async def renew(refused: str) -> str | None:
+            if refused != caller.auth or _renewing.get():
+                return None
+            async with turn:
+                before = _renewing.set(True)
+                try:
+                    there = self._entry(credentials).remembered()
+                    if there is None or there.auth == refused:
+                        there = await self.caller(credentials, refresh=True)
+                finally:
+                    _renewing.reset(before)
+            return there.auth if there.user == caller.user else None
+
+        known.renew = renew
 
     async def _serve(self, line: Line[tuple[Credentials, bool], Caller]) -> None:
         together = line.take()
@@ -230,15 +259,28 @@ class Access:
     async def _identify(self, credentials: Credentials, *, refresh: bool) -> Caller:
         entry = self._entry(credentials)
         now = time.monotonic()
-        if refresh or now >= entry.auth_until:
-            entry.caller = None
-            entry.auth, seconds = await self._trade(credentials)
-            entry.auth_until = now + seconds
+        fresh = refresh or now >= entry.auth_until
+        if fresh:
+            await self._trade_into(entry, credentials)
         if entry.caller is None or now >= entry.caller_until:
-            user = ids.from_text(await self._api.user_id(entry.auth))
-            entry.caller = Caller(user, entry.auth)
+            try:
+                user = await self._api.user_id(entry.auth)
+            except NotAuthenticated:
+                if fresh:
+                    raise
+                # The API has another database or secret key since the trade, or another time: the
+                # token is refused for that, and not the password or session behind it.
+                await self._trade_into(entry, credentials)
+                user = await self._api.user_id(entry.auth)
+            entry.caller = Caller(ids.from_text(user), entry.auth)
             entry.caller_until = now + KNOWN_SECONDS
         return entry.caller
+
+    async def _trade_into(self, entry: _KnownLogin, credentials: Credentials) -> None:
+        began = time.monotonic()
+        entry.caller, entry.auth_until = None, 0.0
+        entry.auth, seconds = await self._trade(credentials)
+        entry.auth_until = began + seconds
 
     async def _service(self, service: ServiceKey) -> Caller:
         """A service, which the API judges each time: it may be removed anywhere, and ends at once.

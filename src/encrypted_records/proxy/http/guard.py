@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records import logs
 from encrypted_records.client.outage import came_in
-from encrypted_records.client.transport import forwarded_for
+from encrypted_records.client.transport import Renewal, forwarded_for, renewal
 from encrypted_records.errors import ErsError, Misdirected, NotAllowed
 from encrypted_records.http import problem
 from encrypted_records.listening.binding import names_of
@@ -130,6 +130,8 @@ class Guard:
         token = logs.request_id.set(identifier)
         forwarded_for.set(_way(scope, headers))
         came_in.set(time.monotonic())
+        known = Renewal()
+        before = renewal.set(known)
         started = time.perf_counter()
         status = 0
 
@@ -167,6 +169,8 @@ class Guard:
             # repr: a path is the caller's, and must not break the line
             log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
             logs.request_id.reset(token)
+            renewal.reset(before)
+            known.renew = None  # work that goes on behind the request must not keep credentials
 
     def _refusal(self, method: str, scope: Scope, headers: Headers) -> ErsError | None:
         hosts = headers.getlist("host")
