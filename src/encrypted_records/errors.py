@@ -22,6 +22,7 @@
     │   ├── Conflict                the state has moved on or forbids it
     │   │   ├── StaleDefinition     the definition changed since the caller read it
     │   │   ├── MergeFirst          too many segments that merging makes fewer
+    │   │   ├── UploadedBefore      a job stores this file, or has stored it
     │   │   ├── InvitationOver      it was used, withdrawn, declined, or has expired
     │   │   └── Locked              somebody else is at it just now
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
@@ -207,6 +208,20 @@ class MergeFirst(Conflict):
         "merge the schema's index segments: ers proxy merge --once; if this goes on, no proxy gets"
         " its merges through: the log of the proxy says why"
     )
+
+
+class UploadedBefore(Conflict):
+    """``job_id`` is the UUID of the job that stores the file, or has stored it."""
+
+    code = "uploaded_before"
+    default_hint = "to store it once more: on_repeat=allow, in Python again=True"
+    job_id = ""
+
+    @classmethod
+    def by(cls, job_id: str, message: str, *, hint: str | None = None) -> UploadedBefore:
+        error = cls(message, hint=hint)
+        error.job_id = job_id
+        return error
 
 
 class InvitationOver(Conflict):

@@ -117,6 +117,7 @@ class Shell:
     def __init__(self, service: Service, folder: Path) -> None:
         self.service, self.folder = service, folder
         self.account = service.new_account()
+        self.uploads = 0
         (folder / "config.toml").touch()
         for name, text in FILES.items():
             (folder / name).write_text(text)
@@ -132,6 +133,9 @@ class Shell:
     def run(self, line: str, typed: str = "") -> str:
         """What a line writes to stdout; it must succeed."""
         line = line.replace("ada@example.org", self.account.email)
+        if "upload people.csv" in line:  # each of a day of its own: the same one is refused
+            self.uploads += 1
+            (self.folder / "people.csv").write_text(f"{CSV}Eve {self.uploads},19,Oslo,\n")
         if re.search(r"[|<>$`]|^\w+=", line):
             said = self._by_bash(line)
         else:

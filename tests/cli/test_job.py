@@ -86,7 +86,7 @@ def test_a_file_of_corrections_is_one_command(
     write(file, PEOPLE[:3])
     upload = (command, "upload", file, "--schema", slug)
     ers.done(*upload)
-    again = ers(*upload)
+    again = ers(*upload, "--again")
     assert (again.code, "row 1, name: /api/records/" in again.err) == (6, True)
     write(file, [{"name": "person 1", "age": 77}, {"name": "new", "age": 1}])
     ers.done(*upload, "--on-conflict", "replace", "--by", "name")
@@ -175,7 +175,7 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
     assert again.one["status"] == "completed"
     assert sent[:4] == [0, 1000, 2000, 2000]
     assert count(ers, schema) == 250
-    assert "going on" not in ers.done(*command, limits=limits).err
+    assert "going on" not in ers.done(*command, "--again", limits=limits).err
 
 
 def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import re
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+import pandas
+import polars
 import pyarrow
 import pytest
 from hypothesis import given
@@ -19,11 +25,18 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 from encrypted_records.cli.input import upload_sources as sources
-from encrypted_records.cli.input.files import SAMPLE_BYTES, read_sample
+from encrypted_records.cli.input.files import (
+    SAMPLE_BYTES,
+    objects_in,
+    read_definition,
+    read_sample,
+)
 from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.cli.input.upload_sources import source_of
+from encrypted_records.client.sdk import frames
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
 from encrypted_records.model import json_text, strict_json
+from tests.support.fifo import fifo
 
 PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
 WHOLE = [{"data": one} for one in PLAIN]
@@ -63,7 +76,8 @@ def test_what_a_job_takes_is_sent_as_it_is(
     source = source_of(str(path))
     assert source.media_type == media_type
     assert b"".join(source.pieces()).decode() == text
-    assert (source.size, source.file) == (len(text), path)
+    assert source.size == len(text)
+    assert source.file is not None and source.file.path == path
 
 
 @pytest.mark.parametrize("lines", [True, False], ids=["lines", "array"])
@@ -118,6 +132,77 @@ def test_standard_input_is_recognised_or_told(
 def test_a_plain_array_on_standard_input_is_wrapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(PLAIN).encode())))
     assert records(b"".join(source_of("-").pieces())) == WHOLE
+
+
+#: More than is looked at, so that what was looked at would be missing.
+LONG = b"".join(b'{"name":"person %d"}\n' % number for number in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", b"name\n" + LONG, b"name\n" + LONG),
+        ("63", LONG, LONG.replace(b'{"name"', b'{"data":{"name"').replace(b"}\n", b"}}\n")),
+        ("a.ndjson", LONG.replace(b"name", b"schema"), None),
+        ("empty.csv", b"", b""),
+    ],
+)
+def test_all_that_comes_out_of_a_pipe_is_sent(
+    tmp_path: Path, name: str, content: bytes, expected: bytes | None
+) -> None:
+    with fifo(tmp_path / name, content) as path:
+        source = source_of(str(path))
+        text = b"".join(source.pieces())
+
+    assert (source.size, source.file) == (None, None)
+    if expected is None:
+        expected = b"".join(b'{"data":' + line + b"}\n" for line in content.splitlines())
+    assert text == expected
+
+
+@pytest.mark.parametrize("read", [objects_in, read_sample, read_definition])
+def test_no_reader_of_a_path_opens_it_twice(tmp_path: Path, read: Callable[[str], Any]) -> None:
+    text = json.dumps([{"name": "x" * 100_000}]).encode()
+    with fifo(tmp_path / "people.json", text) as path:
+        found = read(str(path))
+        whole = list(found) if read is objects_in else found
+    expected: dict[str, Any] = {
+        "objects_in": [{"name": "x" * 100_000}],
+        "read_sample": (text, "application/json"),
+        "read_definition": msgspec.Raw(text),
+    }
+    assert whole == expected[read.__name__]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.feather"])
+def test_a_pipe_of_columns_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with (
+        fifo(tmp_path / name, b"PAR1" + b"x" * 100_000) as path,
+        pytest.raises(InvalidSetting, match="is a pipe, and Parquet and Arrow are read") as refused,
+    ):
+        source_of(str(path))
+    assert "write it into a file first" in refused.value.hint
+
+
+def test_a_file_is_what_it_was_when_it_was_opened(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "name\nAda\n")
+    source = source_of(str(path))
+    written(tmp_path, "other.csv", "name\nEve\n").replace(path)
+    assert b"".join(source.pieces()) == b"name\nAda\n"
+    columns = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"n": [1]}), columns)
+    source = source_of(str(columns))
+    other = tmp_path / "other.parquet"
+    parquet.write_table(pyarrow.table({"n": [2]}), other)
+    other.replace(columns)
+    assert b"".join(source.pieces()) == b'{"data":{"n":1}}\n'
+
+
+def test_a_file_without_a_size_of_its_own_is_read_to_its_end() -> None:
+    """As those of /proc are."""
+    source = source_of("/proc/self/status", "csv")
+    assert (source.size, source.file) == (None, None)
+    assert b"".join(source.pieces()).startswith(b"Name:")
 
 
 TABLE = pyarrow.table(
@@ -180,10 +265,179 @@ def test_a_damaged_columnar_file_is_refused_by_name(tmp_path: Path, name: str) -
 def test_without_pyarrow_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = written(tmp_path, "a.parquet", "PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InvalidSetting) as refused:
-        sent(tmp_path / "a.parquet")
+        sent(path)
     assert "encrypted-records[arrow]" in refused.value.hint
+
+
+ROWS_OF_ONE_TEXT = 400
+TEXT = "A" * (1 << 20)
+
+
+def _few_bytes_of_many(kind: str, path: Path) -> None:
+    """A file of 400 rows of 1 MiB each, which are one text: 400 MB from some hundred bytes."""
+    places = pyarrow.array([0] * ROWS_OF_ONE_TEXT, pyarrow.int32())
+    texts = pyarrow.DictionaryArray.from_arrays(places, pyarrow.array([TEXT]))
+    if kind == "run-ends":
+        ends = pyarrow.array([ROWS_OF_ONE_TEXT], pyarrow.int32())
+        texts = pyarrow.RunEndEncodedArray.from_arrays(ends, pyarrow.array([TEXT]))
+    if kind == "parquet":
+        parquet.write_table(
+            pyarrow.table({"x": texts}),
+            path,
+            compression="zstd",
+            store_schema=False,
+            dictionary_pagesize_limit=1 << 26,
+        )
+        return
+    if kind == "views":
+        polars.DataFrame({"x": polars.Series(["A", "B"]).replace("A", TEXT)})[
+            [0] * ROWS_OF_ONE_TEXT
+        ].write_ipc(path, compat_level=polars.CompatLevel.newest())
+        return
+    with pyarrow.ipc.new_file(path, pyarrow.schema({"x": texts.type})) as writer:
+        writer.write_batch(pyarrow.record_batch({"x": texts}))
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_texts_of_any_encoding_are_read(tmp_path: Path, encoding: str) -> None:
+    parquet.write_table(
+        pyarrow.table({"name": ["Ada", "Adam", None]}),
+        tmp_path / "a.parquet",
+        use_dictionary=False,
+        column_encoding={"name": encoding},
+    )
+    found = [json.loads(line)["data"] for line in sent(tmp_path / "a.parquet").splitlines()]
+    assert found == [{"name": "Ada"}, {"name": "Adam"}, {}]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "dictionary", "run-ends", "views"])
+def test_a_text_that_many_rows_share_takes_memory_once(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ("a.parquet" if kind == "parquet" else "a.arrow")
+    _few_bytes_of_many(kind, path)
+    assert path.stat().st_size < 5 << 20
+    slices: list[int] = []
+    real = frames.cells_of_arrow
+
+    def note(column: Any, *where: Any) -> Any:
+        slices.append(len(column))
+        return real(column, *where)
+
+    monkeypatch.setattr(frames, "cells_of_arrow", note)
+
+    rows = sum(len(piece.splitlines()) for piece in source_of(str(path)).pieces())
+
+    assert rows == ROWS_OF_ONE_TEXT
+    assert (max(slices), sum(slices)) == (32, ROWS_OF_ONE_TEXT)
+
+
+@pytest.mark.parametrize("library", ["polars", "categories", "pandas", "pyarrow"])
+def test_frames_whose_rows_share_a_text_are_turned_some_rows_at_a_time(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = pyarrow.array([0] * 100, pyarrow.int32())
+    texts = pyarrow.DictionaryArray.from_arrays(places, pyarrow.array([TEXT]))
+    column: Any = polars.Series([TEXT]).new_from_index(0, 100)
+    frame: Any = pyarrow.table({"x": texts})
+    if library == "polars":
+        frame = polars.DataFrame({"x": column})
+    elif library == "categories":
+        frame = polars.DataFrame({"x": column.cast(polars.Categorical)})
+    elif library == "pandas":
+        frame = pandas.DataFrame({"x": pandas.Series(texts, dtype=pandas.ArrowDtype(texts.type))})
+    turns = "_cells_of_polars" if library in ("polars", "categories") else "cells_of_arrow"
+    slices: list[int] = []
+    real = getattr(frames, turns)
+
+    def note(column: Any, *where: Any) -> Any:
+        slices.append(len(column))
+        return real(column, *where)
+
+    monkeypatch.setattr(frames, turns, note)
+    rows: Any = frames.rows_of(frame)
+    assert sum(len(row["x"]) for row in rows) == 100 << 20
+    assert slices == [32, 32, 32, 4]
+
+
+def test_a_batch_of_large_rows_is_small(tmp_path: Path) -> None:
+    path = tmp_path / "large.parquet"
+    row = [random.randbytes(1 << 20) for _ in range(70)]
+    table = pyarrow.table({"x": pyarrow.array(row, pyarrow.binary(1 << 20)), "n": range(70)})
+    parquet.write_table(table, path)
+    assert {batch.num_rows for batch in sources.batches_of(path)} == {31, 8}
+
+
+#: Each text is all of the one before it, so that a page holds one, and many lengths.
+WRITE_PARQUET = """
+table = pyarrow.table({"x": ["A" * (1 << 20)] * 500})
+encoding = {"x": "DELTA_BYTE_ARRAY"}
+parquet.write_table(table, path, use_dictionary=False, column_encoding=encoding)
+"""
+WRITE_ARROW = """
+batch = pyarrow.record_batch({"x": numpy.zeros(500 << 17, numpy.int64)})
+options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+with pyarrow.ipc.new_file(path, batch.schema, options=options) as writer:
+    writer.write_batch(batch)
+"""
+READ = """
+upload_sources._MOST_BYTES = 256 << 20
+before = resource.getrlimit(resource.RLIMIT_DATA)
+try:
+    print(next(upload_sources.batches_of(Path(path))).num_rows)
+except InvalidSetting as refused:
+    print(refused.message, refused.hint)
+print("as before", resource.getrlimit(resource.RLIMIT_DATA) == before)
+"""
+IMPORTS = """
+import resource, sys
+from pathlib import Path
+import numpy, pyarrow
+from pyarrow import parquet
+from encrypted_records.cli.input import upload_sources
+from encrypted_records.errors import InvalidSetting
+path = sys.argv[1]
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not limit memory there")
+@pytest.mark.parametrize(
+    ("name", "write"), [("bomb.parquet", WRITE_PARQUET), ("bomb.arrow", WRITE_ARROW)]
+)
+def test_a_block_that_unfolds_to_more_than_the_limit_is_refused_by_name(
+    tmp_path: Path, name: str, write: str
+) -> None:
+    """Its own lists say nothing of that, or need not be true. In processes of their own, which have
+    no memory left from before."""
+    path = tmp_path / name
+
+    def run(program: str) -> str:
+        command = [sys.executable, "-c", IMPORTS + program, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    run(write)
+    assert path.stat().st_size < 1 << 20
+    said = run(READ)
+
+    assert f"{name} unfolds to more memory than there is for it" in said
+    assert "as CSV" in said
+    assert "as before True" in said
+
+
+def test_places_beyond_the_end_of_a_batch_are_not_read(tmp_path: Path) -> None:
+    ends = np.array([0, 3, 7, 10], np.int32).tobytes()
+    schema = pyarrow.schema({"x": pyarrow.string()})
+    with pyarrow.ipc.new_file(tmp_path / "a.arrow", schema) as writer:
+        writer.write_batch(pyarrow.record_batch({"x": ["Ada", "Kurt", "Eve"]}))
+    content = (tmp_path / "a.arrow").read_bytes()
+    assert content.count(ends) == 1
+    beyond = np.array([0, 3, 1 << 30, 10], np.int32).tobytes()
+    (tmp_path / "a.arrow").write_bytes(content.replace(ends, beyond))
+    with pytest.raises(InvalidSetting, match="or is damaged"):
+        sent(tmp_path / "a.arrow")
 
 
 def test_a_sample_ends_at_a_line_break_outside_of_quotes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from encrypted_records.client.limits import ClientLimits
+from encrypted_records.client.media import LocalFile
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.jobs import JobProgress
@@ -59,12 +60,13 @@ def test_connections_that_are_cut_cost_no_byte(store: Store, file: Path) -> None
     sys.stdout.write(f"seed {seed}\n")
     there = urlsplit(store.service.proxy_url)
     assert there.hostname and there.port
+    opened = LocalFile(file)
 
     async def upload(url: str) -> JobProgress:
         async with client(store) as direct:
-            begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
+            begun, job = await direct.begin_upload(opened, "text/csv", schema=store.schema_id)
         async with client(store, url, eager) as cut:
-            await cut.send_upload(begun, file)
+            await cut.send_upload(begun, opened)
         return await finished(store, job)
 
     with breaking_way(there.hostname, there.port, seed=seed, cuts=4, bytes_before=2 << 20) as way:
@@ -96,12 +98,13 @@ def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
     async def upload() -> JobProgress:
         nonlocal broken
         async with client(store, limits=hasty) as direct:
-            begun, job = await direct.begin_upload(file, "text/csv", schema=store.schema_id)
+            opened = LocalFile(file)
+            begun, job = await direct.begin_upload(opened, "text/csv", schema=store.schema_id)
             with pytest.raises(ProxyUnreachable):
-                await direct.send_upload(begun, file)
+                await direct.send_upload(begun, opened)
             assert await direct.upload_offset(begun) == 2 << 20
             broken = False
-            await direct.send_upload(begun, file, on_offset=shown.append)
+            await direct.send_upload(begun, opened, on_offset=shown.append)
         return await finished(store, job)
 
     last = asyncio.run(upload())
@@ -116,7 +119,7 @@ def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
 def test_an_upload_that_is_not_there_is_not_found(store: Store, file: Path) -> None:
     async def ask() -> None:
         async with client(store) as direct:
-            await direct.send_upload("/api/files/2JZrj6hSaxLxqvJcVPJkN2", file)
+            await direct.send_upload("/api/files/2JZrj6hSaxLxqvJcVPJkN2", LocalFile(file))
 
     with pytest.raises(NotFound):
         asyncio.run(ask())

@@ -44,6 +44,7 @@ PROBLEM: dict[str, Any] = {
             },
         },
         "errors_total": {"type": "integer"},
+        "job_id": {"type": "string", "format": "uuid"},
     },
 }
 _ID = {"type": "string", "pattern": f"^{ids.PATTERN}$"}

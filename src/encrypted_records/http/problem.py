@@ -133,9 +133,10 @@ def document(
 
 
 def of_error(error: ErsError) -> dict[str, Any]:
-    return document(
+    body = document(
         status_of(error), error.reason, error.message, hint=error.hint, flaws=error.flaws
     )
+    return body | ({"job_id": error.job_id} if isinstance(error, errors.UploadedBefore) else {})
 
 
 class _ReceivedFlaw(msgspec.Struct):
@@ -155,6 +156,7 @@ class _Received(msgspec.Struct):
     detail: str = ""
     hint: str = ""
     errors: list[_ReceivedFlaw] = []
+    job_id: str = ""
 
 
 #: Codes whose class says more than their status does.
@@ -166,6 +168,7 @@ _BY_CODE: dict[str, type[ErsError]] = {
         errors.InvalidQuery,
         errors.StaleDefinition,
         errors.MergeFirst,
+        errors.UploadedBefore,
         errors.PreconditionFailed,
         errors.NoProxy,
         errors.NotThisProxy,
@@ -226,10 +229,13 @@ def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsErr
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         received = _Received()
     kind = _BY_CODE.get(received.code) or _BY_STATUS.get(status, errors.ApiFailed)
-    return kind(
+    error = kind(
         received.detail or f"the answer was {status} {title_of(status).lower()}",
         code=received.code or None,
         hint=received.hint or None,
         flaws=tuple(Flaw(**msgspec.structs.asdict(flaw)) for flaw in received.errors),
         retry_after=retry_after,
     )
+    if isinstance(error, errors.UploadedBefore):
+        error.job_id = received.job_id
+    return error

@@ -7,7 +7,6 @@ import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -19,12 +18,19 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.profiles import ProfileOption
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
+from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
-from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable
+from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable, UploadedBefore
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+again_option = click.option(
+    "--again",
+    is_flag=True,
+    help="Store the file once more, even if the same file was stored in the last thirty days.",
+)
 
 #: Flaws that are shown when a job fails; ers job errors lists all.
 _SHOWN = 5
@@ -39,6 +45,7 @@ class Order:
     skip_invalid: bool = False
     on_conflict: OnConflict | None = None
     by: tuple[str, ...] = ()
+    again: bool = False
 
     @property
     def members(self) -> dict[str, Any]:
@@ -48,6 +55,7 @@ class Order:
             "skip_invalid": self.skip_invalid,
             "on_conflict": self.on_conflict,
             "by": self.by,
+            "again": self.again,
         }
 
 
@@ -64,6 +72,7 @@ class JobUpload:
     on_conflict: OnConflict | None
     by: tuple[str, ...]
     detach: bool
+    again: bool
 
     async def run(self, session: CommandSession, output: Output, *, resumable: bool = False) -> int:
         """Send the file, and unless told otherwise see its job through; the exit code.
@@ -71,18 +80,24 @@ class JobUpload:
         Args:
             resumable: as of :func:`send`.
         """
-        source = source_of(self.file, self.kind)
+        # Opening a pipe waits for who writes to it.
+        source = await asyncio.to_thread(source_of, self.file, self.kind)
         if resumable and source.file is None:
             raise InvalidSetting(
-                f"{self.file} is turned into JSON lines on its way, or no file, and so cannot be"
-                " resumed",
+                f"{self.file} is turned into JSON lines on its way, or is a pipe, or empty, and so"
+                " cannot be resumed",
                 hint=f"run: ers job upload {self.file}",
             )
         schema = None
         if self.schema is not None:
             schema = (await session.names.schema(self.schema, self.dataset))["id"]
-        order = Order(schema, self.batch_size, self.skip_invalid, self.on_conflict, self.by)
-        job = await send(session, source, order, resumable=resumable)
+        order = Order(
+            schema, self.batch_size, self.skip_invalid, self.on_conflict, self.by, self.again
+        )
+        try:
+            job = await send(session, source, order, resumable=resumable)
+        except UploadedBefore as error:
+            job = await going_on(session, error)
         if self.detach:
             say(job)
             return DONE
@@ -102,6 +117,7 @@ def takes_upload(command: Command) -> Command:
         click.option(
             "--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help."
         ),
+        again_option,
         click.option("--detach", is_flag=True, help="Do not wait for the job to end."),
         click.option(
             "--by",
@@ -140,7 +156,10 @@ async def send(
     large = source.size is not None and source.size >= session.limits.resumable_bytes
     if source.file is not None and (resumable or large):
         return await _send_file(session, source.file, source.media_type, order)
-    return await send_pieces(session, _in_thread(source), source.media_type, order, source.size)
+    pieces = _in_thread(source)
+    return await send_pieces(
+        session, pieces, source.media_type, order, source.size, filename=source.name
+    )
 
 
 async def send_pieces(
@@ -149,13 +168,14 @@ async def send_pieces(
     media_type: str,
     order: Order,
     size: int | None = None,
+    filename: str = "",
 ) -> str:
     """Send what comes in one request; the id of its job. What fails on the way stores nothing."""
     flawed: list[ErsError] = []
     with bar("uploading", of_bytes=True) as move:
         body = _moving(pieces, size, move, flawed)
         try:
-            return await session.client.upload(body, media_type, **order.members)
+            return await session.client.upload(body, media_type, **order.members, filename=filename)
         except Unavailable:
             # A source that fails breaks the connection off: what it said is the reason.
             if flawed:
@@ -190,10 +210,14 @@ class Begun(msgspec.Struct, frozen=True):
     job: str
 
 
-async def _send_file(session: CommandSession, file: Path, media_type: str, order: Order) -> str:
+async def _send_file(
+    session: CommandSession, file: LocalFile, media_type: str, order: Order
+) -> str:
     begun = StateFile("uploads", Begun)
-    size, mark = _mark(file)
-    key = f"{session.address} {order.schema} {order.skip_invalid} {mark}"
+    size = file.size or 0
+    key = f"{session.address} {order.schema} {order.skip_invalid} {file.mark}"
+    if order.again:
+        key = f"again {key}"
     if order.on_conflict:
         key = f"{order.on_conflict} {','.join(order.by)} {key}"
     begun_upload = begun.read().get(key)
@@ -218,10 +242,20 @@ async def _send_file(session: CommandSession, file: Path, media_type: str, order
     return begun_upload.job
 
 
-def _mark(file: Path) -> tuple[int, str]:
-    """A file's size, and its mark: a file that was changed has another one."""
-    status = file.stat()
-    return status.st_size, f"{status.st_size} {status.st_mtime_ns} {file.resolve()}"
+async def going_on(session: CommandSession, error: UploadedBefore) -> str:
+    """The job that stores this file at present, begun by a command that was interrupted.
+
+    Raises:
+        UploadedBefore: it has stored the file.
+    """
+    try:
+        if not (await session.client.job(error.job_id)).has_ended:
+            warn(f"job {error.job_id} is storing this file already; this is its progress")
+            return error.job_id
+    except NotFound:  # somebody has cancelled it just now
+        pass
+    hint = f"to store it once more: --again; to see that job: ers job status {error.job_id}"
+    raise UploadedBefore.by(error.job_id, error.message, hint=hint) from None
 
 
 async def finish(session: CommandSession, job: str, output: Output) -> int:

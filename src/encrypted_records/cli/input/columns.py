@@ -9,10 +9,10 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from encrypted_records.cli.input.files import cannot_read
 from encrypted_records.cli.input.import_schema import make_shape
 from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable, in_thread
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
+from encrypted_records.client.media import LocalFile
 from encrypted_records.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -24,23 +24,19 @@ class ColumnFile(SourceTable):
     """A file whose rows are counted: one that was changed meanwhile is another file."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
         if Path(path).suffix.lower() not in COLUMNAR:
             raise InvalidSetting(
                 f"{path} is no file of columns",
                 hint="of CSV and JSON: ers schema infer, ers schema create, ers job upload",
             )
-        next(batches_of(path), None)  # says what is wrong with it
-        try:
-            status = Path(path).stat()
-        except OSError as error:
-            raise cannot_read(path, error) from None
+        #: read several times, and so opened once: all of them see the same rows
+        self._file = LocalFile(Path(path))
+        next(batches_of(self._file), None)  # says what is wrong with it
         self.name = Path(path).stem
         self.group = "Imported files"
-        whole = Path(path).resolve()
         #: where the next row is, and what reads from there
         self._reading: tuple[int, Iterator[Row]] | None = None
-        self.mark = f"file {status.st_size} {status.st_mtime_ns} {whole}"
+        self.mark = f"file {self._file.mark}"
 
     async def shape(self) -> Shape:
         import asyncio  # noqa: PLC0415 - slow to import
@@ -54,7 +50,7 @@ class ColumnFile(SourceTable):
         scales: dict[str, int] = {}
         absent: set[str] = set()
         names: list[str] = []
-        for batch in batches_of(self._path):
+        for batch in batches_of(self._file):
             names = batch.schema.names
             for name, column in zip(names, batch.columns, strict=True):
                 if column.null_count:
@@ -83,7 +79,7 @@ class ColumnFile(SourceTable):
         return make_shape(sample, names, held, required)
 
     async def total(self) -> int:
-        return sum(batch.num_rows for batch in batches_of(self._path))
+        return sum(batch.num_rows for batch in batches_of(self._file))
 
     async def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
         if self._reading is None or self._reading[0] != pointer:
@@ -105,7 +101,7 @@ class ColumnFile(SourceTable):
         from encrypted_records.client.sdk.frames import rows_of  # noqa: PLC0415 - slow to import
 
         left = skipped
-        for batch in batches_of(self._path):
+        for batch in batches_of(self._file):
             if left >= batch.num_rows:
                 left -= batch.num_rows
                 continue

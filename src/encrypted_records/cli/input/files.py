@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from encrypted_records.client.media import LocalFile
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.media_types import Format
 
@@ -17,8 +18,6 @@ STDIN = "-"
 SAMPLE_BYTES = 8 << 20
 #: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
 _WHOLE_BYTES = 16 << 20
-#: Bytes that are read at once of what may be large.
-_PIECE_BYTES = 1 << 20
 
 
 def read_definition(path: str) -> Any:
@@ -71,22 +70,31 @@ def pieces_of(path: str) -> Iterator[bytes]:
     Raises:
         InvalidSetting: it cannot be read.
     """
-    try:
-        with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                yield piece
-    except OSError as error:
-        raise cannot_read(path, error) from None
+    with open_input(path) as file:
+        yield from file.pieces()
+
+
+def open_input(path: str) -> LocalFile:
+    """A file, or standard input, opened for the only time.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+    """
+    if path != STDIN:
+        return LocalFile(Path(path))
+    if sys.stdin is None:  # closed, as of a service or of <&-
+        raise InvalidSetting("standard input is closed", hint="give a file")
+    return LocalFile(Path(STDIN), sys.stdin.buffer)
 
 
 def _begin(path: str, size: int) -> bytes:
-    try:
-        if path == STDIN:
-            return sys.stdin.buffer.read(size)
-        with Path(path).open("rb") as file:
-            return file.read(size)
-    except OSError as error:
-        raise cannot_read(path, error) from None
+    """Up to so many bytes from the start of a file."""
+    content = b""
+    for piece in pieces_of(path):
+        content += piece
+        if len(content) >= size:
+            break
+    return content[:size]
 
 
 @contextmanager
@@ -150,10 +158,6 @@ class Lines:
 
 def cannot_write(path: str, error: OSError) -> InvalidSetting:
     return InvalidSetting(f"{path} cannot be written: {(error.strerror or 'it fails').lower()}")
-
-
-def cannot_read(path: str, error: OSError) -> InvalidSetting:
-    return InvalidSetting(f"{path} cannot be read: {(error.strerror or 'it fails').lower()}")
 
 
 def read_sample(path: str) -> tuple[bytes, str]:

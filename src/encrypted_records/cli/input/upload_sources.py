@@ -8,15 +8,17 @@ that memory stays flat.
 from __future__ import annotations
 
 import json
-import sys
+import mmap
+import resource
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from encrypted_records.cli.input.files import STDIN, cannot_read, pieces_of
+from encrypted_records.cli.input.files import STDIN, open_input
 from encrypted_records.cli.input.json_stream import values_of
+from encrypted_records.client.media import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.media_types import Format
 
@@ -24,64 +26,59 @@ KINDS = {kind.value: kind.media_type for kind in Format}
 _LINES = Format.NDJSON.media_type
 COLUMNAR = (".parquet", ".arrow", ".feather")
 _CHUNK_BYTES = 1 << 20
-#: Enough to see what kind of records a file holds.
-_LOOK_BYTES = 64 << 10
+#: What a batch of Parquet may take: rows, and bytes.
 _ROWS = 10_000
+_BATCH_BYTES = 32 << 20
+#: What reading the next batch may take, whatever the file says.
+_MOST_BYTES = 2 << 30
+#: Why a pipe is refused.
+NOT_COLUMNAR = "Parquet and Arrow are read from places all over a file"
 
 
 @dataclass(frozen=True)
 class Source:
     """
     Attributes:
-        pieces: the bytes to send.
+        name: of the file.
+        pieces: the bytes to send, once.
         size: how many there are; None where that is not known before.
-        file: the file that is sent as it is, from any place in it; None without a file.
+        file: the regular file that is sent as it is, from any place in it; None without one.
     """
 
+    name: str
     media_type: str
     pieces: Callable[[], Iterator[bytes]]
     size: int | None = None
-    file: Path | None = None
+    file: LocalFile | None = None
 
 
 def source_of(path: str, kind: str | None = None) -> Source:
     """
     Args:
-        path: of a file; ``-`` is standard input.
+        path: of a file or a pipe; ``-`` is standard input.
         kind: one of KINDS; None is what name and first bytes say.
 
     Raises:
         InvalidSetting: it cannot be read, or needs a library that is not installed.
     """
-    if path == STDIN:
-        return _read_pipe(kind)
-    if Path(path).suffix.lower() in COLUMNAR:
-        return Source(_LINES, lambda: gather(columnar_lines(path)))
-    try:
-        with Path(path).open("rb") as file:
-            start = file.read(_LOOK_BYTES)
-        size = Path(path).stat().st_size
-    except OSError as error:
-        raise cannot_read(path, error) from None
-    media_type = KINDS[kind] if kind else Format.of_file(path, start).media_type
-    if media_type == Format.CSV.media_type or not _is_plain(start):
-        return Source(media_type, lambda: pieces_of(path), size, Path(path))
-    return _plain(media_type, lambda: pieces_of(path))
+    file = open_input(path)
+    if file.path.suffix.lower() in COLUMNAR:
+        file.require_size(NOT_COLUMNAR)
+        return Source(file.path.name, _LINES, lambda: gather(columnar_lines(file)))
+    media_type = KINDS[kind] if kind else file.media_type
+    name = "" if path == STDIN else file.path.name
+    if media_type == Format.CSV.media_type or not _is_plain(file.start):
+        as_it_is = None if file.size is None else file
+        return Source(name, media_type, file.pieces, file.size, as_it_is)
+    return _plain(name, media_type, file.pieces)
 
 
-def _read_pipe(kind: str | None) -> Source:
-    start = sys.stdin.buffer.read(_LOOK_BYTES)
-    media_type = KINDS[kind] if kind else Format.of_file(STDIN, start).media_type
-    if media_type == Format.CSV.media_type or not _is_plain(start):
-        return Source(media_type, lambda: chain((start,), pieces_of(STDIN)))
-    return _plain(media_type, lambda: chain((start,), pieces_of(STDIN)))
-
-
-def _plain(media_type: str, pieces: Callable[[], Iterator[bytes]]) -> Source:
+def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) -> Source:
     """Plain objects of field names and values, each to be wrapped as ``data``."""
     if media_type == _LINES:
-        return Source(_LINES, lambda: wrap_lines(pieces()))
+        return Source(name, _LINES, lambda: wrap_lines(pieces()))
     return Source(
+        name,
         _LINES,
         lambda: lines_of(one if _has_data(one) else {"data": one} for one in values_of(pieces())),
     )
@@ -168,7 +165,7 @@ def gather(lines: Iterator[bytes]) -> Iterator[bytes]:
     yield bytes(buffer)
 
 
-def columnar_lines(path: str) -> Iterator[bytes]:
+def columnar_lines(file: LocalFile) -> Iterator[bytes]:
     """The rows of a Parquet, Arrow or Feather file as JSON lines; nulls are left out.
 
     Raises:
@@ -179,39 +176,118 @@ def columnar_lines(path: str) -> Iterator[bytes]:
     from encrypted_records.client.sdk.rows import encode_row  # noqa: PLC0415
 
     number = 0
-    for batch in batches_of(path):
+    for batch in batches_of(file):
         for row in cast(Iterator[Mapping[str, Any]], rows_of(batch)):
             number += 1
             yield encode_row(row, number)[1]
 
 
-def batches_of(path: str) -> Iterator[Any]:
-    """The record batches of a Parquet, Arrow or Feather file, one after the other.
+def batches_of(file: LocalFile | Path) -> Iterator[Any]:
+    """The record batches of a Parquet, Arrow or Feather file, one after the other. Texts that stand
+    in dictionaries stay there, and a batch of Parquet has no more rows than take about 32 MiB.
 
     Raises:
-        InvalidSetting: it cannot be read, or pyarrow is not installed.
+        InvalidSetting: it cannot be read, or only with gigabytes of memory; or pyarrow is not
+            installed.
     """
+    if isinstance(file, Path):
+        file = LocalFile(file)
     try:
         import pyarrow  # noqa: PLC0415 - optional, and slow to import
-        from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
         raise InvalidSetting(
-            f"{path} can only be read with pyarrow, which is not installed",
+            f"{file.path} can only be read with pyarrow, which is not installed",
             hint="install encrypted-records[arrow], or turn the file into CSV",
         ) from None
+    file.require_size(NOT_COLUMNAR)
+    read = _read_parquet if file.path.suffix.lower() == ".parquet" else _read_arrow
+    batches = read(file)
     try:
-        if Path(path).suffix.lower() == ".parquet":
-            with parquet.ParquetFile(path) as file:
-                yield from file.iter_batches(batch_size=_ROWS)
-            return
-        with pyarrow.memory_map(path) as mapped:
-            try:
-                opened = pyarrow.ipc.open_file(mapped)
-                yield from (opened.get_batch(at) for at in range(opened.num_record_batches))
-            except pyarrow.ArrowInvalid:  # the streaming format has no directory
-                mapped.seek(0)
-                yield from pyarrow.ipc.open_stream(mapped)
-    except OSError as error:
-        raise cannot_read(path, error) from None
-    except pyarrow.ArrowInvalid:
-        raise InvalidSetting(f"{path} is no Parquet or Arrow file, or is damaged") from None
+        while True:
+            with _bounded_memory(file.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            with reading(file.path):
+                raise
+        raise InvalidSetting(f"{file.path} is no Parquet or Arrow file, or is damaged") from None
+
+
+def _read_parquet(file: LocalFile) -> Iterator[Any]:
+    from pyarrow import parquet, types  # noqa: PLC0415 - optional, and slow to import
+
+    with parquet.ParquetFile(file.rewind()) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+    folded = [
+        one.name
+        for one in schema
+        if (types.is_string(one.type) or types.is_binary(one.type))
+        and _may_stay_folded(metadata, one.name)
+    ]
+    fixed = [one.type for one in schema if types.is_fixed_size_binary(one.type)]
+    width = sum(kind.byte_width for kind in fixed)
+    # A text that all rows share is there once, and stays so: unfolded, 58 kB become 10 GB.
+    with parquet.ParquetFile(
+        file.rewind(), metadata=metadata, read_dictionary=folded, buffer_size=_CHUNK_BYTES
+    ) as opened:
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            row_bytes = max(group.total_byte_size // max(group.num_rows, 1), width, 1)
+            rows = min(max(_BATCH_BYTES // row_bytes, 1), _ROWS)
+            yield from opened.iter_batches(rows, row_groups=[number])
+
+
+def _may_stay_folded(metadata: Any, column: str) -> bool:
+    """Whether a column's values are encoded so that a dictionary can be read of them."""
+    known = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
+    return all(known.issuperset(one.encodings) for one in chunks if one.path_in_schema == column)
+
+
+def _read_arrow(file: LocalFile) -> Iterator[Any]:
+    import pyarrow  # noqa: PLC0415 - optional, and slow to import
+
+    mapped = mmap.mmap(file.rewind().fileno(), 0, access=mmap.ACCESS_READ)
+    content = pyarrow.BufferReader(pyarrow.py_buffer(mapped))
+    try:
+        opened = pyarrow.ipc.open_file(content)
+        batches = (opened.get_batch(at) for at in range(opened.num_record_batches))
+    except pyarrow.ArrowInvalid:  # the streaming format has no directory
+        content.seek(0)
+        batches = iter(pyarrow.ipc.open_stream(content))
+    for batch in batches:
+        batch.validate(full=True)  # else places beyond its end would be read
+        yield batch
+
+
+@contextmanager
+def _bounded_memory(path: Path) -> Iterator[None]:
+    """Few bytes of a file can stand for gigabytes, and what its own lists say of that need not be
+    true. So the system limits what is taken, where it can.
+
+    Raises:
+        InvalidSetting: a block of the file takes more than 2 GiB.
+    """
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        taken = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) << 10
+    except (OSError, IndexError):  # not Linux
+        taken = 0
+    limit = taken + _MOST_BYTES
+    lower = taken and (before[0] == resource.RLIM_INFINITY or limit < before[0])
+    if lower:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
+    try:
+        yield
+    except MemoryError:
+        raise InvalidSetting(
+            f"{path} unfolds to more memory than there is for it: 2 GiB at once",
+            hint="write it with smaller row groups or batches, or as CSV",
+        ) from None
+    finally:
+        if lower:
+            resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -53,6 +54,8 @@ class Jobs(Connection):
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
+        again: bool = True,
+        filename: str = "",
     ) -> str:
         """Begin a job with records of any number, in one request; its id.
 
@@ -66,8 +69,13 @@ class Jobs(Connection):
             on_conflict: what becomes of rows with values of unique fields that others have: as
                 rows that are bad, if it is not said.
             by: the fields of a unique set, by which a row finds the record that it replaces.
+            again: store them once more, if the same bytes were stored in the schema before.
+            filename: of the file that they come from; the proxy alone keeps it.
+
+        Raises:
+            Conflict: ``uploaded_before``, unless it is ``again``.
         """
-        params = {} if schema is None else {"schema": schema}
+        told = on_repeat(on_conflict, again=again) | ({"filename": filename} if filename else {})
         answer = await self._transport.request(
             "POST",
             "/api/jobs/upload/",
@@ -75,8 +83,9 @@ class Jobs(Connection):
             headers={
                 "Content-Type": media_type,
                 **job_headers(batch_size, skip_invalid, on_conflict),
+                **upload_metadata(told),
             },
-            params=params | ({"by": ",".join(by)} if by else {}),
+            params=name_schema(schema) | name_set(by),
         )
         try:
             return str(answer.json()["job_id"])
@@ -155,6 +164,26 @@ def job_headers(
     headers = {} if batch_size is None else {"X-Batch-Size": str(batch_size)}
     headers |= {} if on_conflict is None else {"X-On-Conflict": on_conflict}
     return headers | ({"X-On-Invalid": "skip"} if skip_invalid else {})
+
+
+def on_repeat(on_conflict: OnConflict | None, *, again: bool) -> dict[str, str]:
+    """What the proxy is told of bytes that it has stored before. Rows that replace others, or give
+    way to them, are stored once however often they come."""
+    return {} if again or on_conflict in ("skip", "replace") else {"on_repeat": "refuse"}
+
+
+def upload_metadata(told: Mapping[str, str]) -> dict[str, str]:
+    """The header that says what a file is."""
+    pairs = (f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in told.items())
+    return {"Upload-Metadata": ",".join(pairs)} if told else {}
+
+
+def name_schema(schema: str | None) -> dict[str, str]:
+    return {} if schema is None else {"schema": schema}
+
+
+def name_set(by: Sequence[str]) -> dict[str, str]:
+    return {"by": ",".join(by)} if by else {}
 
 
 def _progress(text: str) -> JobProgress:

@@ -7,15 +7,21 @@ sent twice that it has acknowledged, and none is left out.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from encrypted_records.client.limits import ClientLimits
-from encrypted_records.client.media import reading
+from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.connection import Connection
-from encrypted_records.client.proxy.jobs import OnConflict, job_headers
+from encrypted_records.client.proxy.jobs import (
+    OnConflict,
+    job_headers,
+    name_schema,
+    name_set,
+    on_repeat,
+    upload_metadata,
+)
 from encrypted_records.errors import ApiFailed, Conflict, Throttled, Unavailable
 
 _TUS = {"Tus-Resumable": "1.0.0"}
@@ -23,9 +29,63 @@ _PATCH = {**_TUS, "Content-Type": "application/offset+octet-stream"}
 
 
 class Uploads(Connection):
-    async def begin_upload(
+    async def upload_file(
         self,
         path: Path,
+        *,
+        schema: str | None = None,
+        batch_size: int | None = None,
+        skip_invalid: bool = False,
+        on_conflict: OnConflict | None = None,
+        by: Sequence[str] = (),
+        again: bool = False,
+    ) -> str:
+        """Send a file, or all that comes out of a pipe, however often the connection breaks; the id
+        of its job.
+
+        Args: as :meth:`Jobs.upload`.
+
+        Raises:
+            InvalidSetting: it cannot be read, or was changed while it was sent.
+            Conflict: ``uploaded_before``, unless it is ``again``.
+            Unavailable: several attempts brought no byte.
+        """
+        with await asyncio.to_thread(LocalFile, path) as file:
+            if file.size is not None:
+                upload, job = await self.begin_upload(
+                    file,
+                    file.media_type,
+                    schema=schema,
+                    batch_size=batch_size,
+                    skip_invalid=skip_invalid,
+                    on_conflict=on_conflict,
+                    by=by,
+                    again=again,
+                )
+                await self.send_upload(upload, file)
+                return job
+            upload, job = await self.begin_stream(
+                path.name,
+                file.media_type,
+                schema=schema,
+                batch_size=batch_size,
+                skip_invalid=skip_invalid,
+                on_conflict=on_conflict,
+                by=by,
+                again=again,
+            )
+            offset, pieces = 0, file.pieces()
+            piece = await asyncio.to_thread(next, pieces, b"")
+            while True:
+                following = await asyncio.to_thread(next, pieces, b"")
+                offset = await self.append(upload, offset, piece, is_last=not following)
+                if not following:
+                    return job
+                piece = following
+
+    async def begin_upload(
+        self,
+        file: LocalFile,
         media_type: str,
         *,
         schema: str | None = None,
@@ -33,41 +93,59 @@ class Uploads(Connection):
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
+        again: bool = False,
     ) -> tuple[str, str]:
-        """Announce a file; the path of its upload, and the id of its job.
+        """Announce a regular file; the path of its upload, and the id of its job.
 
         Args: as :meth:`Jobs.upload`.
+
+        Raises:
+            InvalidSetting: the file is a pipe.
+            Conflict: ``uploaded_before``, unless it is ``again``.
         """
-        told = {"filename": path.name, "filetype": media_type}
-        length = {"Upload-Length": str(_size(path))}
+        size = file.require_size("only a file with a size can be resumed")
+        told = {
+            "filename": file.path.name,
+            "filetype": media_type,
+            "changed": str(file.changed),
+            "ends": await asyncio.to_thread(file.digest_of_ends),
+        }
+        told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
         headers = job_headers(batch_size, skip_invalid, on_conflict)
-        return await self._begin(told | _name_schema(schema) | _name_set(by), length, headers)
+        return await self._begin(told, {"Upload-Length": str(size)}, headers)
 
     async def begin_stream(
         self,
         filename: str,
+        media_type: str | None = None,
         *,
         schema: str | None = None,
+        batch_size: int | None = None,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
+        again: bool = True,
     ) -> tuple[str, str]:
-        """:meth:`begin_upload` of what has no length yet; :meth:`append` brings it."""
-        told = {"filename": filename} | _name_schema(schema) | _name_set(by)
-        headers = job_headers(None, skip_invalid, on_conflict)
+        """:meth:`begin_upload` of bytes whose number is not known yet; :meth:`append` brings them.
+
+        Args:
+            media_type: where the filename does not say it.
+            again: unless it is, the job of bytes that were stored before fails at their end:
+                ``uploaded_before``.
+        """
+        told = {"filename": filename} | ({"filetype": media_type} if media_type else {})
+        told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
+        headers = job_headers(batch_size, skip_invalid, on_conflict)
         return await self._begin(told, {"Upload-Defer-Length": "1"}, headers)
 
     async def _begin(
         self, told: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
     ) -> tuple[str, str]:
-        pairs = (
-            f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in told.items()
-        )
         # Repeated, since an upload to which nothing is brought stores nothing.
         answer = await self._transport.request(
             "POST",
             "/api/files/",
-            headers={**_TUS, **length, "Upload-Metadata": ",".join(pairs), **job},
+            headers={**_TUS, **length, **upload_metadata(told), **job},
             repeatable=True,
         )
         try:
@@ -121,26 +199,32 @@ class Uploads(Connection):
         return answer.headers
 
     async def send_upload(
-        self, upload: str, path: Path, *, on_offset: Callable[[int], None] = lambda _offset: None
+        self,
+        upload: str,
+        file: LocalFile,
+        *,
+        on_offset: Callable[[int], None] = lambda _offset: None,
     ) -> None:
-        """Send what the proxy has not yet of a file, however often the connection breaks.
+        """Send what the proxy has not yet of a regular file, however often the connection breaks.
 
         Args:
             on_offset: told how far the file is, in bytes, as it leaves.
 
         Raises:
+            InvalidSetting: the file was changed while it was sent.
             Unavailable: several attempts brought no byte. A later call goes on from there.
         """
-        size = _size(path)
+        size = file.require_size("only a file with a size can be resumed")
         pauses = list(self.limits.upload_pauses)
         offset = await self.upload_offset(upload)
         while offset < size:
             on_offset(offset)
+            file.require_unchanged()
             try:
                 answer = await self._transport.request(
                     "PATCH",
                     upload,
-                    data=_part(path, offset, on_offset, self.limits),
+                    data=_part(file, offset, on_offset, self.limits),
                     headers={
                         **_PATCH,
                         "Upload-Offset": str(offset),
@@ -161,31 +245,16 @@ class Uploads(Connection):
 
 
 async def _part(
-    path: Path, offset: int, on_offset: Callable[[int], None], limits: ClientLimits
+    file: LocalFile, offset: int, on_offset: Callable[[int], None], limits: ClientLimits
 ) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        end = offset + limits.request_bytes
-        while offset < end:
-            piece = await asyncio.to_thread(file.read, min(limits.chunk_bytes, end - offset))
-            if not piece:
-                return
-            yield piece
-            offset += len(piece)
-            on_offset(offset)
-
-
-def _name_schema(schema: str | None) -> dict[str, str]:
-    return {} if schema is None else {"schema": schema}
-
-
-def _name_set(by: Sequence[str]) -> dict[str, str]:
-    return {"by": ",".join(by)} if by else {}
-
-
-def _size(path: Path) -> int:
-    with reading(path):
-        return path.stat().st_size
+    """Up to a request of a file's bytes; never more than it had when it was opened."""
+    end = min(offset + limits.request_bytes, file.size or 0)
+    while offset < end:
+        most = min(limits.chunk_bytes, end - offset)
+        piece = await asyncio.to_thread(file.read_at, offset, most)
+        yield piece
+        offset += len(piece)
+        on_offset(offset)
 
 
 def _offset(text: str | None) -> int:

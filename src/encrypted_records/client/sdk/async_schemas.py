@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.client.media import media_type_of
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.async_care import AsyncCare
@@ -157,25 +156,31 @@ class AsyncSchema(AsyncCare):
         batch_size: int | None = None,
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
+        again: bool = False,
     ) -> AsyncJob:
-        """Send a file of CSV, JSON or JSON lines, of any size, and begin the job that stores it.
+        """Send a file of CSV, JSON or JSON lines, of any size, or all that comes out of a pipe, and
+        begin the job that stores it.
 
         Connections may break: each attempt goes on with what the proxy does not have yet.
 
         Args:
             skip_invalid, batch_size, on_conflict, by: as for :meth:`Jobs.upload`.
+            again: store it once more, if a job of the last thirty days has stored the same file.
+
+        Raises:
+            Conflict: ``uploaded_before``; a job stores this file, or has stored it, and is named.
+                Not with ``again``, nor where ``on_conflict`` is ``skip`` or ``replace``. The job of
+                a pipe fails instead.
         """
-        file = Path(path)
-        upload, job = await self._link.proxy.begin_upload(
-            file,
-            media_type_of(file),
+        job = await self._link.proxy.upload_file(
+            Path(path),
             schema=self.id,
             batch_size=batch_size,
             skip_invalid=skip_invalid,
             on_conflict=on_conflict,
             by=by,
+            again=again,
         )
-        await self._link.proxy.send_upload(upload, file)
         return AsyncJob(self._link, job)
 
     def search(

@@ -24,7 +24,7 @@ from encrypted_records.client.proxy.plain_values import (
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, InvalidRecords
 
-#: Rows that are turned at once.
+#: Rows that are turned at once, and bytes of those that share texts.
 _ROWS = 10_000
 #: How the names of types of nanoseconds begin, in Arrow and Polars; and those of times of day.
 _TIMES = ("time64", "Time")
@@ -33,6 +33,7 @@ _NANOSECONDS = (
     *("Duration(time_unit='ns'", "Time"),
 )
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
+_SLICE_BYTES = 32 << 20
 
 Row = Mapping[str, Any]
 
@@ -63,8 +64,14 @@ def _of_pandas(frame: Any) -> Iterator[Row]:
     import pandas  # noqa: PLC0415 - whose frame it is
 
     names = _names(frame.columns)
-    for start in range(0, len(frame), _ROWS):
-        part = frame.iloc[start : start + _ROWS]
+    of_arrow = [
+        frame.iloc[:, at].array.__arrow_array__()
+        for at, kind in enumerate(frame.dtypes)
+        if hasattr(kind, "pyarrow_dtype")
+    ]
+    at_once = min(max(_SLICE_BYTES // max(_folded_bytes(of_arrow), 1), 1), _ROWS)
+    for start in range(0, len(frame), at_once):
+        part = frame.iloc[start : start + at_once]
         columns = []
         for at, name in enumerate(names):
             column = part.iloc[:, at]
@@ -85,8 +92,11 @@ def _cells_of_pandas(column: Any, name: str, before: int) -> list[Any]:
 
 
 def _of_polars(frame: Any) -> Iterator[Row]:
-    for start in range(0, frame.height, _ROWS):
-        part = frame.slice(start, _ROWS)
+    # Many rows may share a text, of which each gets a copy here.
+    longest = sum(map(_longest_of_polars, frame.get_columns()))
+    at_once = min(max(_SLICE_BYTES // max(longest, 1), 1), _ROWS)
+    for start in range(0, frame.height, at_once):
+        part = frame.slice(start, at_once)
         columns = [_cells_of_polars(column) for column in part.iter_columns()]
         for cells in zip(*columns, strict=True):
             pairs = zip(frame.columns, cells, strict=True)
@@ -102,13 +112,26 @@ def _cells_of_polars(column: Any) -> list[Any]:
     )
 
 
+def _longest_of_polars(column: Any) -> int:
+    """The bytes of the longest text or binary of a column; 0 of other kinds."""
+    import polars  # noqa: PLC0415 - whose column it is
+
+    kind = column.dtype
+    if kind in (polars.Categorical, polars.Enum):
+        column, kind = column.unique().cast(polars.String), polars.String
+    if kind == polars.String:
+        return column.str.len_bytes().max() or 0
+    return (column.bin.size().max() or 0) if kind == polars.Binary else 0
+
+
 def _of_arrow(table: Any) -> Iterator[Row]:
     names = _names(table.schema.names)
     batches = [table] if hasattr(table, "slice") and hasattr(table, "num_rows") else table
     before = 0
     for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(start, _ROWS)
+        at_once = min(max(_SLICE_BYTES // max(_folded_bytes(batch.columns), 1), 1), _ROWS)
+        for start in range(0, batch.num_rows, at_once):
+            part = batch.slice(start, at_once)
             columns = [
                 cells_of_arrow(part.column(at), name, before + start)
                 for at, name in enumerate(names)
@@ -117,6 +140,47 @@ def _of_arrow(table: Any) -> Iterator[Row]:
                 pairs = zip(names, cells, strict=True)
                 yield {name: value for name, value in pairs if value is not None}
         before += batch.num_rows
+
+
+def _folded_bytes(columns: Iterable[Any]) -> int:
+    """The most bytes that a row takes beyond those in the columns of Arrow themselves: of texts
+    that many rows share, each gets a copy."""
+    import pyarrow  # noqa: PLC0415 - whose columns they are
+    from pyarrow import types  # noqa: PLC0415
+
+    total = 0
+    for column in columns:
+        chunks = column.chunks if isinstance(column, pyarrow.ChunkedArray) else [column]
+        longest = 0
+        for chunk in chunks:
+            if types.is_dictionary(chunk.type):
+                shared = chunk.dictionary
+            elif types.is_run_end_encoded(chunk.type):
+                shared = chunk.values
+            else:
+                shared = chunk
+                if not (types.is_string_view(chunk.type) or types.is_binary_view(chunk.type)):
+                    continue
+            longest = max(longest, _longest(shared))
+        total += longest
+    return total
+
+
+def _longest(texts: Any) -> int:
+    """The bytes of the longest text or binary of an array; 0 of other kinds."""
+    from pyarrow import compute, types  # noqa: PLC0415 - whose array it is
+
+    kind = texts.type
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        # Each view has 16 bytes, of which the first four say how long its text is.
+        lengths = memoryview(texts.buffers()[1]).cast("B").cast("i")[::4]
+        return max(lengths[texts.offset : texts.offset + len(texts)], default=0)
+    if types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    dense = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if any(is_one(kind) for is_one in dense):
+        return compute.max(compute.binary_length(texts)).as_py() or 0
+    return 0
 
 
 def cells_of_arrow(column: Any, name: str, before: int) -> list[Any]:

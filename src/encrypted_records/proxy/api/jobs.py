@@ -133,9 +133,7 @@ async def create_job(request: Request) -> Response:
     job = await services.jobs.begin(caller, options, note)
     try:
         size = await services.jobs.receive(caller, job, request.stream())
-        if options.once:
-            await services.jobs.refuse_repeated(caller, options, size, note)
-        await services.jobs.mark_received(caller, job.id, size)
+        await services.jobs.accept(caller, job, size, once=options.once)
     except ClientDisconnect:
         lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
         await services.jobs.abandon(job.id, lost)

@@ -13,6 +13,8 @@ import msgspec
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOMENT = re.compile(r"[0-9]{1,16}")
 MAX_NAME = 400
+#: How much of either end of a file is digested.
+END_BYTES = 64 << 10
 
 
 class FileNote(msgspec.Struct, frozen=True, array_like=True):

@@ -11,12 +11,13 @@ and staged chunk by chunk, and published. Before that nothing of it is visible, 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import ErsError, UploadedBefore
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 
@@ -131,13 +132,12 @@ def in_words(error: ErsError) -> str:
     return f"{error.message}{hint} ({error.reason})"
 
 
-def uploaded_before(job: Job) -> Conflict:
+def uploaded_before(job: Job) -> UploadedBefore:
     """The refusal of a file that ``job`` has stored, or is storing."""
     moment = datetime.fromtimestamp(job.received or job.created, UTC)
     records = f"{job.total:,} record{'' if job.total == 1 else 's'}"
     what = records if job.state == "completed" else "it is being stored"
-    return Conflict(
-        f"this file was uploaded on {moment:%Y-%m-%d at %H:%M} UTC: {what}",
-        code="uploaded_before",
-        hint="its records are stored once more where on_repeat is allow",
+    name = str(uuid.UUID(bytes=job.id))
+    return UploadedBefore.by(
+        name, f"job {name} has this file since {moment:%Y-%m-%d at %H:%M} UTC: {what}"
     )

@@ -85,7 +85,7 @@ class Reseals:
             job = await self._jobs.begin(caller, options)
             try:
                 await asyncio.to_thread(self._uses.store.targets.add, job.id, target)
-                await self._jobs.mark_received(caller, job.id, 0)
+                await self._jobs.mark_received(caller, job, 0)
             except ErsError as error:
                 # Else it would wait for an upload, and no other could begin.
                 await self._jobs.abandon(job.id, error)

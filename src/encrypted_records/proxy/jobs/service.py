@@ -6,6 +6,7 @@ For users other than its owner, a job does not exist.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import secrets
 import time
@@ -13,6 +14,8 @@ import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from encrypted_records.errors import (
     BadInput,
@@ -29,7 +32,7 @@ from encrypted_records.ingest.layouts import Layout, recognize
 from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns
 from encrypted_records.proxy.jobs.bodies import gather, schema_of_header
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.file_note import FileNote
+from encrypted_records.proxy.jobs.file_note import END_BYTES, FileNote
 from encrypted_records.proxy.jobs.job import ENDED, Job, JobOptions, in_words, uploaded_before
 from encrypted_records.proxy.jobs.progress import PAUSE_SECONDS
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
@@ -63,6 +66,7 @@ class BatchJobs:
         self._sweep_seconds = sweep_seconds
         self._running: dict[bytes, asyncio.Task[None]] = {}
         self._renewing: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.Lock()
 
     # --- receiving --------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class BatchJobs:
             raise BadInput(f"the request {detail}", flaws=flaws) from None
         check_columns(layout.names, state.definition)
 
-    async def mark_received(self, caller: Holder | None, job: bytes, size: int) -> None:
+    async def mark_received(self, caller: Holder | None, job: Job, size: int) -> None:
         """All bytes are in the spool: process them.
 
         Args:
@@ -225,18 +229,56 @@ class BatchJobs:
             Conflict: ``job_ended``; it was cancelled in the meantime.
             Unavailable: the API gives no token; nothing has changed.
         """
+        await self._renew(caller, job)
+        await self._process(job, size)
+
+    async def accept(
+        self, caller: Holder | None, job: Job, size: int, *, once: bool = False
+    ) -> None:
+        """:meth:`mark_received` of a file, by whose bytes it will be known again.
+
+        Args:
+            once: whether it is refused where it was stored before.
+
+        Raises:
+            UploadedBefore: a job of the caller's has stored this file in this schema, or is
+                storing it.
+        """
+        owner = caller or Holder.of_accepted_work(job.user)
+        ends = await asyncio.to_thread(self._digest_of_ends, owner, job.id, size)
+        said = await self.note_of(owner, job) or FileNote()
+        note = msgspec.structs.replace(said, ends=ends)
+        sealed = await asyncio.to_thread(self._uses.secrets.seal_note, owner, job.id, note)
+        await self._renew(caller, job)
+        # Of two that come at the same time one is refused.
+        async with self._accepting:
+            if once:
+                await self.refuse_repeated(owner, job.options, size, note)
+            await self._process(job, size, sealed)
+
+    def _digest_of_ends(self, owner: Holder, job: bytes, size: int) -> str:
+        keyring = self._uses.keyrings.of(owner)
+        digest = hashlib.sha256()
+        for start, end in ((0, min(END_BYTES, size)), (max(size - END_BYTES, 0), size)):
+            for piece in self._uses.spool.read(job, keyring, start=start, size=end):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    async def _renew(self, caller: Holder | None, job: Job) -> None:
+        """The upload may have outlived the job's token: renew it. If it has outlived the caller's
+        own as well, the job keeps its token."""
         if caller is not None:
-            # The upload may have outlived the job's token. If it has outlived the caller's own as
-            # well, the job tries what it has.
-            known = await asyncio.to_thread(self._uses.store.get, job)
+            known = await asyncio.to_thread(self._uses.store.get, job.id)
             if known is not None:
                 with suppress(NotAuthenticated):
                     await self._renew_token(caller, known)
+
+    async def _process(self, job: Job, size: int, file: bytes | None = None) -> None:
         if size >= _SEVERAL_CHUNKS:
             self.runner.workers.prepare()
-        await asyncio.to_thread(self._uses.store.mark_received, job, size)
-        self._uses.progress.announce(job)
-        self._start(job)
+        await asyncio.to_thread(self._uses.store.mark_received, job.id, size, file)
+        self._uses.progress.announce(job.id)
+        self._start(job.id)
 
     async def abandon(self, job: bytes, error: ErsError) -> None:
         """The upload will not come: fail the job.
@@ -318,8 +360,8 @@ class BatchJobs:
     ) -> None:
         """
         Raises:
-            Conflict: ``uploaded_before``; a job of the caller's has stored this file in this
-                schema, or is storing it.
+            UploadedBefore: a job of the caller's has stored this file in this schema, or is
+                storing it.
         """
         for job in await asyncio.to_thread(self._uses.store.of_size, caller.user, size):
             known = await self.note_of(caller, job)

@@ -202,8 +202,11 @@ class JobStore:
         with self._database.writing() as database:
             database.execute("UPDATE job SET token = ? WHERE id = ?", (token, job))
 
-    def mark_received(self, job: bytes, size: int) -> None:
+    def mark_received(self, job: bytes, size: int, file: bytes | None = None) -> None:
         """All bytes are in the spool.
+
+        Args:
+            file: what is known of its file by now, sealed; None leaves what was said of it.
 
         Raises:
             Conflict: the job has ended in the meantime.
@@ -212,6 +215,8 @@ class JobStore:
             _move(database, job, "processing")
             database.execute("UPDATE job SET size = ? WHERE id = ?", (size, job))
             tables.stamp(database, job, "received", time.time())
+            if file is not None:
+                database.execute("UPDATE about SET file = ? WHERE job = ?", (file, job))
 
     def mark_counted(self, job: bytes, rows: int) -> None:
         with self._database.writing() as database:

@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError
+from encrypted_records.errors import BadInput, Conflict, ErsError, UploadedBefore
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
@@ -75,7 +75,7 @@ async def upload(visit: Visit) -> Response:
         shown["mapping"] = error.mapping
         return visit.problem(error, "upload.html", **shown)
     except (BadInput, Conflict) as error:
-        shown["repeated"] = error.reason == "uploaded_before"
+        shown["repeated"] = isinstance(error, UploadedBefore)
         return visit.problem(_in_words(error), "upload.html", **shown)
 
 
@@ -114,7 +114,7 @@ async def _send(visit: Visit, definition: Any) -> Response:
 
     Raises:
         BadInput: none was chosen, or of another kind; or its columns are to be given fields.
-        Conflict: ``uploaded_before``.
+        UploadedBefore: and nobody asked for it again.
     """
     form = visit.sent_file
     if form is None or not form.filename:
@@ -189,11 +189,11 @@ async def _joined(pieces: list[bytes], rest: AsyncIterator[bytes]) -> AsyncItera
 
 
 def _in_words(error: ErsError) -> ErsError:
-    if error.reason != "uploaded_before":
+    if not isinstance(error, UploadedBefore):
         return error
-    return Conflict(
+    return UploadedBefore.by(
+        error.job_id,
         error.message,
-        code=error.reason,
         hint="choose it again and tick the box below, if its records are wanted a second time",
     )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
+from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound, UploadedBefore
 from encrypted_records.ingest.filetypes import check_start
 from encrypted_records.proxy.jobs.job import ENDED, Job
 from encrypted_records.proxy.jobs.service import BatchJobs
@@ -55,16 +56,17 @@ class Handover:
             return
         assert upload.length is not None
         try:
-            await asyncio.to_thread(self._check_start, upload, keyring)
-            await self._jobs.mark_received(caller, upload.id, upload.length)
-        except BadInput as error:
+            metadata = header.metadata(status_of(upload, keyring).metadata or "")
+            await asyncio.to_thread(self._check_start, upload, keyring, metadata)
+            once = metadata.get("on_repeat") == b"refuse"
+            await self._jobs.accept(caller, job, upload.length, once=once)
+        except (BadInput, UploadedBefore) as error:
             await self._jobs.abandon(upload.id, error)
 
-    def _check_start(self, upload: Upload, keyring: Keyring) -> None:
+    def _check_start(self, upload: Upload, keyring: Keyring, metadata: Mapping[str, bytes]) -> None:
         assert upload.length is not None
         size = min(upload.length, _START_BYTES)
         start = b"".join(self._spool.read(upload.id, keyring, size=size))
-        metadata = header.metadata(status_of(upload, keyring).metadata or "")
         check_start(start, format_of(metadata), charset_of(metadata))
 
     async def cancel(self, caller: Holder, upload: Upload) -> None:

@@ -14,7 +14,9 @@ from encrypted_records.cli.commands.record.options import (
 )
 from encrypted_records.cli.commands.upload_job import (
     Order,
+    again_option,
     finish,
+    going_on,
     send_pieces,
     warn_of_rounding,
 )
@@ -24,17 +26,23 @@ from encrypted_records.cli.input.upload_sources import KINDS, lines_of
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.client import MAX_DIRECT
-from encrypted_records.errors import InvalidRecords
+from encrypted_records.errors import InvalidRecords, UploadedBefore
 
 
 @click.command(short_help="Store the records of a file.")
 @default_schema_option
 @dataset_option
+@again_option
 @click.option("--file", type=FILE, required=True, help="JSON or NDJSON; - is standard input.")
 @connected(organization=True)
 @takes_output
 async def create(
-    session: CommandSession, schema: str | None, dataset: str | None, file: str, output: Output
+    session: CommandSession,
+    schema: str | None,
+    dataset: str | None,
+    again: bool,
+    file: str,
+    output: Output,
 ) -> int | None:
     """Store the records of a file: all of them, or none.
 
@@ -46,17 +54,23 @@ async def create(
     Example:
       ers record create --organization acme --dataset medical --schema patient --file patients.json
     """
-    return await _store(session, file, schema, dataset, output)
+    return await _store(session, file, schema, dataset, again, output)
 
 
 @click.command(short_help="Store the records of a file that is named as an argument.")
 @click.argument("file", type=FILE)
 @default_schema_option
 @dataset_option
+@again_option
 @connected(organization=True)
 @takes_output
 async def ingest(
-    session: CommandSession, file: str, schema: str | None, dataset: str | None, output: Output
+    session: CommandSession,
+    file: str,
+    schema: str | None,
+    dataset: str | None,
+    again: bool,
+    output: Output,
 ) -> int | None:
     """Store the records of a file, as ers record create does.
 
@@ -64,11 +78,16 @@ async def ingest(
     Example:
       ers record ingest patients.json --schema patient
     """
-    return await _store(session, file, schema, dataset, output)
+    return await _store(session, file, schema, dataset, again, output)
 
 
 async def _store(
-    session: CommandSession, file: str, schema: str | None, dataset: str | None, output: Output
+    session: CommandSession,
+    file: str,
+    schema: str | None,
+    dataset: str | None,
+    again: bool,
+    output: Output,
 ) -> int | None:
     default = None
     if schema is not None:
@@ -79,7 +98,10 @@ async def _store(
         raise InvalidRecords("there are no records", hint="nothing was stored")
     if len(first_ones) > MAX_DIRECT:
         pieces = _lines(first_ones, records)
-        job = await send_pieces(session, pieces, KINDS["ndjson"], Order())
+        try:
+            job = await send_pieces(session, pieces, KINDS["ndjson"], Order(again=again))
+        except UploadedBefore as error:
+            job = await going_on(session, error)
         return await finish(session, job, output)
     created = await session.client.ingest_records(first_ones)
 
