@@ -22,6 +22,9 @@ _COLUMNS = ("slug", "name", "id", "created")
 _FOUND = ("slug", "name", "count", "note")
 _slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
 _description = click.option("--description", help="What it holds.")
+get_or_create_option = click.option(
+    "--get-or-create", is_flag=True, help="If there is one of this slug or name, show that."
+)
 
 
 @click.group(short_help="List, make, change or delete datasets.")
@@ -121,23 +124,35 @@ def _row(found: FoundIn) -> dict[str, Any]:
 @click.option("--name", required=True, help="Name for people.")
 @_slug
 @_description
+@get_or_create_option
 @connected(organization=True)
 @takes_output
 async def create(
-    session: CommandSession, name: str, slug: str | None, description: str | None, output: Output
+    session: CommandSession,
+    name: str,
+    slug: str | None,
+    description: str | None,
+    get_or_create: bool,
+    output: Output,
 ) -> None:
-    """Make a dataset.
+    """Make a dataset. One of the same name needs a slug of its own.
 
     \b
     Example:
       ers dataset create --organization acme --name "Field trials" --slug trials
     """
-    organization = (await session.names.organization())["url"]
-    output.write_one(
-        await session.client.create(
-            "datasets", name=name, organization=organization, slug=slug, description=description
+    organization = await session.names.organization()
+    within = {"organization": organization["id"]}
+    made = await session.names.existing("datasets", within, name, slug, wanted=get_or_create)
+    if made is None:
+        made = await session.client.create(
+            "datasets",
+            name=name,
+            organization=organization["url"],
+            slug=slug,
+            description=description,
         )
-    )
+    output.write_one(made)
 
 
 @dataset.command(short_help="Change name, slug or description.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from encrypted_records.cli.commands.dataset import get_or_create_option
 from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
 from encrypted_records.cli.commands.schema_checks import sign, verify
 from encrypted_records.cli.commands.schema_estimates import read_length, show_estimate
@@ -92,6 +93,7 @@ async def get(session: CommandSession, schema: str, definition: bool, output: Ou
 @_slug
 @_description
 @click.option("--file", type=_FILE, required=True, help="Its JSON Schema; - is standard input.")
+@get_or_create_option
 @connected(organization=True)
 @takes_output
 async def create(
@@ -101,26 +103,32 @@ async def create(
     slug: str | None,
     description: str | None,
     file: str,
+    get_or_create: bool,
     output: Output,
 ) -> None:
-    """Make a schema from a JSON Schema in a file. docs/http-api.md says what one may hold.
+    """Make a schema from a JSON Schema in a file. docs/http-api.md says what one may hold. Another
+    of the same name in the dataset needs a slug of its own.
 
     \b
     Example:
       ers schema create --dataset medical --name Visit --slug visit --file visit.json
     """
     definition = read_definition(file)
-    parent = (await session.names.dataset(dataset))["url"]
-    output.write_one(
-        await session.client.create(
+    parent = await session.names.dataset(dataset)
+    within = {"dataset": parent["id"]}
+    made = await session.names.existing(
+        "schemas", within, name, slug, wanted=get_or_create, definition=definition
+    )
+    if made is None:
+        made = await session.client.create(
             "schemas",
             name=name,
-            dataset=parent,
+            dataset=parent["url"],
             schema=definition,
             slug=slug,
             description=description,
         )
-    )
+    output.write_one(made)
 
 
 @schema.command(short_help="Change name, slug, description or definition.")

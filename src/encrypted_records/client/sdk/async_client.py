@@ -175,9 +175,23 @@ class AsyncClient:
         slug: str | None = None,
         description: str | None = None,
         organization: str | None = None,
+        get_or_create: bool = False,
     ) -> AsyncDataset:
-        """A new dataset, of the only organization where none is named."""
+        """A new dataset, of the only organization where none is named.
+
+        Args:
+            get_or_create: take the dataset that has this slug or name, if there is one.
+
+        Raises:
+            Conflict: ``slug_taken``; there is a dataset of this name, or slug, already.
+        """
         owner = await self._link.names.organization(organization)
+        within = {"organization": str(owner["id"])}
+        there = await self._link.names.existing(
+            "datasets", within, name, slug, wanted=get_or_create
+        )
+        if there is not None:
+            return AsyncDataset(self._link, there)
         resource = await self._link.proxy.create(
             "datasets", name=name, organization=owner["url"], slug=slug, description=description
         )

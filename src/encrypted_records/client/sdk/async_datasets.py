@@ -33,8 +33,28 @@ class AsyncDataset(AsyncNamed):
         *,
         slug: str | None = None,
         description: str | None = None,
+        get_or_create: bool = False,
     ) -> AsyncSchema:
-        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it."""
+        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it.
+
+        Args:
+            get_or_create: take the schema of this dataset that has this slug or name, if there is
+                one.
+
+        Raises:
+            Conflict: ``slug_taken``; there is a schema of this name, or slug, in the dataset
+                already. ``other_definition``; the one that is there has another definition.
+        """
+        there = await self._link.names.existing(
+            "schemas",
+            {"dataset": self.id},
+            name,
+            slug,
+            wanted=get_or_create,
+            definition=definition,
+        )
+        if there is not None:
+            return AsyncSchema(self._link, there)
         resource = await self._link.proxy.create(
             "schemas",
             name=name,

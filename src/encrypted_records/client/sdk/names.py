@@ -8,10 +8,12 @@ names several is refused with a list of them: nothing is ever guessed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encrypted_records.errors import Closed, InvalidSetting, Malformed, NotFound
-from encrypted_records.model import ids
+import msgspec
+
+from encrypted_records.errors import Closed, Conflict, InvalidSetting, Malformed, NotFound
+from encrypted_records.model import ids, json_text
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
@@ -106,6 +108,53 @@ class Names:
             return [str((await self.organization())["url"])]
         return [one["url"] async for one in self._client.listing("organizations")]
 
+    async def existing(
+        self,
+        collection: str,
+        within: dict[str, str],
+        name: str,
+        slug: str | None,
+        *,
+        wanted: bool,
+        definition: Any = None,
+    ) -> Resource | None:
+        """What is called so already, where it is wanted; None where something new is to be made.
+
+        Args:
+            within: the filter that leaves what is in the same dataset or organization.
+            slug: one that was chosen, which the API lets nothing else have.
+            definition: of a schema; the one that is there has to have the same.
+
+        Raises:
+            Conflict: ``slug_taken``; there is one of this name, it is not wanted, and no slug tells
+                them apart.
+                ``other_definition``; there is a schema, and it has another one.
+            InvalidSetting: several have this name.
+        """
+        if wanted:
+            try:
+                found = await self._find(collection, slug or name, within)
+            except NotFound:
+                return None
+            if definition is not None and _as_sent(definition) != _as_sent(found["schema"]):
+                raise Conflict(
+                    f"the schema {found['slug']} is there, and has another definition",
+                    code="other_definition",
+                    hint="give it this one by change (ers schema change), or choose another name",
+                )
+            return found
+        if slug is None:
+            async for one in self._client.listing(collection, **within, name=name):
+                if one["name"] == name:
+                    kind = collection.removesuffix("s")
+                    raise Conflict(
+                        f"there is a {kind} {name} already, with the slug {one['slug']}",
+                        code="slug_taken",
+                        hint="take that one: get_or_create=True (--get-or-create); or choose a slug"
+                        f" for another {kind} of this name",
+                    )
+        return None
+
     async def _by_id(self, collection: str, wanted: str) -> Resource | None:
         """The resource of which ``wanted`` is the path or the id, if it is either."""
         if wanted.startswith("/api/"):
@@ -163,6 +212,11 @@ class Names:
         """``acme/medical/patient``."""
         dataset = await self._client.resource(schema["dataset"])
         return f"{await self.path_of_dataset(dataset)}/{schema['slug']}"
+
+
+def _as_sent(definition: Any) -> Any:
+    """A definition as JSON has it, whatever types its numbers and lists have here."""
+    return msgspec.json.decode(json_text.encode(definition))
 
 
 def _named(name: str, found: list[Resource]) -> list[Resource]:

@@ -38,8 +38,30 @@ class Dataset(Named):
         *,
         slug: str | None = None,
         description: str | None = None,
+        get_or_create: bool = False,
     ) -> Schema:
-        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it."""
+        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it.
+
+        Args:
+            get_or_create: take the schema of this dataset that has this slug or name, if there is
+                one.
+
+        Raises:
+            Conflict: ``slug_taken``; there is a schema of this name, or slug, in the dataset
+                already. ``other_definition``; the one that is there has another definition.
+        """
+        there = self._link.run(
+            self._link.names.existing(
+                "schemas",
+                {"dataset": self.id},
+                name,
+                slug,
+                wanted=get_or_create,
+                definition=definition,
+            )
+        )
+        if there is not None:
+            return Schema(self._link, there)
         resource = self._link.run(
             self._link.proxy.create(
                 "schemas",
