@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import keyring
@@ -151,10 +152,10 @@ class Trader:
         return Tokens(_token(10**10), f"refresh-{number}")
 
 
-def _token(expires: float) -> str:
+def _token(expires: float, **more: float) -> str:
     from base64 import urlsafe_b64encode
 
-    claims = urlsafe_b64encode(json.dumps({"exp": expires}).encode()).decode().rstrip("=")
+    claims = urlsafe_b64encode(json.dumps({"exp": expires, **more}).encode()).decode().rstrip("=")
     return f"e30.{claims}.c2ln"
 
 
@@ -194,6 +195,26 @@ def test_a_token_that_is_still_good_is_not_traded(nobody: Ers, tmp_path: Path) -
     logins, trader = kept(tmp_path, expires=10**10), Trader()
     asyncio.run(logins.authorization(ADDRESS, trader))
     assert trader.traded == []
+
+
+@pytest.mark.parametrize("off", [-90_000.0, 0.0, 90_000.0])
+def test_how_old_a_token_is_needs_no_clock_that_is_right(
+    nobody: Ers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float
+) -> None:
+    """Only one that runs: a token of a quarter of an hour is traded when it has been here for
+    that."""
+    issued, logins, trader = time.time(), Logins(tmp_path), Trader()
+    here = issued + off
+    monkeypatch.setattr(time, "time", lambda: here)
+    token = _token(issued + 900, iat=issued)
+    asyncio.run(logins.keep(ADDRESS, Login("ada@example.org", Tokens(token, "refresh-0"), here)))
+
+    here = issued + off + 800
+    assert asyncio.run(logins.authorization(ADDRESS, trader)) == f"Bearer {token}"
+    assert trader.traded == []
+    here = issued + off + 850
+    asyncio.run(logins.authorization(ADDRESS, trader))
+    assert trader.traded == ["refresh-0"]
 
 
 def test_a_login_lies_in_the_keychain_where_there_is_one(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,11 @@ def test_a_key_that_is_none_stores_nothing(store: Store, kind: str) -> None:
     answer = send(store, body(one), key)
     assert (answer.status, answer.json()["code"]) == (400, "invalid_idempotency_key")
     assert one.found() == []
+    if kind.startswith("of "):
+        clocks = re.findall(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", answer.json()["detail"])
+        made, now = [datetime.fromisoformat(one.replace(" UTC", "+00:00")) for one in clocks]
+        assert abs((now - made).total_seconds()) > 300
+        assert "set both clocks" in answer.json()["hint"]
 
 
 def test_a_repetition_is_known_after_a_restart(tmp_path: Path) -> None:

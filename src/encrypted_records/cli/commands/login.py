@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import click
 
@@ -44,7 +45,7 @@ async def login(session: CommandSession, email: str | None) -> None:
     # From the device that is kept: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
         tokens = await client.tokens(email=email, password=password)
-    where = await Logins().keep(session.address, Login(email, tokens))
+    where = await Logins().keep(session.address, Login(email, tokens, time.time()))
     say(f"Logged in at {session.address} as {email}. The login is kept in {where}.")
     who = login_at(session.proxy)
     assert who is not None

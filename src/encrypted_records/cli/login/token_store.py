@@ -21,15 +21,28 @@ from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.client.proxy.client import Tokens
 from encrypted_records.errors import NotAuthenticated
-from encrypted_records.model.jwt import expiry
+from encrypted_records.model.jwt import expiry, lifetime
 
 #: An access token is replaced this long before it expires: a request may take its time.
 EARLY_SECONDS = 60.0
 
 
 class Login(msgspec.Struct, frozen=True):
+    """``kept`` is when the tokens came, by this machine's clock, in seconds since 1970; 0 of tokens
+    that an earlier version stored."""
+
     email: str
     tokens: Tokens
+    kept: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the access token is good for a while. How long it is good, its issuer's clock
+        says; how old it is, this machine's, which may be another day's."""
+        good, now = lifetime(self.tokens.access), time.time()
+        if self.kept and good:
+            return 0 <= now - self.kept < good - EARLY_SECONDS
+        return expiry(self.tokens.access) - now >= EARLY_SECONDS
 
 
 #: Trades a refresh token for a new pair.
@@ -78,11 +91,11 @@ class Logins:
             NotAuthenticated: there is no login any more, or the service has ended it.
         """
         login = self._present(address)
-        if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+        if not login.is_good:
             async with self._lock():
                 # Another command may have traded while this one waited for the lock.
                 login = self._present(address)
-                if expiry(login.tokens.access) - time.time() < EARLY_SECONDS:
+                if not login.is_good:
                     login = await self._trade(address, login, trade)
         return f"Bearer {login.tokens.access}"
 
@@ -100,7 +113,7 @@ class Logins:
             raise NotAuthenticated(
                 f"your login at {address} has ended", code="bad_token", hint="run: ers login"
             ) from None
-        new = Login(login.email, tokens)
+        new = Login(login.email, tokens, time.time())
         self._store(address, new)
         return new
 

@@ -29,7 +29,7 @@ from encrypted_records.client.proxy.rollbacks import RollbackCalls
 from encrypted_records.client.proxy.schema_logs import SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.uploads import Uploads
-from encrypted_records.errors import ApiFailed, BadInput
+from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import reference
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another such one.
@@ -290,11 +290,24 @@ class ProxyClient(
 
     async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
         """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
-        key = {"Idempotency-Key": str(uuid_utils.uuid7())}
-        created = await self._ask(
-            "POST", "/api/records/ingest/", body, headers=key, repeatable=True
-        )
+        try:
+            created = await self._ingest_by_clock(body)
+        except (BadInput, Conflict) as error:
+            # Its clock or ours was set since its last answer, and this one has told what it says
+            # now. Nothing was stored by a request that was sent once.
+            if error.repeated or error.reason not in ("invalid_idempotency_key", "repeat_too_old"):
+                raise
+            created = await self._ingest_by_clock(body)
         return convert(created, list[StoredRecord])
+
+    async def _ingest_by_clock(self, body: Sequence[Mapping[str, Any]]) -> Any:
+        """Send records once, under a key made by the proxy's clock."""
+        now = await self._transport.proxy_time()
+        key = uuid_utils.uuid7(nanoseconds=int(now * 1_000_000_000))
+        headers = {"Idempotency-Key": str(key)}
+        return await self._ask(
+            "POST", "/api/records/ingest/", body, headers=headers, repeatable=True
+        )
 
     async def search(
         self,

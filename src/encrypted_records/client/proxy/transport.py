@@ -13,9 +13,11 @@ import asyncio
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from encrypted_records.client.limits import PROXY_TIMING, Timing
-from encrypted_records.client.messages import Response
+from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import BARE, Authorization, Transport
 from encrypted_records.errors import (
     ApiFailed,
@@ -54,6 +56,8 @@ _THROUGH_THE_DOOR = re.compile(
     r"|/api/(organizations|datasets)/[^/]+/(people|recover|rollback|services)/"
 )
 _STATUS = "/api/status/"
+#: Seconds within which two clocks count as one.
+_CLOCKS_AGREE = 2.0
 #: Places of an error that a traceback shows.
 _FLAWS_NOTED = 5
 #: More connections than the pool of one client opens at a time.
@@ -142,6 +146,8 @@ class ProxyTransport(Transport):
         #: whether the next connection may be a new one: what answered last keeps none open
         self._closes = False
         self._one_asks = asyncio.Lock()
+        #: seconds by which the proxy's clock is ahead of this machine's; None before it answers
+        self._ahead: float | None = None
 
     def _pool(self, name: str, connections: int) -> aiohttp.ClientSession:
         """
@@ -162,6 +168,23 @@ class ProxyTransport(Transport):
         except ErsError as error:
             explain(error)
             raise
+
+    async def attempt(self, asked: Request) -> Response:
+        answer = await super().attempt(asked)
+        # The first one: one of the API's may follow it.
+        with suppress(ValueError):
+            told = parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+            self._ahead = told - time.time()
+        return answer
+
+    async def proxy_time(self) -> float:
+        """The time by the proxy's clock, in seconds since 1970, to a second or so: this machine's
+        may be wrong. By this machine's clock, where no answer says another."""
+        if self._ahead is None:
+            await self.prepare(_FOR_PROXIES_ALONE[0])
+        # Dates are whole seconds, of a moment ago.
+        ahead = self._ahead or 0.0
+        return time.time() + (ahead if abs(ahead) > _CLOCKS_AGREE else 0.0)
 
     # --- before a request -------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from encrypted_records.crypto.keys import UidKey
 from encrypted_records.errors import BadInput, Conflict, Flaw
@@ -20,6 +21,7 @@ from encrypted_records.model import ids
 HEADER = "Idempotency-Key"
 #: Since a key's time is the records', it may not be far from the present: in seconds.
 OLDEST, NEWEST = 86_400, 300
+_HOW_TO_MAKE = "make a UUID of version 7 for each request; a repetition has the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,12 @@ class IdempotencyKey:
             raise _invalid("it is not a UUID") from None
         if key.version != 7:
             raise _invalid("it is not a UUID of version 7")
-        age = time.time() - ids.milliseconds(key.bytes) / 1000
-        if not -NEWEST < age < OLDEST:
-            raise _invalid("its time is not of the last 24 hours")
+        made, now = ids.milliseconds(key.bytes) / 1000, time.time()
+        if not -NEWEST < now - made < OLDEST:
+            raise _invalid(
+                f"by the clock that made it, it is {_clock(made)}; by this proxy's, {_clock(now)}",
+                hint="set both clocks, for instance by NTP, and send it with a new key",
+            )
         return cls(key.bytes, hashlib.sha256(body).digest())
 
     def require_later(self, moment: int) -> None:
@@ -72,10 +77,17 @@ class IdempotencyKey:
         return ids.at(self.key, key.of_request(self.key, self.digest, number))
 
 
-def _invalid(why: str) -> BadInput:
+def _clock(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError):  # beyond the year 9999
+        return "after the year 9999"
+
+
+def _invalid(why: str, hint: str = _HOW_TO_MAKE) -> BadInput:
     return BadInput(
         f"{HEADER} cannot be used: {why}",
         code="invalid_idempotency_key",
         flaws=(Flaw("invalid", why, field=HEADER),),
-        hint="make a UUID of version 7 for each request; a repetition has the same",
+        hint=hint,
     )
