@@ -5,14 +5,17 @@ said without it.
 """
 
 import sys
+from contextlib import suppress
 
 from encrypted_records import __version__
 
 
 def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
-        sys.stdout.write(f"ers, version {__version__}\n")
-        return
+        with suppress(OSError, AttributeError):  # else the command says what is wrong with stdout
+            sys.stdout.write(f"ers, version {__version__}\n")
+            sys.stdout.flush()
+            return
     from encrypted_records.cli.main import main as run  # noqa: PLC0415 - see above
 
     run()

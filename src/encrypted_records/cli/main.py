@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -70,10 +69,9 @@ def ers() -> None:
 
 
 def main() -> None:
+    terminal.open_streams()
     code = run(sys.argv[1:])
-    if code == terminal.UNREAD:
-        # What is left would be written at the end, and complained about.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    terminal.drop_unwritten()
     sys.exit(code)
 
 
@@ -92,6 +90,8 @@ def run(arguments: list[str], limits: CommandLimits = STANDARD) -> int:
         return terminal.report(error)
     except Unread:
         return terminal.UNREAD
+    except OSError as error:
+        return terminal.report_system(error)
     except Exception as error:
         return terminal.report_bug(error)
     return code if isinstance(code, int) else terminal.DONE

@@ -8,6 +8,7 @@ the terminal: control characters are shown, not sent. docs/cli.md promises the e
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -36,6 +37,10 @@ EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
     (errors.Refused, REFUSED),
     (errors.Unavailable, UNAVAILABLE),
 )
+#: Errors of disks that are full, read only or broken.
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+STDOUT = "standard output"
+_LOOK_BEFORE = "the command may have done its work: look before you repeat it"
 _CTRL_C = bytes([signal.SIGINT])
 #: How soon a Ctrl-C that nobody has looked at comes again.
 _REPEATED_SECONDS = 0.1
@@ -55,7 +60,13 @@ def show(text: str) -> None:
 
 def warn(line: str) -> None:
     """A line for people that is no part of the result."""
-    click.echo(printable(line), err=True)
+    _complain(printable(line))
+
+
+def _complain(line: str) -> None:
+    """A line on stderr. A command does not fail where nobody can be told how it goes."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def format_count(number: int, thing: str) -> str:
@@ -150,9 +161,9 @@ def report(error: ErsError) -> int:
         row = "" if flaw.row is None else f"row {flaw.row}"
         location = ", ".join(part for part in (row, flaw.field or flaw.pointer) if part)
         text = f"{location}: {flaw.detail}" if location else flaw.detail
-        click.echo(f"  {printable(text)}", err=True)
+        _complain(f"  {printable(text)}")
     if len(error.flaws) > FLAWS_SHOWN:
-        click.echo(f"  and {len(error.flaws) - FLAWS_SHOWN} more", err=True)
+        _complain(f"  and {len(error.flaws) - FLAWS_SHOWN} more")
     return exit_code(error)
 
 
@@ -171,6 +182,46 @@ def report_misuse(error: click.ClickException) -> int:
         message, hint = "no such option: --json", "JSON is: --output json"
     _error(message[:1].lower() + message[1:], hint)
     return MISUSED
+
+
+def report_system(error: OSError) -> int:
+    """Show what the operating system refuses, such as to write to a full disk."""
+    _trace()
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    if any(frame.f_code is click.echo.__code__ for frame in frames):
+        error.filename = STDOUT
+    if error.filename is None and error.errno not in _OF_DISKS:
+        return report_bug(error)
+    why = "it is closed" if error.errno == errno.EBADF else (error.strerror or "it fails").lower()
+    _error(f"{error.filename or 'a file'} cannot be written: {why}", _LOOK_BEFORE)
+    return FAILED
+
+
+def open_streams() -> None:
+    """Give a program that was started with closed streams some to hold on to.
+
+    Else the next file that is opened would take their place, and get what is meant for them.
+    Nothing comes from standard input then, writing to standard output fails by name, and nobody
+    sees what goes to stderr.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest number that is free
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+
+
+def drop_unwritten() -> None:
+    """Forget what cannot be written. Python would try once more at the end, complain about it, and
+    exit with a code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def report_bug(error: BaseException) -> int:
@@ -211,9 +262,9 @@ def _trace() -> None:
 
 def _error(message: str, hint: str) -> None:
     # The other side may have said it, and may be anybody.
-    click.echo(f"error: {_lines(message)}", err=True)
+    _complain(f"error: {_lines(message)}")
     if hint:
-        click.echo(f"hint: {_lines(hint)}", err=True)
+        _complain(f"hint: {_lines(hint)}")
 
 
 def _lines(text: str) -> str:

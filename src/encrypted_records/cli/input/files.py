@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from encrypted_records.cli.terminal import STDOUT
 from encrypted_records.client.media import LocalFile
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.media_types import Format
@@ -82,8 +83,6 @@ def open_input(path: str) -> LocalFile:
     """
     if path != STDIN:
         return LocalFile(Path(path))
-    if sys.stdin is None:  # closed, as of a service or of <&-
-        raise InvalidSetting("standard input is closed", hint="give a file")
     return LocalFile(Path(STDIN), sys.stdin.buffer)
 
 
@@ -99,14 +98,28 @@ def _begin(path: str, size: int) -> bytes:
 
 @contextmanager
 def open_result(path: str | None) -> Iterator[IO[bytes]]:
-    """What to write a result to: standard output, or a file that is there when it is whole.
+    """What to write a result to: standard output, a pipe, or a file that is there when it is whole.
 
     Raises:
         InvalidSetting: the file cannot be written.
     """
     if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+        return
+    if Path(path).exists() and not Path(path).is_file():
+        # A pipe or a device, which a file in its place would cut off from who reads it.
+        try:
+            with Path(path).open("wb") as stream:
+                yield stream
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise cannot_write(path, error) from None
         return
     draft = Path(f"{path}.part")
     try:

@@ -13,7 +13,7 @@ import click
 from encrypted_records.cli.commands.keyring.secrets import backup_in, new_passphrase
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
-from encrypted_records.cli.terminal import ask, say
+from encrypted_records.cli.terminal import ask, say, warn
 from encrypted_records.errors import BadInput, InvalidSetting
 
 #: Words of a phrase that are asked for.
@@ -61,7 +61,7 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
     asking = sys.stdout.isatty() and sys.stdin.isatty()
     for phrase in phrases:
         # On stderr, so that what --force prints is nothing but the words.
-        click.echo(f"The words of version {phrase.version}:", err=True)
+        warn(f"The words of version {phrase.version}:")
         words = phrase.phrase.split()
         for number, word in enumerate(words, 1):
             say(f"{number:2}  {word}")
@@ -72,7 +72,7 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
     if phrases and asking:
         say("Keep the words where no one else finds them, each version with its number.")
     elif phrases:
-        click.echo("not confirmed: there is no terminal to ask for the words", err=True)
+        warn("not confirmed: there is no terminal to ask for the words")
 
 
 async def _backup_to(file: Path, session: CommandSession) -> None:
