@@ -59,6 +59,8 @@ def history(sides: Sides) -> History:
 def here(ers: Ers, history: History) -> Ers:
     """The command, as the owner of the history."""
     ers.set(**environment(history.store.service, history.store.account))
+    # Accepting a log takes a proof, from a device that was registered.
+    ers.set(ERS_DEVICE=history.store.device.text)
     return ers
 
 
@@ -111,7 +113,7 @@ def test_a_log_that_went_another_way_takes_a_flag_of_its_own(
 ) -> None:
     schema = history.store.schema_id
     with closing(sqlite3.connect(sides.folder / "proxy" / "heads.sqlite3")) as seen, seen:
-        for table in ("head", "passed"):
+        for table in ("user_head", "user_passed"):
             seen.execute(
                 f"UPDATE {table} SET digest = zeroblob(32) WHERE schema = ? AND version > 4",
                 (history.schema,),

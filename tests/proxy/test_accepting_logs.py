@@ -24,7 +24,7 @@ from encrypted_records.index.log.writers import EMPTY_DIGEST
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import ManifestDelta
-from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.schemas.heads import Acceptance, Heads
 from tests.proxy.lies import each, on
 from tests.support.front import Front, running_front
 from tests.support.older import make_older
@@ -116,7 +116,8 @@ def log_of(store: Store, query: str = "") -> dict[str, Any]:
 def accept(store: Store, **members: Any) -> Answer:
     """Of the head that is shown, unless ``members`` say otherwise."""
     shown = log_of(store)
-    body = {"version": shown["version"], "digest": shown["digest"], **members}
+    proof = {"password": store.account.password}
+    body = {"version": shown["version"], "digest": shown["digest"], "proof": proof, **members}
     return store.proxy("POST", f"{store.schema}accept-log/", body)
 
 
@@ -210,7 +211,7 @@ def test_where_nothing_tells_older_from_forked_that_is_said(place: Place) -> Non
     """Of a folder from before the versions in between were kept."""
     file = place.folder / "proxy" / "heads.sqlite3"
     with closing(sqlite3.connect(file)) as database, database:
-        database.execute("DELETE FROM passed")
+        database.execute("DELETE FROM user_passed")
     with place.proxy() as (store, _):
         assert (log_of(store)["state"], log_of(store)["common"]) == ("unclear", 0)
         refused = accept(store)
@@ -228,11 +229,9 @@ def test_only_the_head_that_was_shown_is_accepted(place: Place) -> None:
             return msgspec.structs.replace(delta, version=2, entries=delta.entries[:2])
 
         with place.front.telling(on(("manifest",), each(ManifestDelta, shortened))):
-            moved = store.proxy(
-                "POST",
-                f"{store.schema}accept-log/",
-                {"version": shown["version"], "digest": shown["digest"]},
-            )
+            proof = {"password": store.account.password}
+            body = {"version": shown["version"], "digest": shown["digest"], "proof": proof}
+            moved = store.proxy("POST", f"{store.schema}accept-log/", body)
         assert refusal(moved) == (409, "log_moved")
         assert refusal(accept(store, digest="00" * 32)) == (409, "log_moved")
         assert refusal(accept(store, version=2)) == (409, "log_moved")
@@ -262,24 +261,21 @@ def test_who_has_no_key_or_is_a_stranger_accepts_nothing(place: Place) -> None:
     member = outsider(place.stores[0]).account
     with place.proxy() as (store, _):
         shown = log_of(store)
-        body = {"version": shown["version"], "digest": shown["digest"]}
+        head = {"version": shown["version"], "digest": shown["digest"]}
         path = f"{store.schema}accept-log/"
         for account, said in (
             (member, (422, "key_missing")),
             (place.api.new_account(), (404, "not_found")),
         ):
-            assert (
-                refusal(
-                    replace(store, account=account, device=device_secret.generate()).proxy(
-                        "POST", path, body
-                    )
-                )
-                == said
-            )
+            stranger = replace(store, account=account, device=device_secret.generate())
+            assert refusal(stranger.proxy("POST", path, head)) == (403, "proof_needed")
+            body = {**head, "proof": {"password": account.password}}
+            assert refusal(stranger.proxy("POST", path, body)) == said
         # Nor with a keyring of their own.
         theirs = replace(store, account=member, device=device_secret.generate())
         assert theirs.proxy("POST", "/api/keyring/backup/", {}).status == 200
         assert log_of(theirs)["state"] == "broken"
+        body = {**head, "proof": {"password": member.password}}
         assert refusal(theirs.proxy("POST", path, body)) == (422, "key_missing")
         assert count(store) == BROKEN
 
@@ -303,6 +299,13 @@ def test_two_people_can_compare_the_heads_of_their_proxies(place: Place, tmp_pat
 # --- what is remembered -------------------------------------------------------------------------
 
 
+ADA, EVE = b"a" * 16, b"e" * 16
+
+
+def accepted(user: bytes, head: Head, seen: Head) -> Acceptance:
+    return Acceptance(user, head, seen, writer=True, time=1_700_000_000_000)
+
+
 def some(first: int, last: int, mark: int = 0) -> list[Head]:
     return [Head(at, bytes([mark]) * 16 + at.to_bytes(16, "big")) for at in range(first, last + 1)]
 
@@ -312,27 +315,66 @@ def test_versions_before_the_head_are_kept_as_far_as_they_are_not_too_many(
 ) -> None:
     kept = Heads(tmp_path / "heads.sqlite3", kept=10)
     one, other = bytes(16), bytes([1]) * 16
-    kept.remember(other, some(1, 1)[0])
+    kept.remember(ADA, other, some(1, 1)[0])
     for head in some(1, 5):
-        kept.remember(one, head)
-    assert kept.list_passed(one, 99) == some(1, 5)[::-1]
-    kept.remember(one, some(30, 30)[0], some(6, 30))
-    assert kept.list_passed(one, 99) == some(21, 30)[::-1]
-    assert kept.list_passed(one, 23) == some(21, 23)[::-1]
-    assert kept.get(one) == some(30, 30)[0]
-    assert kept.list_passed(other, 99) == some(1, 1)
+        kept.remember(ADA, one, head)
+    assert kept.list_passed(ADA, one, 99) == some(1, 5)[::-1]
+    kept.remember(ADA, one, some(30, 30)[0], some(6, 30))
+    assert kept.list_passed(ADA, one, 99) == some(21, 30)[::-1]
+    assert kept.list_passed(ADA, one, 23) == some(21, 23)[::-1]
+    assert kept.get(ADA, one) == some(30, 30)[0]
+    assert kept.list_passed(ADA, other, 99) == some(1, 1)
+    assert kept.get(EVE, one) is None
+    assert kept.list_passed(EVE, one, 99) == []
     kept.close()
 
 
-def test_another_log_takes_the_place_of_one_schema_and_all_of_it_or_nothing(tmp_path: Path) -> None:
+def test_a_memory_that_all_users_shared_counts_for_each_until_they_have_their_own(
+    tmp_path: Path,
+) -> None:
+    """The file of a proxy from before its users were told apart."""
+    file, schema = tmp_path / "heads.sqlite3", bytes(16)
+    Heads(file).close()
+    rows = [(schema, head.version, head.digest) for head in some(1, 5)]
+    with closing(sqlite3.connect(file)) as database, database:
+        database.executemany("INSERT INTO passed VALUES (?, ?, ?)", rows)
+        database.execute("INSERT INTO head VALUES (?, ?, ?)", rows[-1])
+    kept = Heads(file)
+    for user in (ADA, EVE):
+        assert kept.get(user, schema) == some(5, 5)[0]
+        assert kept.list_passed(user, schema, 99) == some(1, 5)[::-1]
+    kept.remember(ADA, schema, some(6, 6)[0])
+    assert kept.list_passed(ADA, schema, 99) == some(1, 6)[::-1]
+    kept.accept(schema, accepted(ADA, some(2, 2)[0], some(6, 6)[0]), some(1, 2))
+    assert kept.get(ADA, schema) == some(2, 2)[0]
+    assert kept.list_passed(ADA, schema, 99) == some(1, 2)[::-1]
+    assert kept.get(EVE, schema) == some(5, 5)[0]
+    assert kept.list_passed(EVE, schema, 99) == some(1, 5)[::-1]
+    kept.close()
+
+
+def test_another_log_takes_the_place_of_one_schema_for_one_user_or_nothing_changes(
+    tmp_path: Path,
+) -> None:
     kept = Heads(tmp_path / "heads.sqlite3")
     one, other = bytes(16), bytes([1]) * 16
-    for schema in (one, other):
-        kept.remember(schema, some(5, 5)[0], some(1, 5))
+    before = (some(5, 5)[0], some(1, 5)[::-1])
+    for user in (ADA, EVE):
+        for schema in (one, other):
+            kept.remember(user, schema, some(5, 5)[0], some(1, 5))
+
+    def memory(user: bytes, schema: bytes) -> tuple[Head | None, list[Head]]:
+        return kept.get(user, schema), kept.list_passed(user, schema, 99)
+
+    unusable = accepted(ADA, Head(2, None), before[0])  # type: ignore[arg-type]
     with pytest.raises(Unavailable):
-        kept.replace(one, Head(2, None), some(1, 2, mark=9))  # type: ignore[arg-type]
-    assert (kept.get(one), kept.list_passed(one, 99)) == (some(5, 5)[0], some(1, 5)[::-1])
-    kept.replace(one, some(3, 3, mark=9)[0], some(1, 3, mark=9))
-    assert (kept.get(one), kept.list_passed(one, 99)) == (some(3, 3, 9)[0], some(1, 3, 9)[::-1])
-    assert (kept.get(other), kept.list_passed(other, 99)) == (some(5, 5)[0], some(1, 5)[::-1])
+        kept.accept(one, unusable, some(1, 2, mark=9))
+    assert memory(ADA, one) == before
+    assert kept.acceptances(one) == []
+    made = accepted(ADA, some(3, 3, mark=9)[0], before[0])
+    kept.accept(one, made, some(1, 3, mark=9))
+    assert memory(ADA, one) == (some(3, 3, 9)[0], some(1, 3, 9)[::-1])
+    assert memory(ADA, other) == memory(EVE, one) == memory(EVE, other) == before
+    assert kept.acceptances(one) == [made]
+    assert kept.acceptances(other) == []
     kept.close()

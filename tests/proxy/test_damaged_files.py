@@ -123,7 +123,7 @@ def test_a_page_that_is_damaged_under_a_running_proxy_is_named_in_its_log_and_we
     heads = Heads(tmp_path / "heads.sqlite3")
     known = [ids.new_id() for _ in range(500)]
     for number, schema in enumerate(known):
-        heads.remember(schema, Head(number, bytes(32)))
+        heads.remember(bytes(16), schema, Head(number, bytes(32)))
     have_read_again(tmp_path / "heads.sqlite3")
     for page in range(1, (tmp_path / "heads.sqlite3").stat().st_size // 4096):
         with (tmp_path / "heads.sqlite3").open("r+b") as file:
@@ -131,7 +131,7 @@ def test_a_page_that_is_damaged_under_a_running_proxy_is_named_in_its_log_and_we
             file.write(b"\xff" * 4096)
     caplog.set_level(logging.ERROR)
     with pytest.raises(Unavailable) as failed:
-        heads.get(known[250])
+        heads.get(bytes(16), known[250])
     assert "heads.sqlite3 fails: SQLITE_CORRUPT" in caplog.text
     answered = problem.of_error(failed.value)
     assert (answered["code"], answered["title"]) == (

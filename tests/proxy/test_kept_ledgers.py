@@ -100,7 +100,8 @@ def folder(ended: Path, tmp_path: Path) -> Path:
 
 def newest(folder: Path) -> int:
     """The version of the log that the folder's proxy has seen last."""
-    ((version,),) = execute(folder / "proxy" / "heads.sqlite3", "SELECT max(version) FROM head")
+    heads = folder / "proxy" / "heads.sqlite3"
+    ((version,),) = execute(heads, "SELECT max(version) FROM user_head")
     return int(version)
 
 
@@ -268,7 +269,9 @@ def test_a_kept_log_that_goes_beyond_what_was_seen_is_not_believed(
     """Whoever has a proxy forget what it saw, to follow a restored API, need know of one file."""
     schema = ids.from_text(store.schema_id)
     heads = folder / "proxy" / "heads.sqlite3"
-    for change in ("DELETE FROM head", "UPDATE head SET version = 1"):
+    (keyring,) = (folder / "proxy" / "keyrings").glob("*.keyring")
+    user = ids.from_text(keyring.stem)
+    for change in ("DELETE FROM user_head", "UPDATE user_head SET version = 1"):
         front.forget()
         execute(heads, change)
         with keeping_proxy(front.url, folder) as proxy:
@@ -279,7 +282,7 @@ def test_a_kept_log_that_goes_beyond_what_was_seen_is_not_believed(
         else:
             assert found.json()["count"] == 3
             with closing(Heads(heads)) as remembered:
-                assert remembered.get(schema) is not None
+                assert remembered.get(user, schema) is not None
 
 
 def test_a_kept_log_that_the_apis_log_does_not_continue_is_given_up_for_that_log(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from encrypted_records.cli.commands.schema_repair import repair_schema
 from encrypted_records.cli.commands.schema_standings import what_is_lost
-from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.proofs import Proven
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.supervisor import run_proxy
@@ -95,6 +96,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
     """
     organization = await session.names.organization()
     roster = await session.client.roster_standing(organization["url"])
+    proven = Proven(session)
     if roster.state != "whole":
         for line in _what_the_roster_loses(roster):
             warn(line)
@@ -103,15 +105,14 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
             yes=yes,
             undone="nothing was accepted",
         )
-        await call_with_proof(
-            session,
-            lambda proof: session.client.accept_rollback(
+        await proven(
+            partial(
+                session.client.accept_rollback,
                 organization["url"],
                 number=roster.number,
                 digest=roster.digest,
                 forked=forked,
-                proof=proof,
-            ),
+            )
         )
         say(f"Accepted: the roster of {organization['slug']} is at entry {roster.number}.")
     count = left = repaired = 0
@@ -127,11 +128,14 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
                 warn(f"  {line}")
             if roster.state == "whole":
                 confirm("Accept this log?", yes=yes, undone="this log was not accepted")
-            await session.client.accept_log(
-                schema["url"],
-                version=standing.version,
-                digest=standing.digest,
-                forked=forked,
+            await proven(
+                partial(
+                    session.client.accept_log,
+                    schema["url"],
+                    version=standing.version,
+                    digest=standing.digest,
+                    forked=forked,
+                )
             )
             say(f"Accepted: {schema['slug']} is at version {standing.version}.")
             repaired += await repair_schema(session, schema, yes=yes)

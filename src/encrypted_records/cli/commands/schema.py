@@ -16,6 +16,7 @@ from encrypted_records.cli.commands.schema_repair import repair
 from encrypted_records.cli.commands.schema_reseal import reseal, see_through
 from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
 from encrypted_records.cli.input.files import read_definition, read_sample
+from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption
@@ -291,9 +292,10 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bool) -> None:
-    """Go on with a schema's log that is older than what this proxy has seen, as after restoring a
-    backup: what is lost is shown, and then asked about. A log that cannot be verified is never
-    accepted; of other schemas nothing changes.
+    """Accept a schema's log that is older than the log this proxy has seen, as after restoring a
+    backup. The command shows which changes are lost, asks, and needs a proof: your password, or the
+    passphrase of your keyring. It counts for you alone: other users of the proxy are told, and
+    decide for themselves. A log that cannot be verified is never accepted.
 
     \b
     Example:
@@ -310,8 +312,15 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
             warn(line)
         confirm(f"Accept this log of {path}?", yes=yes, undone="nothing was accepted")
     # Of anything else the proxy says itself why not.
-    await session.client.accept_log(
-        resource["url"], version=standing.version, digest=standing.digest, forked=forked
+    await call_with_proof(
+        session,
+        lambda proof: session.client.accept_log(
+            resource["url"],
+            version=standing.version,
+            digest=standing.digest,
+            forked=forked,
+            proof=proof,
+        ),
     )
     say(f"Accepted: {path} is at version {standing.version}, {standing.records} records.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from encrypted_records.cli.terminal import show, warn
 
 if TYPE_CHECKING:
-    from encrypted_records.client.proxy.schema_logs import Head, LogStanding
+    from encrypted_records.client.proxy.schema_logs import Acceptance, Head, LogStanding
 
 _MEANING = {
     "whole": "it holds all that this proxy has seen",
@@ -44,6 +44,15 @@ def show_standing(standing: LogStanding) -> None:
     show(f"changed  {standing.changed or 'never'}")
     if standing.at is not None:
         show(f"at {_head(standing.at)}")
+    if standing.accepted is not None:
+        show(f"accepted {_acceptance(standing.accepted)}")
+        if not standing.accepted.writer:
+            warn(
+                "note: you accepted this log as a reader: it counts for you alone; ask somebody who"
+                " may write the schema whether it is the right log"
+            )
+    for one in standing.accepted_by_others:
+        show(f"accepted by {one.user}: {_acceptance(one)}")
     if standing.state != "whole":
         if standing.seen is not None:
             show(f"seen     {_head(standing.seen)}")
@@ -73,6 +82,13 @@ def what_is_lost(standing: LogStanding) -> Iterator[str]:
     yield f"{known}. Accepting it gives up what this proxy has seen as {changes}."
     if standing.version > standing.common:
         yield f"In their place it has {standing.version - standing.common} changes of others."
+
+
+def _acceptance(accepted: Acceptance) -> str:
+    return (
+        f"version {accepted.version} instead of {accepted.seen.version}, {accepted.time}:"
+        f" {accepted.digest}"
+    )
 
 
 def _head(head: Head) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import ask
@@ -17,6 +18,7 @@ from encrypted_records.client.proxy.devices import Devices, Proof
 from encrypted_records.errors import InvalidSetting, NotAllowed
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 async def call_with_proof(
@@ -49,6 +51,28 @@ async def call_with_proof(
                 raise  # no password helps, and the hint says what does
             devices = None
     return await call(_proof(session, devices, words))
+
+
+class _TakesProof(Protocol[T_co]):
+    def __call__(self, *, proof: Proof | None) -> Awaitable[T_co]: ...
+
+
+class Proven:
+    """Calls of one command that need a proof each: the proof is asked for once."""
+
+    def __init__(self, session: CommandSession) -> None:
+        self._session = session
+        self._proof: Proof | None = None
+
+    async def __call__(self, call: _TakesProof[T]) -> T:
+        """Raises as :func:`call_with_proof`."""
+        if self._proof is not None:
+            return await call(proof=self._proof)
+        return await call_with_proof(self._session, partial(self._keeping, call))
+
+    async def _keeping(self, call: _TakesProof[T], proof: Proof | None) -> T:
+        self._proof = proof
+        return await call(proof=proof)
 
 
 def _proof(session: CommandSession, devices: Devices | None, words: str | None) -> Proof:

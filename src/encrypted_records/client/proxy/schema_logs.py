@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.client.proxy.connection import Connection, convert, encode
+from encrypted_records.client.proxy.devices import Proof, proof_member
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -25,11 +26,25 @@ class Fault(msgspec.Struct, frozen=True):
     detail: str
 
 
+class Acceptance(msgspec.Struct, frozen=True):
+    """A user of the proxy took a log with this head instead of that with ``seen``; ``writer`` says
+    whether the user might write the schema."""
+
+    user: str
+    version: int
+    digest: str
+    seen: Head
+    writer: bool
+    time: str
+
+
 class LogStanding(msgspec.Struct, frozen=True):
     """How far a log holds, and how it stands to what the proxy has seen of it.
 
     ``state`` is ``whole``, ``older``, ``forked``, ``unclear`` or ``broken``; ``common`` the newest
     version of which it is known that both have it; ``at`` is there where a version was asked for.
+    ``accepted`` says how this user took the log instead of another, ``accepted_by_others`` how
+    other users of the proxy did.
     """
 
     state: str
@@ -40,6 +55,8 @@ class LogStanding(msgspec.Struct, frozen=True):
     seen: Head | None
     common: int
     fault: Fault | None
+    accepted: Acceptance | None = None
+    accepted_by_others: list[Acceptance] = []
     at: Head | None = None
 
 
@@ -72,18 +89,27 @@ class SchemaLogs(Connection):
         return convert(await self._ask("GET", f"{schema_url}log/", params=params), LogStanding)
 
     async def accept_log(
-        self, schema_url: str, *, version: int, digest: str, forked: bool = False
+        self,
+        schema_url: str,
+        *,
+        version: int,
+        digest: str,
+        forked: bool = False,
+        proof: Proof | None = None,
     ) -> LogStanding:
-        """Have the proxy go on with a log that lacks what it has seen; how it stood before.
+        """Have the proxy go on, for this user alone, with a log that lacks what it has seen; how it
+        stood before.
 
         Args:
             version, digest: the head, as :meth:`log_standing` showed it.
             forked: whether it may have gone another way.
+            proof: a fresh proof of who the caller is.
 
         Raises:
+            NotAllowed: ``proof_needed``, ``proof_wrong``.
             Conflict: ``nothing_to_accept``, ``log_moved`` or ``log_forked``; nothing has changed.
         """
-        body = {"version": version, "digest": digest, "forked": forked}
+        body = {"version": version, "digest": digest, "forked": forked, **proof_member(proof)}
         return convert(await self._ask("POST", f"{schema_url}accept-log/", body), LogStanding)
 
     async def change_schema(

@@ -50,10 +50,12 @@ _FOR_PROXIES_ALONE = (
     "/api/schemas/infer/",
     "/api/schemas/estimate/",
 )
-#: Where the door counts: what gives out or changes keys, and who gives somebody a right.
+#: Where the door counts: requests that give out or change keys, give somebody a right, or have the
+#: proxy believe the API once.
 _THROUGH_THE_DOOR = re.compile(
     r"/api/(keyring|devices)/"
     r"|/api/(organizations|datasets)/[^/]+/(people|recover|rollback|services)/"
+    r"|/api/schemas/[^/]+/accept-log/"
 )
 _STATUS = "/api/status/"
 #: Seconds within which two clocks count as one.

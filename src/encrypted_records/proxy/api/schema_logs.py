@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,7 +15,8 @@ from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.index.log.order import Head
 from encrypted_records.model import csv_text
 from encrypted_records.model.ids import milliseconds, to_text
-from encrypted_records.model.queries import refuse_unknown, whole_number
+from encrypted_records.model.queries import refuse_unknown
+from encrypted_records.proxy.admission.proof import Proof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
@@ -22,9 +25,11 @@ from encrypted_records.proxy.api.json_schema import (
     FLAG,
     NDJSON,
     NUMBER,
+    PROOF,
     TEXT,
     TEXT_OR_NULL,
     answer_of_kinds,
+    array_of,
     json_answer,
     json_body,
     object_of,
@@ -32,18 +37,18 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
-from encrypted_records.proxy.http.bodies import read_object
+from encrypted_records.proxy.http.bodies import read_object, read_struct
 from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
 from encrypted_records.proxy.http.responses import answer, record_json
+from encrypted_records.proxy.schemas.heads import Acceptance
 from encrypted_records.proxy.schemas.standings import Standing
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
 
-_MOST_VERSIONS = 2**63 - 1
-
 _HEAD_FIELDS = {"version": NUMBER, "digest": TEXT}
 _HEAD = object_of(_HEAD_FIELDS)
+_ACCEPTANCE = object_of({"user": TEXT, **_HEAD_FIELDS, "seen": _HEAD, "writer": FLAG, "time": TEXT})
 _STANDING = object_of(
     {
         "state": one_of("whole", "older", "forked", "unclear", "broken"),
@@ -53,11 +58,20 @@ _STANDING = object_of(
         "seen": {"oneOf": [_HEAD, {"type": "null"}]},
         "common": NUMBER,
         "fault": {"oneOf": [object_of({"code": TEXT, "detail": TEXT}), {"type": "null"}]},
+        "accepted": {"oneOf": [_ACCEPTANCE, {"type": "null"}]},
+        "accepted_by_others": array_of(_ACCEPTANCE),
     },
     at=_HEAD,
 )
 
 endpoint = Endpoints("schemas")
+
+
+class _Accept(msgspec.Struct, forbid_unknown_fields=True):
+    version: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    forked: bool = False
+    proof: Proof | None = None
 
 
 @endpoint(
@@ -83,41 +97,22 @@ async def get_log(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/schemas/{id}/accept-log/",
-    summary="accept a log that lacks what this proxy has seen.",
-    body=json_body(object_of({"version": NUMBER, "digest": DIGEST}, forked=FLAG)),
+    summary="accept, for the caller alone, a log that lacks what this proxy has seen.",
+    body=json_body(object_of({"version": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
     answers={
         200: json_answer(_STANDING, description="It is accepted; this is how it stood before")
     },
 )
 async def accept_log(request: Request) -> Response:
     services = services_of(request)
-    caller = await services.holder(request)
-    # Further proofs for this would be asked for here: nothing has been changed yet.
-    body = await read_object(request)
-    head, forked = _read_acceptance(body)
+    await services.caller(request)
+    asked = await read_struct(request, _Accept)
+    # An API that hides commits looks like one that was restored: a stolen login is not enough.
+    holder = await services.proofs.demand(request, asked.proof)
+    head = Head(asked.version, bytes.fromhex(asked.digest))
     schema = id_in_path(request)
-    before = await services.standings.accept(caller, schema, head, forked=forked)
+    before = await services.standings.accept(holder, schema, head, forked=asked.forked)
     return answer(_standing_json(before))
-
-
-def _read_acceptance(body: dict[str, Any]) -> tuple[Head, bool]:
-    """The head that is accepted, and whether of another way than what was seen.
-
-    Raises:
-        InvalidQuery: the body does not say.
-    """
-    refuse_unknown(body, {"version", "digest", "forked"})
-    version = whole_number(body.get("version"), "/version", 0, _MOST_VERSIONS)
-    digest, forked = body.get("digest"), body.get("forked", False)
-    if not isinstance(digest, str) or len(digest) != 64 or not _is_hex(digest):
-        raise _wrong("expected the log's digest, 64 hexadecimal digits", "/digest")
-    if not isinstance(forked, bool):
-        raise _wrong("expected true or false", "/forked")
-    return Head(version, bytes.fromhex(digest)), forked
-
-
-def _is_hex(text: str) -> bool:
-    return set(text) <= set("0123456789abcdef")
 
 
 def _wrong(detail: str, pointer: str) -> InvalidQuery:
@@ -134,6 +129,18 @@ def _standing_json(standing: Standing) -> dict[str, Any]:
         "seen": None if sound.seen is None else _head_json(sound.seen),
         "common": standing.common,
         "fault": _fault_json(sound),
+        "accepted": None if standing.accepted is None else _acceptance_json(standing.accepted),
+        "accepted_by_others": [_acceptance_json(one) for one in standing.others],
+    }
+
+
+def _acceptance_json(accepted: Acceptance) -> dict[str, Any]:
+    return {
+        "user": to_text(accepted.user),
+        **_head_json(accepted.head),
+        "seen": _head_json(accepted.seen),
+        "writer": accepted.writer,
+        "time": _moment(accepted.time),
     }
 
 
@@ -150,9 +157,14 @@ def _last_change(sound: SoundPart) -> str | None:
     if sound.newest is None:
         return None
     try:
-        moment = datetime.fromtimestamp(milliseconds(sound.newest) / 1000, UTC)
+        return _moment(milliseconds(sound.newest))
     except (OverflowError, ValueError):  # its writer had no clock
         return None
+
+
+def _moment(time: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 has them."""
+    moment = datetime.fromtimestamp(time / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

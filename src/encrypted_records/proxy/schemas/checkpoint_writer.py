@@ -25,7 +25,7 @@ from encrypted_records.model.checkpoints import MAX_CHECKPOINT_BYTES
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.log_reader import LogReader, extend
-from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.state import SchemaState, may_write
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,11 @@ class CheckpointWriter:
 
     def note(self, caller: Holder, state: SchemaState) -> None:
         """Write a checkpoint if it is time, and the caller may."""
-        if state.id in self._tasks or not self._is_due(state) or not _may_write(caller, state):
+        if (
+            state.id in self._tasks
+            or not self._is_due(state)
+            or not may_write(caller, state.ledger)
+        ):
             return
         task = self._tasks[state.id] = asyncio.create_task(self._write_or_log(caller, state))
         task.add_done_callback(lambda _: self._tasks.pop(state.id, None))
@@ -253,11 +257,6 @@ def _stands(state: SchemaState) -> tuple[int, int]:
     with suppress(ErsError):
         return state.ledger.version, state.ledger.key.version
     return state.ledger.version, 0
-
-
-def _may_write(caller: Holder, state: SchemaState) -> bool:
-    by = state.ledger.membership
-    return by is None or by.roster.may_write(caller.user, state.id)
 
 
 def _up_to(deltas: Sequence[ManifestDelta], version: int) -> list[ManifestDelta]:

@@ -1,8 +1,11 @@
-"""The newest log version this machine has seen of each schema, kept across restarts.
+"""The newest log version that each user's proxy has seen of each schema, kept across restarts.
 
 An API that answers with less has lost or withheld data; remembering is what makes that an error
 and not a shorter answer. The versions before it are kept as well, as far as they are not too many:
 they distinguish a log that is only older from one with other commits.
+
+Each user of a proxy has a memory of their own: a user who accepts an older log changes no other
+user's memory. Who accepted which log is kept, too, for all of them to see.
 """
 
 from __future__ import annotations
@@ -18,7 +21,34 @@ from encrypted_records.proxy.disk.sqlite import Database
 #: Versions before the head that are kept, of each schema; some 60 bytes each.
 KEPT = 10_000
 
+# `head` and `passed` are of proxies that remembered logs for all their users together. They count
+# for each user who has no memory of a schema of their own yet, and nothing is added to them.
 _TABLES = """
+CREATE TABLE IF NOT EXISTS user_head (
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (user, schema)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS user_passed (
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (user, schema, version)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS acceptance (
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    seen_version INTEGER NOT NULL,
+    seen_digest BLOB NOT NULL,
+    writer INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    PRIMARY KEY (schema, user)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS head (
     schema BLOB PRIMARY KEY,
     version INTEGER NOT NULL,
@@ -39,11 +69,31 @@ CREATE TABLE IF NOT EXISTS clock (
 """
 # A slower thread must not put an older head over a newer one.
 _REMEMBER = """
-INSERT INTO head (schema, version, digest) VALUES (?, ?, ?)
-ON CONFLICT (schema) DO UPDATE SET version = excluded.version, digest = excluded.digest
-WHERE excluded.version > head.version
+INSERT INTO user_head (user, schema, version, digest) VALUES (?, ?, ?, ?)
+ON CONFLICT (user, schema) DO UPDATE SET version = excluded.version, digest = excluded.digest
+WHERE excluded.version > user_head.version
 """
-_INSERT_PASSED = "INSERT OR REPLACE INTO passed (schema, version, digest) VALUES (?, ?, ?)"
+_INSERT_PASSED = "INSERT OR REPLACE INTO user_passed VALUES (?, ?, ?, ?)"
+_GET = "SELECT version, digest FROM user_head WHERE user = ? AND schema = ?"
+_GET_OLD = "SELECT version, digest FROM head WHERE schema = ?"
+# The first time that a user's own memory is written, it begins with what all users had together.
+_BEGIN = """
+INSERT OR IGNORE INTO user_passed
+SELECT ?1, schema, version, digest FROM passed WHERE schema = ?2
+AND NOT EXISTS (SELECT 1 FROM user_head WHERE user = ?1 AND schema = ?2)
+"""
+_PASSED = """
+SELECT version, digest FROM user_passed WHERE user = ? AND schema = ? AND version <= ?
+ORDER BY version DESC
+"""
+_PASSED_OLD = """
+SELECT version, digest FROM passed WHERE schema = ? AND version <= ? ORDER BY version DESC
+"""
+_ACCEPT = "INSERT OR REPLACE INTO acceptance VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_ACCEPTANCES = """
+SELECT user, version, digest, seen_version, seen_digest, writer, time FROM acceptance
+WHERE schema = ? ORDER BY time DESC
+"""
 _NOTE_CLOCK = "INSERT OR REPLACE INTO clock (id, wall, before, observed) VALUES (1, ?, ?, ?)"
 
 
@@ -59,6 +109,18 @@ class ClockMark:
     wall: float
     before: float | None
     observed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A user took a log with ``head`` instead of that with ``seen``. ``writer`` says whether the
+    user might write the schema then; ``time`` is in milliseconds since 1970."""
+
+    user: bytes
+    head: Head
+    seen: Head
+    writer: bool
+    time: int
 
 
 class Heads:
@@ -83,15 +145,13 @@ class Heads:
             " seen; nothing else is lost",
         )
 
-    def get(self, schema: bytes) -> Head | None:
-        """Raises as :meth:`remember`."""
+    def get(self, user: bytes, schema: bytes) -> Head | None:
+        """The newest head that a user has seen of a schema's log; 16-byte identifiers. Raises as
+        :meth:`remember`."""
         with self._database.asking() as database:
-            row = database.execute(
-                "SELECT version, digest FROM head WHERE schema = ?", (schema,)
-            ).fetchone()
-        return None if row is None else Head(row[0], row[1])
+            return _get(database, user, schema)
 
-    def remember(self, schema: bytes, head: Head, passed: Sequence[Head] = ()) -> None:
+    def remember(self, user: bytes, schema: bytes, head: Head, passed: Sequence[Head] = ()) -> None:
         """Durable when it returns.
 
         Args:
@@ -101,21 +161,22 @@ class Heads:
             OutOfSpace, Unavailable: the disk does not take it.
         """
         with self._database.writing() as database:
-            database.execute(_REMEMBER, (schema, head.version, head.digest))
-            _pass(database, schema, [*passed, head], self._kept)
+            database.execute(_BEGIN, (user, schema))
+            database.execute(_REMEMBER, (user, schema, head.version, head.digest))
+            _pass(database, user, schema, [*passed, head], self._kept)
 
-    def list_passed(self, schema: bytes, up_to: int) -> list[Head]:
-        """What is kept of heads up to a version, the newest first. Raises as :meth:`remember`."""
+    def list_passed(self, user: bytes, schema: bytes, up_to: int) -> list[Head]:
+        """The heads up to a version that are kept for a user, the newest first. Raises as
+        :meth:`remember`."""
         with self._database.asking() as database:
-            rows = database.execute(
-                "SELECT version, digest FROM passed WHERE schema = ? AND version <= ?"
-                " ORDER BY version DESC",
-                (schema, up_to),
-            ).fetchall()
+            if database.execute(_GET, (user, schema)).fetchone() is not None:
+                rows = database.execute(_PASSED, (user, schema, up_to)).fetchall()
+            else:
+                rows = database.execute(_PASSED_OLD, (schema, up_to)).fetchall()
         return [Head(*row) for row in rows]
 
-    def replace(self, schema: bytes, head: Head, passed: Sequence[Head]) -> None:
-        """Forget what was seen of this schema, and take another log for it.
+    def accept(self, schema: bytes, accepted: Acceptance, passed: Sequence[Head]) -> None:
+        """Forget what the accepting user has seen of this schema, and take another log for it.
 
         Args:
             passed: heads of that log.
@@ -124,10 +185,25 @@ class Heads:
             OutOfSpace, Unavailable: the disk does not take it, and nothing has changed.
         """
         with self._database.writing() as database:
-            for table in ("head", "passed"):
-                database.execute(f"DELETE FROM {table} WHERE schema = ?", (schema,))  # noqa: S608
-            database.execute(_REMEMBER, (schema, head.version, head.digest))
-            _pass(database, schema, [*passed, head], self._kept)
+            user, head, seen = accepted.user, accepted.head, accepted.seen
+            for table in ("user_head", "user_passed"):
+                database.execute(
+                    f"DELETE FROM {table} WHERE user = ? AND schema = ?",  # noqa: S608
+                    (user, schema),
+                )
+            database.execute(_REMEMBER, (user, schema, head.version, head.digest))
+            _pass(database, user, schema, [*passed, head], self._kept)
+            heads = (head.version, head.digest, seen.version, seen.digest)
+            database.execute(_ACCEPT, (user, schema, *heads, accepted.writer, accepted.time))
+
+    def acceptances(self, schema: bytes) -> list[Acceptance]:
+        """The last acceptance of each user, the newest first. Raises as :meth:`remember`."""
+        with self._database.asking() as database:
+            rows = database.execute(_ACCEPTANCES, (schema,)).fetchall()
+        return [
+            Acceptance(user, Head(version, digest), Head(seen, its_digest), bool(writer), time)
+            for user, version, digest, seen, its_digest, writer, time in rows
+        ]
 
     def clock(self) -> ClockMark | None:
         """None before the first note. Raises as :meth:`remember`."""
@@ -144,8 +220,20 @@ class Heads:
         self._database.close()
 
 
-def _pass(database: Connection, schema: bytes, heads: Sequence[Head], count: int) -> None:
+def _get(database: Connection, user: bytes, schema: bytes) -> Head | None:
+    row = database.execute(_GET, (user, schema)).fetchone()
+    if row is None:
+        row = database.execute(_GET_OLD, (schema,)).fetchone()
+    return None if row is None else Head(*row)
+
+
+def _pass(
+    database: Connection, user: bytes, schema: bytes, heads: Sequence[Head], count: int
+) -> None:
     oldest = heads[-1].version - count
-    kept = [head for head in heads if head.version > oldest]
-    database.executemany(_INSERT_PASSED, [(schema, head.version, head.digest) for head in kept])
-    database.execute("DELETE FROM passed WHERE schema = ? AND version <= ?", (schema, oldest))
+    rows = [(user, schema, head.version, head.digest) for head in heads if head.version > oldest]
+    database.executemany(_INSERT_PASSED, rows)
+    database.execute(
+        "DELETE FROM user_passed WHERE user = ? AND schema = ? AND version <= ?",
+        (user, schema, oldest),
+    )

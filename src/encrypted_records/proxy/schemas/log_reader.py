@@ -34,7 +34,7 @@ from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from encrypted_records.proxy.schemas.shown import Shown, read_shown
-from encrypted_records.proxy.schemas.state import EndedRows, SchemaState
+from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, lacking
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,13 @@ class LogReader:
         try:
             return await self._api.manifest(schema, since, caller.auth)
         except Conflict:
-            raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+            raise await self.lacking(caller, schema) from None
+
+    async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
+        """The error of a log that lacks commits which this user has seen. It tells of other users
+        of this proxy who have accepted the log."""
+        accepted = await asyncio.to_thread(self._heads.acceptances, schema)
+        return lacking([one for one in accepted if one.user != caller.user])
 
     async def go_on(self, caller: Holder, state: SchemaState) -> None:
         """Ask once more for what comes after the log of ``state``, and take it in.
@@ -201,7 +207,7 @@ class LogReader:
         self, caller: Holder, organization: bytes, schema: bytes, writer: bytes
     ) -> Ledger | None:
         """The schema's log as far as it was kept on disk, where it can be used."""
-        seen = await asyncio.to_thread(self._heads.get, schema)
+        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
         sealed = await asyncio.to_thread(self._ledgers.find, caller.user, schema)
         if seen is None or sealed is None:
             return None
@@ -219,7 +225,7 @@ class LogReader:
     ) -> tuple[SchemaState | None, list[ManifestDelta] | None]:
         """The state by a checkpoint and what comes after it; or else the whole log, if the API has
         no checkpoint and handed that out."""
-        seen = await asyncio.to_thread(self._heads.get, schema)
+        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
         known = 0 if seen is None else seen.version
         try:
             found, deltas = await self._checkpoints.read(schema, known, caller.auth)

@@ -2,13 +2,15 @@
 
 A log that lacks what was seen is refused: an API that hides commits looks just like one that was
 restored from a backup. Only people can decide which it is; so they see what would be lost, and name
-the head that they accept. Then that log replaces the other, for this schema only. It must still be
-authentic: commits that are not authentic are never accepted.
+the head that they accept. Then that log replaces the other, for this schema and this user only.
+Other users of the proxy are told, and decide for themselves. The log must still be authentic:
+commits that are not authentic are never accepted.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +18,7 @@ from encrypted_records.errors import Conflict
 from encrypted_records.index.log.order import Head
 from encrypted_records.model.ids import to_text
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.heads import Acceptance
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
 
@@ -29,11 +32,15 @@ State = Literal["whole", "older", "forked", "unclear", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """``common`` is the newest version of which it is known that both have it."""
+    """``common`` is the newest version of which it is known that both have it. ``accepted`` is how
+    the caller took this log instead of another, and ``others`` how other users of this proxy did,
+    the newest first."""
 
     sound: SoundPart
     state: State
     common: int
+    accepted: Acceptance | None
+    others: Sequence[Acceptance]
 
 
 class Standings:
@@ -48,22 +55,30 @@ class Standings:
         """
         sound = await self._schemas.sound_part(caller, schema)
         ledger, seen = sound.ledger, sound.seen
-        passed = [] if seen is None else await self._schemas.list_passed(schema, ledger.version)
+        passed: list[Head] = []
+        if seen is not None:
+            passed = await self._schemas.list_passed(caller, schema, ledger.version)
+        # Where the log holds again what was given up for it, nothing is missing any more.
+        accepted = await self._schemas.acceptances(schema)
+        accepted = [one for one in accepted if not ledger.knows(one.seen)]
+        own = next((one for one in accepted if one.user == caller.user), None)
+        others = [one for one in accepted if one.user != caller.user]
         # Equal digests at one version mean equal logs up to there.
         common = next((head.version for head in passed if ledger.knows(head)), 0)
         if sound.broken is not None:
-            return Standing(sound, "broken", common)
+            return Standing(sound, "broken", common, own, others)
         if seen is None or ledger.knows(seen):
-            return Standing(sound, "whole", common)
+            return Standing(sound, "whole", common, own, others)
         if common == ledger.version:
-            return Standing(sound, "older", common)
+            return Standing(sound, "older", common, own, others)
         forked = ledger.version >= seen.version or any(one.version > common for one in passed)
-        return Standing(sound, "forked" if forked else "unclear", common)
+        return Standing(sound, "forked" if forked else "unclear", common, own, others)
 
     async def accept(
         self, caller: Holder, schema: bytes, head: Head, *, forked: bool = False
     ) -> Standing:
-        """Accept the log that the API has as the schema's own; returns the standing before.
+        """Accept the log that the API has as the schema's own, for the caller alone; returns the
+        standing before. The caller has given a proof.
 
         Args:
             head: its head, as the accepting user has seen it.
@@ -98,7 +113,7 @@ class Standings:
         assert sound.seen is not None
         if standing.state != "older" and not forked:
             raise Conflict(_other_way(standing), code="log_forked", hint=_FORKED_HINT)
-        await self._schemas.replace(ledger)
+        await self._schemas.accept(caller, ledger, sound.seen)
         log.warning(
             "user %s accepts another log of schema %s: version %d (%s) instead of %d (%s), of"
             " which it has the first %d",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 
 from encrypted_records.errors import (
@@ -18,6 +19,8 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import (
     RowRef,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.schemas.heads import Acceptance
 from encrypted_records.proxy.schemas.shown import Shown
 
 
@@ -87,6 +90,26 @@ class EndedRows(Protocol):
         """Keep no page of these segments any more."""
 
 
-def lacking() -> LogBroken:
-    """The error of a log that lacks what this proxy has seen of it."""
-    return LogBroken("the API's log lacks commits that this proxy has seen")
+def lacking(accepted: Sequence[Acceptance] = ()) -> LogBroken:
+    """The error of a log that lacks commits which a user of this proxy has seen.
+
+    Args:
+        accepted: of other users of this proxy, who took a log instead of what they had seen.
+    """
+    message = "the API's log lacks commits that this proxy has seen"
+    if accepted:
+        newest = accepted[0]
+        when = datetime.fromtimestamp(newest.time / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        who = "another user" if newest.writer else "a reader"
+        message += (
+            f"; {who} of this proxy accepted version {newest.head.version} of it on {when}, which"
+            " decides nothing for others"
+        )
+    return LogBroken(message)
+
+
+def may_write(caller: Holder, ledger: Ledger) -> bool:
+    """Whether the caller may write the schema of a log, by the roster that this proxy believes;
+    true where the organization has none."""
+    by = ledger.membership
+    return by is None or by.roster.may_write(caller.user, ledger.keys.schema)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
@@ -31,14 +32,14 @@ from encrypted_records.proxy.schemas.checkpoint_writer import (
     CheckpointPolicy,
     CheckpointWriter,
 )
-from encrypted_records.proxy.schemas.heads import KEPT, Heads
+from encrypted_records.proxy.schemas.heads import KEPT, Acceptance, Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy, LedgerKeeper
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from encrypted_records.proxy.schemas.log_reader import LogReader, extend
 from encrypted_records.proxy.schemas.readiness import Readiness
 from encrypted_records.proxy.schemas.shown import read_shown
-from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, SoundPart, lacking
+from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, SoundPart, may_write
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 
@@ -189,7 +190,7 @@ class Schemas:
     async def remembered(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
         """As :meth:`LogHeads.remembered`."""
         self._keyrings.check_unlocked(caller)
-        seen = await asyncio.to_thread(self._heads.get, schema)
+        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
         return None if seen is None else VerifiedHead(seen.version, seen.digest)
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
@@ -227,7 +228,7 @@ class Schemas:
         """
         shown = await read_shown(self._api, caller, schema)
         # Before the API is asked: what this proxy sees from then on is no fault of its answer.
-        seen = await asyncio.to_thread(self._heads.get, schema)
+        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
         broken: ErsError | None = None
         deltas: list[ManifestDelta] = []
         try:
@@ -255,20 +256,32 @@ class Schemas:
             return error
         return None
 
-    async def list_passed(self, schema: bytes, up_to: int) -> list[Head]:
-        """What this proxy remembers of the log's heads up to a version, the newest first."""
-        return await asyncio.to_thread(self._heads.list_passed, schema, up_to)
+    async def list_passed(self, caller: Holder, schema: bytes, up_to: int) -> list[Head]:
+        """The heads of the log up to a version that this proxy remembers for the caller, the newest
+        first."""
+        return await asyncio.to_thread(self._heads.list_passed, caller.user, schema, up_to)
 
-    async def replace(self, ledger: Ledger) -> None:
-        """Take another log of a schema instead of the one that was seen, for all users."""
+    async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
+        """The error of a log that lacks commits which the caller has seen."""
+        return await self._reader.lacking(caller, schema)
+
+    async def acceptances(self, schema: bytes) -> list[Acceptance]:
+        """The users of this proxy who accepted another log of a schema, the newest first."""
+        return await asyncio.to_thread(self._heads.acceptances, schema)
+
+    async def accept(self, caller: Holder, ledger: Ledger, seen: Head) -> None:
+        """Take another log of a schema instead of that which the caller has seen, for the caller
+        alone."""
         schema, passed = ledger.keys.schema, ledger.heads(ledger.version - KEPT)
-        await asyncio.to_thread(self._heads.replace, schema, ledger.head, passed)
-        # What is held, or being loaded, follows the other log; and its commits have numbers that
-        # this process must not use again for others.
+        writer = may_write(caller, ledger)
+        now = time.time_ns() // 1_000_000
+        accepted = Acceptance(caller.user, ledger.head, seen, writer, now)
+        await asyncio.to_thread(self._heads.accept, schema, accepted, passed)
+        # A state that is held, or being loaded, follows the other log; and the caller's commits in
+        # that log have numbers that this process must not use again for others.
         self._epoch += 1
-        self._writers.clear()
-        for key in [key for key in self._states if key[1] == schema]:
-            del self._states[key]
+        self._writers.pop(caller.user, None)
+        self.forget(caller, [schema])
 
     def _remember(self, key: tuple[bytes, bytes], state: SchemaState) -> None:
         self._states[key] = state
@@ -338,18 +351,20 @@ class Schemas:
         Args:
             new: the ledger was just read from the beginning, or from what was kept of it.
         """
-        seen = await asyncio.to_thread(self._heads.get, state.id)
+        seen = await asyncio.to_thread(self._heads.get, caller.user, state.id)
         if seen is not None and state.ledger.version < seen.version:
             # Another state of the schema, of another user say, may have gone on since the API was
             # asked. From now on an honest one answers with what was seen.
             await self._reader.go_on(caller, state)
         ledger = state.ledger
         if seen is not None and not ledger.knows(seen):
-            raise lacking()
+            raise await self._reader.lacking(caller, state.id)
         await self._forget_ended(state, since=seen.version if new and seen is not None else 0)
         if ledger.version and ledger.head != seen:
             passed = ledger.heads(max(ledger.version - KEPT, 0 if seen is None else seen.version))
-            await asyncio.to_thread(self._heads.remember, state.id, ledger.head, passed)
+            await asyncio.to_thread(
+                self._heads.remember, caller.user, state.id, ledger.head, passed
+            )
 
     async def settle(
         self, caller: Holder, state: SchemaState, upload: CommitUpload, receipt: Receipt
@@ -376,7 +391,7 @@ class Schemas:
         )
         ledger.extend(delta)
         await self._forget_ended(state, since=0)
-        await asyncio.to_thread(self._heads.remember, state.id, ledger.head)
+        await asyncio.to_thread(self._heads.remember, caller.user, state.id, ledger.head)
         self._note(caller, state)
 
     async def _forget_ended(self, state: SchemaState, *, since: int) -> None:

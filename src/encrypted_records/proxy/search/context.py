@@ -349,7 +349,7 @@ class QueryRunner:
             except Conflict as error:
                 if error.reason != "log_conflict":
                     raise
-                raise LogBroken("the API's log is shorter than what this proxy has seen") from None
+                raise await self._schemas.lacking(caller, schema) from None
             except NotFound as error:
                 if error.reason != "segment_gone":
                     raise
