@@ -366,3 +366,31 @@ def test_a_service_imports_by_one_variable_and_no_login(
     ers.unset("ERS_SERVICE")
     assert (refused.code != 0, "is no proxy" in refused.err) == (True, True)
     assert "service_key_exposed" not in running.log
+
+
+def test_a_second_invitation_says_what_it_replaces(two: Two) -> None:
+    ers = two.as_ada()
+    ers.done("dataset", "create", "--name", "Shop", "--slug", "shop")
+    email = two.grace.email
+    first = ers.done("share", "invite", email, "--dataset", "medical", "-o", "json")
+    made = json.loads(first.out)
+    assert len(made["words"].split()) == 12
+    assert made["replaced"] is None
+    assert "This replaces" not in first.err
+
+    invite = ("share", "invite", email.upper(), "--dataset", "shop", "--role", "writer")
+    second = ers.done(*invite, "-o", "ndjson")
+    replaced = json.loads(second.out)["replaced"]
+    assert replaced["id"] == made["id"]
+    assert [(one["name"], one["role"]) for one in replaced["shares"]] == [("Medical", "reader")]
+    assert f"This replaces the invitation {made['id']} of " in second.err
+    assert "It shared: Medical (reader). To share that as well" in second.err
+
+    ers.done("share", "withdraw", json.loads(second.out)["id"])
+    third = ers.done("share", "invite", email, "--dataset", "shop")
+    assert made["id"] in third.err or "This replaces" not in third.err
+    words = third.out.strip()
+    invitation = third.err.rpartition("ers share accept ")[2].split()[0]
+    two.as_grace().done("share", "accept", invitation, typed=f"{words}\n")
+    two.as_ada().done("share", "settle")
+    assert [one["name"] for one in two.as_grace().done("dataset", "list").lines] == ["Shop"]

@@ -72,6 +72,13 @@ def test_a_token_is_made_with_the_password_and_not_by_a_login_alone(home: Machin
     assert "x" not in [one["name"] for one in home.done("token", "list").lines]
 
 
+def test_a_token_without_a_password_says_what_to_set(home: Machine) -> None:
+    refused = home.ers("token", "create", "report")
+    assert (refused.code, refused.out) == (2, "")
+    assert "error: an API token takes your password, and there is no terminal" in refused.err
+    assert "hint: set ERS_PASSWORD, or give the password as the next line of stdin" in refused.err
+
+
 def test_what_is_no_lifetime_or_belongs_to_an_access_token_is_said(home: Machine) -> None:
     for wrong in ("30", "30m", "0d", "-1d", "d", "400d"):
         refused = home.ers("token", "create", "x", "--expires", wrong, **password_of(home))

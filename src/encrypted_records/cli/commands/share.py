@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from encrypted_records.cli.commands.shares import (
     COLUMNS,
@@ -16,10 +17,12 @@ from encrypted_records.cli.commands.shares import (
     remarks_of,
     rows_of,
     rows_of_readers,
+    shares_told,
 )
 from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.profiles import FORMATS
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.client.proxy.sharing import People, Settled
 from encrypted_records.errors import InvalidSetting, NotFound
@@ -88,6 +91,13 @@ async def list_(
 @click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
 @click.option("--new", is_flag=True, help="A new account: a former member had this address.")
 @click.option("--wait", is_flag=True, help="Wait for the answer, and let them in.")
+@click.option(
+    "--output",
+    "-o",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Id, words and end of the invitation in this form, instead of the words alone.",
+)
 @connected(organization=True)
 async def invite(
     session: CommandSession,
@@ -97,6 +107,7 @@ async def invite(
     role: str,
     new: bool,
     wait: bool,
+    form: str | None,
 ) -> None:
     """Invite EMAIL to a dataset, and print twelve words, once. Tell them by phone or in person; the
     message that goes to the address does not have them. Who enters them with `ers share accept` is
@@ -107,10 +118,14 @@ async def invite(
     get what they had if --dataset is left out. With --new, an account is invited that never was in
     the organization: EMAIL was somebody else's, or their account is gone and they made another.
 
+    Of an address one invitation counts. A second one replaces the first, and stderr says what that
+    one shared: share the rest by `ers share set` once they are in.
+
     \b
     Example:
       ers share invite grace@example.org --dataset medical --role reader
     """
+    output = None if form is None else Output(form)
     organization = (await session.names.organization())["url"]
     shares = None
     if dataset is not None:
@@ -121,7 +136,16 @@ async def invite(
         session,
         lambda proof: session.client.invite(organization, email, shares, new=new, proof=proof),
     )
-    say(made.words)
+    if output is None:
+        say(made.words)
+    else:
+        output.write_one(msgspec.to_builtins(made))
+    if made.replaced is not None:
+        warn(
+            f"This replaces the invitation {made.replaced.id} of {email}, whose words do nothing"
+            f" more. It shared: {shares_told(made.replaced.shares)}. To share that as well, once"
+            f" they are in: ers share set {email}"
+        )
     warn(f"Tell {email} these words, by phone or in person; they are not shown again. With them:")
     warn(f"  ers share accept {made.id}")
     if wait:

@@ -38,7 +38,7 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
         yield {
             "name": one.name,
             "role": one.role if one.type == "person" else "service",
-            "shares": "everything" if one.role == "owner" else _told(one.shares),
+            "shares": "everything" if one.role == "owner" else shares_told(one.shares),
             "since": minute_of(one.since),
             **_rest(one),
         }
@@ -94,7 +94,8 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
             state = f"an answer was refused ({invitation.answer_refused})"
         if invitation.status == "declined":
             state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
-        yield f"Invited: {invitation.email}, {_told(invitation.shares)}: {state}, {invitation.id}"
+        told = shares_told(invitation.shares)
+        yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"
     for due in people.due:
         if place is not None and due.dataset != place.dataset:
             continue
@@ -115,7 +116,7 @@ def minute_of(seconds: int | None) -> str:
     return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
-def _told(shares: Sequence[Shared]) -> str:
+def shares_told(shares: Sequence[Shared]) -> str:
     told = []
     for one in shares:
         of = "" if one.schemas is None else "/" + ",".join(each.name for each in one.schemas)

@@ -88,6 +88,11 @@ async def create(
     password = None
     if not session.who.password:  # which is in the request as it is
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
+        if not password:
+            raise InvalidSetting(
+                "an API token takes your password, and there is no terminal to ask on",
+                hint="set ERS_PASSWORD, or give the password as the next line of stdin",
+            )
     made = await session.client.create_token(
         name,
         scope="write" if scope == "write" else "read",

@@ -128,6 +128,13 @@ class People(msgspec.Struct, frozen=True, kw_only=True):
     first_shown: FirstShown | None
 
 
+class ReplacedInvitation(msgspec.Struct, frozen=True):
+    """An invitation of the same address, whose place a new one takes; its words do nothing more."""
+
+    id: str
+    shares: list[Shared]
+
+
 class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
     """An invitation with its twelve words, which nobody says again. Tell them by phone, or in
     person; never by mail."""
@@ -136,6 +143,7 @@ class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     expires: int
     member: str | None
+    replaced: ReplacedInvitation | None = None
 
     def __repr__(self) -> str:
         return f"<invitation {self.id}>"

@@ -48,6 +48,7 @@ from encrypted_records.proxy.api.people_json import (
     read_share,
     read_shares,
     settled_json,
+    share_json,
 )
 from encrypted_records.proxy.http.bodies import read_struct
 from encrypted_records.proxy.http.responses import answer
@@ -147,14 +148,23 @@ async def list_people(request: Request) -> Response:
     ),
     answers={
         201: json_answer(
-            object_of({"id": TEXT, "words": TEXT, "expires": NUMBER, "member": TEXT_OR_NULL})
+            object_of(
+                {
+                    "id": TEXT,
+                    "words": TEXT,
+                    "expires": NUMBER,
+                    "member": TEXT_OR_NULL,
+                    "replaced": {"type": ["object", "null"]},
+                }
+            )
         )
     },
 )
 async def invite_person(request: Request) -> Response:
     """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
     what they have. With ``new``, an account is invited that never was in it, under an address that
-    somebody else had there. Tell the words by phone or in person: the mail has none.
+    somebody else had there. Tell the words by phone or in person: the mail has none. Of an address
+    one invitation counts: ``replaced`` shows the one whose place this one takes, with its shares.
     """
     services = services_of(request)
     await services.caller(request)
@@ -168,12 +178,18 @@ async def invite_person(request: Request) -> Response:
     invited = await services.sharing.inviting.invite(
         holder, organization, asked.email, shares, new=asked.new
     )
+    replaced = invited.replaced
     return answer(
         {
             "id": to_text(invited.id),
             "words": invited.words,
             "expires": invited.expires,
             "member": to_text(invited.member) if invited.member else None,
+            "replaced": replaced
+            and {
+                "id": to_text(replaced.content.id),
+                "shares": [share_json(invited.roster, one) for one in replaced.content.shares],
+            },
         },
         201,
     )

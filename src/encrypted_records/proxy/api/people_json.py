@@ -173,7 +173,7 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
         "type": "service" if member.type == form.SERVICE else "person",
         "role": "owner" if member.owns else "member",
         "shares": [
-            _share(roster, one) | _since(roster, roster.had_since(member.member, one))
+            share_json(roster, one) | _since(roster, roster.had_since(member.member, one))
             for one in member.shares
         ],
         "owner_since": roster.time_at(roster.owned_since(member.member)) if member.owns else None,
@@ -205,7 +205,7 @@ def _known_by(roster: Roster, member: Member) -> str:
     return "words" if member.invitation else "recovery"
 
 
-def _share(roster: Roster, share: Share) -> dict[str, Any]:
+def share_json(roster: Roster, share: Share) -> dict[str, Any]:
     return {
         "dataset": reference("datasets", share.dataset),
         "name": _dataset_name(roster, share.dataset),
@@ -242,7 +242,7 @@ def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str,
         "answer_refused": refused if status is InvitationStatus.WAITING else None,
         "invited_by": _name(roster, invitation.inviter),
         "expires": content.expires,
-        "shares": [_share(roster, one) for one in content.shares],
+        "shares": [share_json(roster, one) for one in content.shares],
     }
 
 

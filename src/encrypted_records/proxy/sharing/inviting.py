@@ -16,7 +16,7 @@ from encrypted_records.index.roster.invitations import (
     compose_invite,
 )
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Member
+from encrypted_records.index.roster.state import Invitation, Member
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Share
@@ -39,6 +39,10 @@ class Invited:
     expires: int
     #: who is meant, where that one is or was in the organization
     member: bytes
+    #: the invitation that this one takes the place of: the API keeps one of an address
+    replaced: Invitation | None
+    #: in which it is
+    roster: Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,11 @@ class Inviting:
                 shares=list(known.shares) if shares is None and known is not None else shares or [],
                 member=known.member if known is not None else b"",
             )
+            replaced = _waiting(draft.roster, content.name, draft.now)
             draft.sign(content)
-            return Invited(invitation, secret.words, expires, content.member)
+            return Invited(
+                invitation, secret.words, expires, content.member, replaced, draft.roster
+            )
 
         return await self._changes.change(holder, organization, plan)
 
@@ -153,6 +160,16 @@ class Inviting:
         return Answered(
             organization, inviter.name if inviter is not None else "", len(roster.members())
         )
+
+
+def _waiting(roster: Roster, name: str, now: int) -> Invitation | None:
+    """The newest invitation of an address that still lets somebody in."""
+    waiting = [
+        one
+        for one in roster.invitations()
+        if one.open and now < one.content.expires and one.content.name.casefold() == name.casefold()
+    ]
+    return max(waiting, key=lambda one: one.number, default=None)
 
 
 def _require_out(known: Member | None) -> None:
