@@ -14,7 +14,7 @@ from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.workers.pool import WorkerPool
-from encrypted_records.proxy.write.lanes import MOST_REST, Lanes
+from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
 from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
@@ -182,11 +182,68 @@ def test_it_begins_behind_an_ingest_and_those_after_it_do_not_wait(run: Run) -> 
             await soon(until(lambda: 2 * SMALL in counts(proxy)))
             assert counts(proxy).count(LARGE) == 2
             # Nothing but the large one is worth it, which is under way.
-            await soon(asyncio.sleep(0.1))
-            assert merging.running == 1 and merging.pending(proxy.state)
+            every = (merging._small, *merging._lanes.every)
+            await soon(until(lambda: sum(len(tasks.running) for tasks in every) == 1))
+            assert merging._lanes.large.running and merging.pending(proxy.state)
         assert not merging.running
         assert 2 * LARGE in counts(proxy) or 2 * LARGE + 2 * SMALL in counts(proxy)
         assert await proxy.count(LOW) == 45
+
+    run(test)
+
+
+def test_work_that_comes_right_when_other_work_ends_is_begun() -> None:
+    """It is not left to what has looked for the last time."""
+    key, done = (b"user", b"schema"), list[str]()
+
+    async def test() -> None:
+        tasks = Tasks()
+
+        async def second() -> None:
+            done.append("second")
+
+        def come() -> None:
+            if key not in tasks.running:
+                tasks.start(key, second)
+
+        async def first() -> None:
+            done.append("first")
+            asyncio.get_running_loop().call_soon(come)
+
+        tasks.start(key, first)
+        task = tasks.running[key]
+        await soon(task)
+        await soon(until(lambda: not tasks.running))
+
+        tasks.start(key, second)
+        tasks.running[key].cancel()
+        await soon(until(lambda: not tasks.running))
+
+    asyncio.run(test())
+    assert done == ["first", "second"]
+
+
+def test_what_comes_while_a_compaction_waits_for_its_turn_is_merged_behind_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(proxy: Proxy) -> None:
+        merging = merger(proxy)
+        compact, times = merging.compact_next, 0
+
+        async def waiting(*arguments: Any) -> int:
+            nonlocal times
+            times += 1
+            if times == 1:
+                await fill(proxy, SMALL)
+                await merging.after_ingest(proxy.caller, proxy.state)
+            return await compact(*arguments)
+
+        monkeypatch.setattr(merging, "compact_next", waiting)
+        await fill(proxy, SMALL)
+        await soon(merging.after_ingest(proxy.caller, proxy.state))
+        await soon(until(lambda: not merging.running))
+        assert SMALL not in counts(proxy)
+        assert await proxy.count(LOW) == 41
 
     run(test)
 

@@ -62,9 +62,11 @@ class Proxy:
             limits: from how many on their segment has pages, and these are packed.
         """
         plain = [PlainRecord(ids.new_id(), 1, record) for record in records]
-        upload = seal(self.state.ledger, self.state.definition, plain, limits=limits).upload
-        (receipt,) = await self.services.api.commit([upload], self.caller.auth)
-        await self.services.schemas.settle(self.caller, self.state, upload, receipt)
+        # As every writer: of two that draft at once, the API takes one.
+        async with self.state.lock:
+            upload = seal(self.state.ledger, self.state.definition, plain, limits=limits).upload
+            (receipt,) = await self.services.api.commit([upload], self.caller.auth)
+            await self.services.schemas.settle(self.caller, self.state, upload, receipt)
 
     async def count(self, where: Any) -> int:
         asked = parse_query({"where": where}, self.state.definition).where

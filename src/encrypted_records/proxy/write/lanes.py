@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +37,21 @@ class Tasks:
     def __init__(self) -> None:
         self.running: dict[MergeKey, asyncio.Task[None]] = {}
 
-    def start(self, key: MergeKey, work: Coroutine[Any, Any, None]) -> None:
-        task = self.running[key] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self.running.pop(key))
+    def start(self, key: MergeKey, work: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            # Its end shows at once, and not a turn of the loop later: who comes in between would
+            # leave to it what it looks for no more.
+            try:
+                await work()
+            finally:
+                self._end(key, asyncio.current_task())
+
+        task = self.running[key] = asyncio.create_task(run())
+        task.add_done_callback(lambda task: self._end(key, task))  # cancelled before it began
+
+    def _end(self, key: MergeKey, task: asyncio.Task[Any] | None) -> None:
+        if self.running.get(key) is task:
+            del self.running[key]
 
 
 @dataclass(frozen=True, slots=True)

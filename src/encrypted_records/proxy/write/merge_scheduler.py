@@ -18,6 +18,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.crowds import Crowd
@@ -138,7 +139,7 @@ class MergeScheduler:
         """The running merges of a schema, started now if it is time."""
         key = (caller.user, state.id)
         if key not in self._small.running and self._small_ones(state):
-            self._small.start(key, self._merge_small(caller, state))
+            self._small.start(key, partial(self._merge_small, caller, state))
         if key not in self._small.running:
             self._begin_others(caller, state)
         every = (self._small, *self._lanes.every)
@@ -150,11 +151,11 @@ class MergeScheduler:
         if key not in ordinary.running and (
             self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
-            ordinary.start(key, self._in_background(caller, state))
+            ordinary.start(key, partial(self._in_background, caller, state))
         for lane in self._lanes.beside:
             waits = key in lane.running or lane.rests(key)
             if not waits and self._choose(state, self.tiers, lane):
-                lane.start(key, self._merge_beside(caller, state, lane))
+                lane.start(key, partial(self._merge_beside, caller, state, lane))
 
     def _choose(
         self, state: SchemaState, tiers: tuple[Tier, ...], lane: Lane
@@ -333,8 +334,11 @@ class MergeScheduler:
 
     async def _in_background(self, caller: Holder, state: SchemaState) -> None:
         with log_errors():
-            while await self._merge_ordinary(caller, state) or await self.compact_next(
-                caller, state
+            while (
+                await self._merge_ordinary(caller, state)
+                or await self.compact_next(caller, state)
+                # Which may have waited for its turn, while others stored more.
+                or self._choose(state, self.tiers, self._lanes.ordinary)
             ):
                 # What it made may be worth a large one.
                 self._begin_others(caller, state)
