@@ -134,17 +134,19 @@ class World:
 
     def merge(self, *, reverse: bool = False) -> None:
         """All live segments into one, in their order or the other way round."""
+        self.apply(self.merging(reverse=reverse))
+
+    def merging(self, *, reverse: bool = False) -> CommitUpload:
+        """The commit of :meth:`merge`."""
         snapshot = self.ledger.snapshot()
         inputs = self.opened()[:: -1 if reverse else 1]
         built = merge(self.key, self.definition, inputs, snapshot, self.limits)
-        self.apply(
-            self.ledger.draft(
-                self.definition,
-                segments=[built.segment],
-                replaced=[segment.uid for segment in snapshot.segments],
-                pages=built.pages,
-                headers=[built.header],
-            )
+        return self.ledger.draft(
+            self.definition,
+            segments=[built.segment],
+            replaced=[segment.uid for segment in snapshot.segments],
+            pages=built.pages,
+            headers=[built.header],
         )
 
     def read(self, ref: RowRef) -> PlainRecord:

@@ -8,22 +8,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import pytest
 
+from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Altered, Conflict
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.search import lookup
+from encrypted_records.proxy.search.lookup import CurrentRecord
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of
@@ -37,6 +40,8 @@ from tests.support.store import Store, new_store
 # Nothing here is the database's affair.
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
+P = ParamSpec("P")
+T = TypeVar("T")
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -322,6 +327,32 @@ def test_a_record_is_read_by_its_id_while_its_group_ends(
 
 
 # --- altered rows, and kills ------------------------------------------------------------------
+
+
+def test_a_record_is_not_called_altered_whose_group_ends_while_it_is_opened(
+    store: Store, named: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened in a thread, and the log goes on meanwhile."""
+    ended: list[int] = []
+
+    async def look(proxy: Proxy) -> list[CurrentRecord]:
+        run_for = lookup._run_for
+
+        def with_a_compaction(sealed: Sequence[SealedRecord]) -> Run:
+            async def run(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+                ended.append(await compact(proxy))
+                return await run_for(sealed)(function, *arguments, **named)
+
+            return run
+
+        monkeypatch.setattr(lookup, "_run_for", with_a_compaction)
+        services = proxy.services
+        ids = [from_text(one) for one in named[:2]]
+        return await lookup.look_up(services.api, services.schemas, proxy.caller, ids)
+
+    found: list[CurrentRecord] = run(store, folder, look)
+    assert ended == [12]
+    assert [one.record.data for one in found] == ROWS[:2]
 
 
 def test_a_row_that_somebody_with_the_key_altered_gets_into_no_compaction(

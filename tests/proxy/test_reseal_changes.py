@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.proxy.jobs.targets import Targets
 from tests.proxy.test_compaction import run
 from tests.support import jobs
 from tests.support.front import Asked, Reply, running_front
@@ -231,3 +232,24 @@ def test_two_proxies_that_add_a_field_at_once_give_each_an_id_of_its_own(
             {"code": "new", "more": "of the one"},
             {"code": "newer", "extra": "of the other"},
         ]
+
+
+def test_a_definition_that_comes_while_chunks_are_planned_is_not_written_over(
+    store: Store, beside: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, _ = beside
+    wider = BEFORE | {"properties": BEFORE["properties"] | {"more": {"type": "string"}}}
+    note, done = Targets.note_seen, list[int]()
+
+    def after_another(self: Targets, *arguments: Any) -> None:
+        if not done:
+            done.append(change(store, wider).status)
+            assert other.everything() == store.everything()  # the proxy has seen it
+        note(self, *arguments)
+
+    monkeypatch.setattr(Targets, "note_seen", after_another)
+    answer = change(other, AFTER, **ASKED)
+    ended = jobs.ended(other, answer.headers["X-Job-Status-URL"])
+    assert done == [200]
+    assert (ended["status"], "definition_moved" in ended["error"]) == ("failed", True), ended
+    assert data(store) == ROWS

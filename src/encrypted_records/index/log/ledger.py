@@ -10,6 +10,7 @@ A keyring may be rotated: each commit names its key, whose version never falls (
 
 from __future__ import annotations
 
+import threading
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,6 +100,8 @@ class Ledger(Order):
     _changed: set[bytes] = field(default_factory=set)
     #: whether a snapshot has the present dicts of dead rows, so that they are not to be changed
     _lent: bool = False
+    #: held while commits are entered, and while a snapshot is made: threads ask for some
+    _turn: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     @property
     def key(self) -> SchemaKey:
@@ -135,6 +138,14 @@ class Ledger(Order):
         return None if self.history is None else self.history.present
 
     def snapshot(self) -> Snapshot:
+        """All of it between two calls of :meth:`extend`; threads may ask while the log goes on.
+
+        Who needs several things to be of one version takes one snapshot for all of them.
+        """
+        with self._turn:
+            return self._take_snapshot()
+
+    def _take_snapshot(self) -> Snapshot:
         before = self._snapshot
         if before is None or before.version != self.version:
             snapshot = self._snapshot = Snapshot(
@@ -238,12 +249,13 @@ class Ledger(Order):
         """
         if delta.schema != self.keys.schema:
             raise LogBroken("the log is of another schema")
-        for entry in delta.entries:
-            self._apply(entry)
-        headers = keep_live(self._headers, delta.headers, self._segments)
-        if headers is not self._headers and not delta.entries:
-            self._snapshot = None  # of this version, and without them
-        self._headers = headers
+        with self._turn:
+            for entry in delta.entries:
+                self._apply(entry)
+            headers = keep_live(self._headers, delta.headers, self._segments)
+            if headers is not self._headers and not delta.entries:
+                self._snapshot = None  # of this version, and without them
+            self._headers = headers
         if self.version != delta.version:
             raise LogBroken("the log does not reach the version it claims")
 

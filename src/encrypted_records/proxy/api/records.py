@@ -169,7 +169,7 @@ async def get_record(request: Request) -> Response:
     )
     if stored is None:
         (stored,) = await look_up(services.api, services.schemas, caller, [record_id])
-    return record_answer(stored.record, stored.state.id, stored.state.definition)
+    return record_answer(stored.record, stored.state.id, stored.definition)
 
 
 @endpoint(
@@ -226,10 +226,15 @@ async def decrypt_records(request: Request) -> Response:
         schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
     }
 
+    # Of each schema one for all of its records, and not in a thread: its log goes on meanwhile.
+    seen = {uid: (one.ledger.keys, one.ledger.snapshot()) for uid, one in states.items()}
+
     def open_all() -> list[bytes]:
-        together = zip((states[schema] for schema in schemas), several, strict=True)
-        every = ((open_sealed(state, sealed), state) for state, sealed in together)
-        return [to_json(record_json(one, state.id, state.definition)) for one, state in every]
+        together = ((uid, *seen[uid], one) for uid, one in zip(schemas, several, strict=True))
+        return [
+            to_json(record_json(open_sealed(keys, snapshot, one), uid, snapshot.definition))
+            for uid, keys, snapshot, one in together
+        ]
 
     results = await by_size(len(body))(open_all)
     return (

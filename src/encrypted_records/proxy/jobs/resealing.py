@@ -103,7 +103,8 @@ class Resealing:
         target, state = await self._target(job), await self._state(job, caller)
         if target.definition and state.definition.digest != target.planned:
             raise _definition_moved()
-        snapshot = state.ledger.snapshot()
+        # With what was just looked at: the log goes on behind each of the next steps.
+        snapshot, checked = state.ledger.snapshot(), as_checked(state)
         definition = _definition(target, state.definition)
         chunks = await aside(plan_chunks, snapshot, definition, 0)
         await asyncio.to_thread(self._uses.store.targets.note_seen, job.id, snapshot.version)
@@ -114,7 +115,7 @@ class Resealing:
             bad_rows=0,
             errors=[],
             chunks=chunks,
-            schemas=[as_checked(state)],
+            schemas=[checked],
         )
         self._uses.progress.announce(job.id)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from encrypted_records.client.api import Api, SealedRecord
+from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.crypto.rows import has_fields, open_row, sort_fields
 from encrypted_records.errors import (
     ApiFailed,
@@ -24,6 +25,7 @@ from encrypted_records.errors import (
     NotFound,
 )
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_row
 from encrypted_records.model.ids import from_reference, from_text, reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
@@ -43,14 +45,22 @@ _Seen = tuple[RowRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class _View:
+    """A schema as one look at records has it: its state goes on meanwhile, and this does not."""
+
+    state: SchemaState
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
 class CurrentRecord:
     """A live record and its row; ``sealed`` as the API showed it, where it was asked."""
 
     state: SchemaState
     record: PlainRecord
     row: RowRef
-    #: digest of the definition that its names and values are of
-    definition: bytes
+    #: that its names and values are of
+    definition: SchemaDefinition
     sealed: SealedRow | None = None
 
 
@@ -73,7 +83,7 @@ async def look_up_recent(
         (record,) = await context.rows([row])
         if record.record_id != record_id:
             return None
-        return CurrentRecord(context.state, record, row, context.snapshot.definition.digest)
+        return CurrentRecord(context.state, record, row, context.snapshot.definition)
 
     try:
         return await runner.ask(caller, schema, question)
@@ -102,13 +112,15 @@ async def look_up(
             schema = _schema_of(record)
             if schema not in states:
                 states[schema] = await schemas.refresh(caller, schema)
-        moved = {_seen(states, one) for one in sealed if not _fits_log(states, one)}
+        # One of each for all that follows: commits come in while records are opened.
+        views = {uid: _View(state, state.ledger.snapshot()) for uid, state in states.items()}
+        moved = {_seen(views, one) for one in sealed if not _fits_log(views, one)}
         if moved and not moved & unlike:
             # Between the two answers its group ended, or its fields were given other names.
             unlike |= moved
             continue
-        records = await _run_for(sealed)(_open_all, states, sealed)
-        dead = {one.row for one in records if not _is_live(one)}
+        records = await _run_for(sealed)(_open_all, views, sealed)
+        dead = {one.row for one in records if not _is_live(views[one.state.id], one.row)}
         if not dead:
             return records
         if dead & stale:
@@ -174,19 +186,20 @@ async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[byte
     return found
 
 
-def _is_live(current: CurrentRecord) -> bool:
-    return current.state.ledger.snapshot().is_live(current.row.group, current.row.ordinal)
+def _is_live(view: _View, row: RowRef) -> bool:
+    return view.snapshot.is_live(row.group, row.ordinal)
 
 
-def _fits_log(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> bool:
+def _fits_log(views: Mapping[bytes, _View], sealed: SealedRecord) -> bool:
     """Whether the log has the group that the record is said to be of, with fields so named."""
-    snapshot = states[_schema_of(sealed)].ledger.snapshot()
+    snapshot = views[_schema_of(sealed)].snapshot
     known = snapshot.groups.get(_row_of(sealed).group)
     return known is not None and has_fields(snapshot.definition, known.group, sealed.fields)
 
 
-def _seen(states: Mapping[bytes, SchemaState], sealed: SealedRecord) -> _Seen:
-    return _row_of(sealed), states[_schema_of(sealed)].definition.digest
+def _seen(views: Mapping[bytes, _View], sealed: SealedRecord) -> _Seen:
+    history = views[_schema_of(sealed)].snapshot.history
+    return _row_of(sealed), b"" if history is None else history.present.digest
 
 
 def _row_of(sealed: SealedRecord) -> RowRef:
@@ -214,16 +227,13 @@ def _run_for(sealed: Sequence[SealedRecord]) -> Run:
     return by_size(sum(len(field) for one in sealed for field in one.fields.values()))
 
 
-def _open_all(
-    states: Mapping[bytes, SchemaState], sealed: Sequence[SealedRecord]
-) -> list[CurrentRecord]:
-    return [_open(states[_schema_of(one)], one) for one in sealed]
+def _open_all(views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> list[CurrentRecord]:
+    return [_open(views[_schema_of(one)], one) for one in sealed]
 
 
-def _open(state: SchemaState, sealed: SealedRecord) -> CurrentRecord:
-    snapshot = state.ledger.snapshot()
-    record, row = _open_row(state, snapshot, sealed)
-    return CurrentRecord(state, record, _row_of(sealed), snapshot.definition.digest, row)
+def _open(view: _View, sealed: SealedRecord) -> CurrentRecord:
+    record, row = _open_row(view.state.ledger.keys, view.snapshot, sealed)
+    return CurrentRecord(view.state, record, _row_of(sealed), view.snapshot.definition, row)
 
 
 async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) -> None:
@@ -245,18 +255,18 @@ async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) ->
     await asyncio.to_thread(check_row, ref, current.sealed, rows, told)
 
 
-def open_sealed(state: SchemaState, sealed: SealedRecord) -> PlainRecord:
+def open_sealed(keys: LogKeys, snapshot: Snapshot, sealed: SealedRecord) -> PlainRecord:
     """Open a sealed record as a row of its group, which the log describes.
 
     Raises:
         ErsError: as :func:`_open_row`.
     """
-    record, _ = _open_row(state, state.ledger.snapshot(), sealed)
+    record, _ = _open_row(keys, snapshot, sealed)
     return record
 
 
 def _open_row(
-    state: SchemaState, snapshot: Snapshot, sealed: SealedRecord
+    keys: LogKeys, snapshot: Snapshot, sealed: SealedRecord
 ) -> tuple[PlainRecord, SealedRow]:
     """
     Raises:
@@ -269,7 +279,7 @@ def _open_row(
         key_id = bytes.fromhex(sealed.key_id)
     except ValueError:
         raise InvalidRecords("group and key_id are hexadecimal") from None
-    key = state.ledger.keys.find(sealed.key_version, key_id)
+    key = keys.find(sealed.key_version, key_id)
     known = snapshot.groups.get(uid)
     if known is None or known.group.key_version != sealed.key_version:
         raise DoesNotOpen("the record is of a group that the log does not hold")

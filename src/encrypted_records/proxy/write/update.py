@@ -135,14 +135,15 @@ class Updater:
             try:
                 async with state.lock:
                     record = await self._store_change(caller, present, edit, run)
+                    definition = state.definition
             except MergeFirst:
                 await self._merger.make_room(caller, [state], until=until)
                 raise _SegmentsMerged from None
             if record is None:
                 return None
             await self._merger.after_ingest(caller, state)
-            rounded = state.definition.find_rounded(edit(present.record.data))
-            return ChangedRecord(record, state.id, state.definition, rounded)
+            rounded = definition.find_rounded(edit(present.record.data))
+            return ChangedRecord(record, state.id, definition, rounded)
 
         return await self._repeat(attempt, until=until)
 
@@ -155,7 +156,7 @@ class Updater:
         snapshot = state.ledger.snapshot()
         if not snapshot.is_live(present.row.group, present.row.ordinal):
             return None
-        if present.definition != snapshot.definition.digest:
+        if present.definition.digest != snapshot.definition.digest:
             return None  # its fields may have other names by now
         before = snapshot.groups[present.row.group].group
         self._merger.require_room([state])
