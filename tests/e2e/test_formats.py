@@ -123,7 +123,7 @@ def test_dates_are_measured_and_grouped_by_month(store: Store) -> None:
 
 
 def test_an_export_can_be_imported_again(store: Store) -> None:
-    body = {"schema": store.schema, "format": "csv"}
+    body = {"schema": store.schema, "format": "csv", "with_schema_id": True}
     text = store.proxy("POST", "/api/records/export/", body).body.decode()
     assert f"{KEPT_ADA['seen']},{KEPT_ADA['device']},false" in text
     again = store.another_schema(DEFINITION)
