@@ -49,6 +49,8 @@ def _plain(value: Any) -> Any:
     kind = type(value)
     if kind in AS_IT_IS:
         return value
+    if kind is float or kind is Decimal:
+        return _number(value)
     library = kind.__module__.partition(".")[0]
     if library == "pandas" and kind.__name__ in ("NAType", "NaTType"):
         return None  # before dates: NaT calls itself one
@@ -57,9 +59,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, float | Decimal):
-        if not (isfinite(value) if isinstance(value, float) else value.is_finite()):
-            raise _Unsayable(NO_NUMBER)
-        return value
+        return _number(value)
     if isinstance(value, Mapping):
         return {name: _at(name, one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(kind, "n_sequence_fields"):
@@ -72,6 +72,12 @@ def _plain(value: Any) -> Any:
     if library == "pandas" or hasattr(kind, "n_sequence_fields"):
         raise _Unsayable(f"a {kind.__name__} cannot be stored; make it a text or a number")
     return value  # the encoder knows it, or names its kind
+
+
+def _number(value: float | Decimal) -> float | Decimal:
+    if not (value.is_finite() if isinstance(value, Decimal) else isfinite(value)):
+        raise _Unsayable(NO_NUMBER)
+    return value
 
 
 def _at(place: str | int, value: Any) -> Any:

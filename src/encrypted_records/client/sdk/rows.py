@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Protocol
 
 from encrypted_records.client import MAX_DIRECT
@@ -99,8 +100,9 @@ def encode_row(
     for name, value in row.items():
         if not isinstance(name, str):
             raise refuse(number, None, "expected texts as field names")
-        if type(value) in AS_IT_IS:
-            values[name] = value
+        kind = type(value)
+        if kind in AS_IT_IS or (kind is float and isfinite(value)):
+            values[name] = value  # what most are, without a call
             continue
         try:
             sent = plain(value)
