@@ -303,7 +303,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
         packing=overrides.packing,
     )
-    jobs = BatchJobs(job_dependencies, runner, overrides.sweep_seconds)
+    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time)
+    jobs = BatchJobs(job_dependencies, runner, clock.is_right, overrides.sweep_seconds)
     datasets = reading.query_runner.datasets
     eraser = Eraser(
         *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),
@@ -312,7 +313,6 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
     crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
-    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer)
     reading.query_runner.notice = writing.committer.notice = daily.notice
@@ -357,7 +357,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         undo=Undo(stores.jobs, reading.schemas, writing.changer),
         progress=progress,
         spool=stores.spool,
-        uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names),
+        uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
         workers=workers,
         readers=WorkerPool(),
         names=names,

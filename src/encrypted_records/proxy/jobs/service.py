@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -55,14 +55,17 @@ class BatchJobs:
         self,
         dependencies: JobDependencies,
         runner: JobRunner,
+        is_clock_right: Callable[[], Awaitable[bool]],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         """
         Args:
+            is_clock_right: whether it has not jumped ahead, after which no job is forgotten.
             sweep_seconds: pause between two sweeps of what ended jobs have left.
         """
         self._uses = dependencies
         self.runner = runner
+        self._is_clock_right = is_clock_right
         self._sweep_seconds = sweep_seconds
         self._running: dict[bytes, asyncio.Task[None]] = {}
         self._renewing: set[asyncio.Task[None]] = set()
@@ -465,7 +468,9 @@ class BatchJobs:
                 for job in await asyncio.to_thread(self._uses.store.with_leftovers):
                     if job.id not in self._running:
                         self._track(job.id, self.runner.tidy(job.id))
-                await asyncio.to_thread(self._uses.store.forget_before, time.time() - KEPT_SECONDS)
+                if await self._is_clock_right():
+                    old = time.time() - KEPT_SECONDS
+                    await asyncio.to_thread(self._uses.store.forget_before, old)
             except Unavailable as error:
                 log.warning("ended jobs were not deleted: %s", error.message)
             await asyncio.sleep(self._sweep_seconds)

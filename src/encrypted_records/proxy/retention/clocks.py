@@ -120,6 +120,10 @@ class WatchedClock:
         """
         return await asyncio.to_thread(self._look)
 
+    async def is_right(self) -> bool:
+        """Whether no jump is in doubt. Raises as :meth:`look`."""
+        return (await self.look()).jumped is None
+
     async def settle(self) -> None:
         """Somebody says that the clock is right. Raises as :meth:`look`."""
         await asyncio.to_thread(self._settle)

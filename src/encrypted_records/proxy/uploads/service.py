@@ -11,7 +11,6 @@ import asyncio
 import logging
 import math
 import re
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from encrypted_records.proxy.jobs.job import JobOptions
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.uploads.endings import expired, refuse_ended
 from encrypted_records.proxy.uploads.handover import Handover
@@ -64,12 +64,18 @@ class Uploads:
         keyrings: Keyrings,
         jobs: BatchJobs,
         names: OwnNames,
+        clock: WatchedClock,
     ) -> None:
+        """
+        Args:
+            clock: by which uploads expire; in doubt, none does.
+        """
         self._store = store
         self._spool = spool
         self._keyrings = keyrings
         self._jobs = jobs
         self._names = names
+        self._clock = clock
         self._handover = Handover(jobs, spool)
         self._judge = Judge(jobs, spool, self._handover)
         self._holds = Holds()
@@ -133,7 +139,7 @@ class Uploads:
             kind=begin.kind,
             length=begin.length,
             offset=0,
-            expires=time.time() + LIFETIME_SECONDS,
+            expires=self._clock.wall() + LIFETIME_SECONDS,
             note=seal_note(upload, keyring, begin),
         )
         if made.kind is not Kind.FINAL:
@@ -184,7 +190,8 @@ class Uploads:
         entry = await asyncio.to_thread(self._store.get, upload)
         if entry is None or not caller.owns(entry.owner, entry.began):
             raise NotFound("there is no such upload")
-        if (entry.due or math.inf) < time.time() and await self._expire(entry):
+        is_due = (entry.due or math.inf) < self._clock.wall() and await self._clock.is_right()
+        if is_due and await self._expire(entry):
             entry = replace(entry, state=UploadState.EXPIRED)
         refuse_ended(entry)
         if await self._handover.has_lost_job(entry):
@@ -288,7 +295,7 @@ class Uploads:
                 self._spool.measure, upload.id, keyring, at_least=upload.offset
             )
             problem = error
-        expires = time.time() + LIFETIME_SECONDS
+        expires = self._clock.wall() + LIFETIME_SECONDS
         upload = await self._put(
             replace(upload, offset=offset, state=UploadState.OPEN, expires=expires)
         )
@@ -322,7 +329,10 @@ class Uploads:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _clear_expired(self) -> None:
-        for upload in await asyncio.to_thread(self._store.list_expired, time.time()):
+        due = await asyncio.to_thread(self._store.list_expired, self._clock.wall())
+        if due and not await self._clock.is_right():
+            return
+        for upload in due:
             try:
                 if upload.may_expire:
                     await self._expire(upload)
@@ -370,7 +380,9 @@ class Uploads:
 
     async def _end(self, upload: Upload, state: UploadState) -> None:
         await asyncio.to_thread(self._spool.delete, upload.id)
-        await self._put(replace(upload, state=state, expires=time.time() + REMEMBERED_SECONDS))
+        await self._put(
+            replace(upload, state=state, expires=self._clock.wall() + REMEMBERED_SECONDS)
+        )
 
     async def _put(self, upload: Upload) -> Upload:
         await asyncio.to_thread(self._store.put, upload)
