@@ -173,6 +173,38 @@ def test_a_proxy_does_it_by_itself_behind_ingests(
     assert groups(store, with_keyrings(store.service, folder.parent / "after")) == [13]
 
 
+def dead_rows(store: Store) -> int:
+    with database_of(store.service) as database:
+        [found] = database.run(
+            "SELECT COUNT(*) AS n FROM dead_row d JOIN record_group g ON g.id = d.group_id"
+            " WHERE g.schema_id = %s",
+            from_text(store.schema_id),
+        )
+    return int(found["n"])
+
+
+def test_groups_of_which_no_byte_is_left_need_no_dead_rows_and_are_compacted(
+    store: Store, named: list[str], folder: Path
+) -> None:
+    for record in named[2:7]:
+        assert store.proxy("DELETE", f"/api/records/{record}/").status == 204
+    expected = answers(store)
+    assert dead_rows(store) > 0
+    asked = store.proxy("POST", f"{store.schema}erasure/")
+    assert asked.status == 200, asked.body
+    until(lambda: dead_rows(store) == 0)
+    assert answers(store) == expected
+    # A proxy that has nothing reads the log from its first commit.
+    assert groups(store, with_keyrings(store.service, folder.parent / "new")) == [1] * 12
+    assert run(store, folder) == 12
+    assert answers(store) == expected
+    assert sum(groups(store, with_keyrings(store.service, folder.parent / "last"))) == 12
+    verified = store.proxy("POST", f"{store.schema}verify/")
+    report = msgspec.json.decode(verified.body.splitlines()[-1])["verify"]
+    assert not report["altered"], report
+    assert store.ingest([{"n": 9}])
+
+
 # --- races ----------------------------------------------------------------------------------
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,21 @@ def holding(api: Api, *needles: bytes) -> set[str]:
     return {path.name for path in files if any(one in path.read_bytes() for one in needles)}
 
 
+def no_dead_rows(api: Api, group: bytes) -> bool:
+    """Whether no row of a table says that rows of a group are dead."""
+    query = (
+        "SELECT COUNT(*) FROM dead_row d JOIN record_group g ON g.id = d.group_id WHERE g.uid = {}"
+    )
+    if api.database_url is None:
+        with closing(sqlite3.connect(api.data_dir / "api" / "db.sqlite3")) as database:
+            row = database.execute(query.format("?"), (group,)).fetchone()
+    else:
+        with psycopg.connect(api.database_url) as connection:
+            row = connection.execute(query.format("%s"), (group,)).fetchone()
+    assert row is not None
+    return int(row[0]) == 0
+
+
 def vacuum(api: Api) -> None:
     """What an operator of PostgreSQL does."""
     if api.database_url is not None:
@@ -182,6 +200,10 @@ def test_salt_and_digests_go_with_the_last_row_of_a_group(api: Api, writer: Writ
         assert not holding(api, salt_of(group).salt, own)
         answer = rows_of(writer, group, 2)
         assert (answer.status, answer.code) == (404, "row_gone")
+        # The rows that say which are dead go with them, and each is dead all the same.
+        until(partial(no_dead_rows, api, group))
+        again = writer.post(writer.make(killed=[RowRef(group, 2)]))
+        assert (again.status, again.code) == (409, "row_not_live")
 
 
 def test_pages_and_header_of_a_segment_that_was_merged_away_are_in_no_file(

@@ -11,9 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from encrypted_records.model import wire
+from encrypted_records.model import ids, wire
 from encrypted_records.model.records import Page, PageRef
-from tests.server.api import Account, Api
+from tests.server.api import Account, Api, running_api
+from tests.server.conftest import Stopped
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, person
 
@@ -120,3 +121,27 @@ def test_what_was_stored_ahead_and_left_alone_for_a_week_goes_by_itself(
     api.execute("UPDATE staging SET touched = '2020-01-01 00:00:00+00:00'")
     until(lambda: count(api, "SELECT COUNT(*) FROM staging") == 0)
     assert job.publish(job.commit()).code == "staging_gone"
+
+
+def test_ids_of_requests_that_nobody_may_send_again_go_and_those_of_late_stay(
+    stopped: Stopped,
+) -> None:
+    def at(days: int) -> bytes:
+        moment = int(time.time() * 1000) - days * 86_400_000
+        return moment.to_bytes(6, "big") + ids.new_id()[6:]
+
+    old, late, schema = at(31), at(29), ids.new_id()
+    with closing(sqlite3.connect(stopped.database)) as database:
+        database.executemany(
+            "INSERT INTO commit_request (schema_id, request) VALUES (?, ?)",
+            [(schema, old), (schema, late)],
+        )
+        database.commit()
+
+    def left() -> list[bytes]:
+        with closing(sqlite3.connect(stopped.database)) as database:
+            rows = database.execute("SELECT request FROM commit_request").fetchall()
+        return [bytes(request) for (request,) in rows]
+
+    with running_api(stopped.folder):
+        until(lambda: left() == [late])

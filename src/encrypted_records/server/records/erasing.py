@@ -271,8 +271,9 @@ def _finish(number: int) -> None:
             )
             left = [version for (version,) in cursor.fetchall()]
         if not left and not group.live:
-            _run("DELETE FROM row_run WHERE group_id = %s", number)
-            _run("DELETE FROM erased_row WHERE group_id = %s", number)
+            for table in ("row_run", "erased_row", "dead_row"):
+                # That all of its rows are dead, the group itself says from now on.
+                _run(f"DELETE FROM {table} WHERE group_id = %s", number)  # noqa: S608  no input
             RecordGroup.objects.filter(pk=number).update(
                 salt=b"", erased=group.count, erase_at=None
             )

@@ -201,7 +201,8 @@ class RowRun(models.Model):
 
 
 class DeadRow(models.Model):
-    """A row that the commit of ``version`` ended."""
+    """A row that the commit of ``version`` ended. A group of which no byte is left has none of
+    these: all of its rows are dead."""
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()

@@ -338,7 +338,8 @@ def dead_of(group: int) -> set[int]:
 
 
 def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
-    """By group and ordinal, the versions that ended rows of these groups."""
+    """By group and ordinal, the versions that ended rows of these groups; 0 for each row of a group
+    of which nothing is left: which version ended which is not kept of these."""
     found: dict[int, dict[int, int]] = {number: {} for number in groups}
     for some in cut(list(found)):
         marks = ", ".join(["%s"] * len(some))
@@ -347,6 +348,14 @@ def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
             cursor.execute(statement, list(some))
             for number, ordinal, version in cursor.fetchall():
                 found[number][ordinal] = version
+            cursor.execute(
+                f"SELECT id, count, holes FROM record_group WHERE id IN ({marks})"  # noqa: S608
+                " AND staging_id IS NULL AND ended_at IS NULL AND live = 0 AND erased = count",
+                list(some),
+            )
+            for number, count, holes in cursor.fetchall():
+                for ordinal in set(range(count)) - hole_ordinals(holes):
+                    found[number].setdefault(ordinal, 0)
     return found
 
 

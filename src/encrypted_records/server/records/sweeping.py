@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection
+from datetime import timedelta
 
 from django.db import Error, connection, transaction
 from django.db.models import Q, QuerySet
@@ -38,9 +39,24 @@ MOST_PAGES = 500
 MOST_SEGMENTS = 100
 MOST_ROWS = 5000
 MOST_GROUPS = 100
+MOST_REQUESTS = 5000
+#: How long the ids of requests are kept. A request may be sent again for a day, and a job may last
+#: for some; proxies see in the log what was stored.
+REQUESTS_KEPT_FOR = timedelta(days=30)
+#: Between two looks for such ids, since all of them are looked at.
+REQUESTS_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
 _asked = threading.Event()
+
+
+class _Due:
+    """When to look next, as :func:`time.monotonic` counts."""
+
+    requests = 0.0
+
+
+_due = _Due()
 
 
 def sweep_for_ever(*, lists: bool) -> None:
@@ -86,7 +102,27 @@ def look() -> None:
 
 def _drop_expired() -> bool:
     unstaging.drop_expired()
-    return False
+    return drop_requests()
+
+
+def drop_requests() -> bool:
+    """Delete one piece of the ids of requests that nobody may send again; whether there is more.
+
+    The first 48 bits of an id are its request's own time (docs/SPEC.md, section 2.2).
+    """
+    if time.monotonic() < _due.requests:
+        return False
+    before = int((timezone.now() - REQUESTS_KEPT_FOR).timestamp() * 1000).to_bytes(6, "big")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM commit_request WHERE (schema_id, request) IN (SELECT schema_id, request"
+            " FROM commit_request WHERE request < %s LIMIT %s)",
+            [before, MOST_REQUESTS],
+        )
+        more = bool(cursor.rowcount == MOST_REQUESTS)
+    if not more:
+        _due.requests = time.monotonic() + REQUESTS_SECONDS
+    return more
 
 
 def _drop_copies() -> None:
