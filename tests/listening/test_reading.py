@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+
+import pytest
 
 from encrypted_records.listening.watch import READ_BYTES
 from tests.listening.conftest import SHORT, Running, echo, rest_of, until
@@ -56,6 +59,65 @@ def test_requests_that_come_in_one_piece_are_answered_in_their_order(start: Star
     sent = b"".join(one % (b"Connection: close\r\n" * (n == 9), n) for n in range(10))
     answers = server.ask(sent).split(b"HTTP/1.1 200 ")[1:]
     assert [answer[-1:] for answer in answers] == [b"%d" % n for n in range(10)]
+
+
+REQUEST = b"POST %s HTTP/1.1\r\nHost: x:80\r\nConnection: close\r\n%s\r\n%s"
+SIZED = b"Content-Length: 4\r\n"
+
+
+def request(target: bytes, headers: bytes, *, chunked: bool = False) -> bytes:
+    if chunked:
+        return REQUEST % (target, headers, b"4\r\nbody\r\n0\r\n\r\n")
+    return REQUEST % (target, SIZED + headers, b"body")
+
+
+ENCODED = (b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (request(b"/", b"X: " + b"x" * 8200 + b"\r\n"), 431, "too_large"),
+        (request(b"/" + b"x" * 8200, b""), 431, "too_large"),
+        (request(b"/", b"X: x\r\n" * 1400), 431, "too_large"),
+        (request(b"/", ENCODED[0]), 415, "unsupported_encoding"),
+        (request(b"/", ENCODED[1], chunked=True), 501, "unsupported_encoding"),
+        (request(b"http://evil.example/", b""), 421, "unknown_host"),
+        (request(b"http://x/", b""), 421, "unknown_host"),
+        (request(b"http://x:80@evil.example/", b""), 421, "unknown_host"),
+    ],
+    ids=lambda value: repr(value)[-40:],
+)
+def test_a_head_that_cannot_be_taken_is_refused_by_name(
+    start: Start, sent: bytes, status: int, code: str
+) -> None:
+    answer = start(echo, SHORT).ask(sent)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    found = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert (int(answer.split()[1]), found["status"], found["code"]) == (status, status, code)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request(b"http://X:80/", b""),
+        request(b"/http://evil.example/", b""),
+        request(b"/", b"Content-Encoding: identity\r\n"),
+        request(b"/", b"Transfer-Encoding: Chunked\r\n", chunked=True),
+    ],
+    ids=lambda value: repr(value)[-40:],
+)
+def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: bytes) -> None:
+    answer = start(echo, SHORT).ask(sent)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"body")
+
+
+def test_a_head_that_is_refused_is_answered_in_its_turn(start: Start) -> None:
+    good = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
+    bad = request(b"/", b"Content-Encoding: br\r\n")
+    statuses = [one[:3] for one in start(echo).ask(good + bad).split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"415"]
 
 
 def test_a_refusal_reaches_who_sends_all_of_a_body_first(start: Start) -> None:

@@ -69,6 +69,7 @@ _TITLES = {
     431: "The head is too large",
     460: "Checksum mismatch",
     500: "Internal error",
+    501: "Not implemented",
     502: "The API cannot be reached",
     503: "Not available now",
     504: "The API did not answer in time",

@@ -9,27 +9,47 @@ that is copied from once, was a tenth of all processor time of uploads.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from encrypted_records.errors import TooSlow
+from encrypted_records.errors import Misdirected, TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
 from encrypted_records.listening.joining import Joining
-from encrypted_records.listening.last_answers import raw_answer
+from encrypted_records.listening.last_answers import Refusal, raw_answer
+from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Pace
 from encrypted_records.listening.watch import Watch
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+#: The host of a target in absolute form (RFC 9112, section 3.2.2).
+_AUTHORITY = re.compile(rb"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 #: Until a connection is closed whose other end does not take the last word that it was sent.
 _LAST_WORD_SECONDS = 2.0
 
 
 _TOO_SLOW = raw_answer(problem.of_error(TooSlow("the request took too long to come")))
-_TOO_LARGE = raw_answer(problem.document(431, "too_large", "the head of the request is too large"))
+_HEAD = problem.document(431, "too_large", "the head of the request is too large")
+_TOO_LARGE = raw_answer(_HEAD)
+_CONTENT_ENCODING = problem.document(
+    415,
+    "unsupported_encoding",
+    "the body is encoded, as Content-Encoding says, and is not decoded here",
+    hint="send it as it is, without Content-Encoding",
+)
+_TRANSFER_ENCODING = problem.document(
+    501,
+    "unsupported_encoding",
+    "Transfer-Encoding has other codings than chunked",
+    hint="send the body with Content-Length, or with Transfer-Encoding: chunked",
+)
+_OTHER_HOST = problem.of_error(
+    Misdirected("the target of the request names another host than its Host header")
+)
 _NO_HANDSHAKE = raw_answer(
     problem.document(400, "invalid", "the request is no handshake of a WebSocket")
 )
@@ -130,11 +150,34 @@ class _Http(HttpToolsProtocol):
         self._watch.has_head(self)
         self._pace = Pace(self._watch.limits)
         pace.put(cast("dict[str, Any]", self.scope), self._pace)
-        before = self.cycle
+        before, app = self.cycle, self.app
+        refusal = self._refuse_head()
+        if refusal is not None:
+            # As an application, it is answered in its turn, and the rest of the body is taken.
+            self.app = Lingering(Refusal(refusal))
         super().on_headers_complete()
+        self.app = app
         if self.cycle is not before:
             joining = Joining(self.transport, self.loop)
             self.cycle.transport = cast("asyncio.Transport", joining)
+
+    def _refuse_head(self) -> dict[str, Any] | None:
+        """Why a head is refused, as a problem document. The parser has taken it: it counts no
+        bytes, undoes no encoding and looks at no name."""
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > (
+            self._watch.limits.head_bytes
+        ):
+            return _HEAD
+        hosts: set[bytes] = set()
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                return _TRANSFER_ENCODING
+            if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                return _CONTENT_ENCODING
+            if name == b"host":
+                hosts.add(value.strip().lower())
+        named = _AUTHORITY.match(self.url)
+        return _OTHER_HOST if named and hosts != {named[1].lower()} else None
 
     def on_body(self, body: bytes) -> None:
         if self._pace is not None:
@@ -168,6 +211,10 @@ class _Http(HttpToolsProtocol):
         if not self._is_between_requests:
             # Its answer would go on, with nobody to say when the other end takes it.
             self._leave_with(b"")
+            return
+        refusal = self._refuse_head()
+        if refusal is not None:
+            self._leave_with(raw_answer(refusal))
             return
         super().handle_websocket_upgrade()
         self.is_upgraded = True

@@ -60,6 +60,16 @@ class LastAnswers:
                 await _answer(scope, send, _bug())
 
 
+class Refusal:
+    """ASGI: answers with one problem document, whatever is asked."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _send_document(scope, send, self._document)
+
+
 def raw_answer(document: dict[str, Any], retry_after: int | None = None) -> bytes:
     """A whole answer, for a connection on which no application runs."""
     body = msgspec.json.encode(document)
@@ -93,12 +103,17 @@ def _bug() -> ErsError:
 
 async def _answer(scope: Scope, send: Send, error: ErsError) -> None:
     """Nothing happens where the other end is gone: uvicorn drops what is sent to it."""
-    body = msgspec.json.encode(problem.of_error(error))
-    named = _headers(len(body), error.retry_after)
+    await _send_document(scope, send, problem.of_error(error), error.retry_after)
+
+
+async def _send_document(
+    scope: Scope, send: Send, document: dict[str, Any], retry_after: int | None = None
+) -> None:
+    body = msgspec.json.encode(document)
+    named = _headers(len(body), retry_after)
     if "request_id" in scope:
         named["X-Request-ID"] = scope["request_id"]
     headers = [(name.lower().encode(), value.encode()) for name, value in named.items()]
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    status = problem.status_of(error)
-    await send({"type": f"{kind}.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.start", "status": document["status"], "headers": headers})
     await send({"type": f"{kind}.body", "body": body, "more_body": False})

@@ -102,6 +102,12 @@ def test_other_credentials_stay_here(place: Place, auth: str) -> None:
     assert device not in str(place.last)
 
 
+def test_any_number_of_blanks_may_follow_the_scheme(place: Place) -> None:
+    for blanks in (" ", "   "):
+        place.call("GET", SELF, auth=f"Bearer{blanks}abc.def")
+        assert place.last.headers["Authorization"] == "Bearer abc.def"
+
+
 def test_parameters_are_those_of_the_path_and_written_anew(place: Place) -> None:
     name = "a b&c=%2F#+?"
     found = place.call("GET", "/api/datasets/?name=a%20b%26c=%252F%23%2B%3f&limit=5")

@@ -191,7 +191,9 @@ def _authorization(value: str) -> str:
     if is_service_string(value):
         service = Credentials("bearer", value.strip().partition(" ")[2].strip()).service
         return "" if service is None else authorization_of(service)
-    kept = without_device(value)
+    # Any number of blanks may follow the scheme (RFC 9110, section 11.4).
+    scheme, _, secret = value.strip().partition(" ")
+    kept = without_device(f"{scheme} {secret.strip()}")
     refuse_in_basic(kept)
     is_basic = kept.startswith("Basic ")
     return kept if is_basic or _BEARER.fullmatch(kept) else ""
