@@ -31,6 +31,8 @@ from tests.support import postgres
 
 #: More than two blocks.
 MANY = 150
+#: Holds of one schema that one user may have at a time.
+MOST_HOLDS = 10
 
 
 @pytest.fixture
@@ -289,6 +291,49 @@ def test_holds_that_cannot_be_are_refused_by_name(writer: Writer, bob: Account) 
         assert bob.call(method, f"{writer.schema['url']}holds/?id={mine}").status == 404
     for method in ("GET", "POST"):
         assert bob.call(method, f"{writer.schema['url']}erasure/").status == 404
+
+
+def test_no_hold_begins_below_an_erasure_that_was_asked_for(writer: Writer) -> None:
+    group, _ = stored(writer, 3)
+    version = state(writer)["version"]
+    mine = str(uuid.uuid4())
+    assert hold(writer, version, id=mine).status == 200
+    kill(writer, group, 0)
+    assert hold(writer, version).status == 200
+    writer.account.call("POST", f"{writer.schema['url']}erasure/")
+
+    for old in (1, version):
+        refused = hold(writer, old)
+        assert (refused.status, refused.code) == (409, "hold_over")
+    # Who reads already goes on, and who begins now reads the present version.
+    assert hold(writer, version, id=mine).status == 200
+    assert hold(writer, version + 1).status == 200
+
+
+def test_no_row_is_held_for_more_than_a_day_after_it_died(api: Api, writer: Writer) -> None:
+    group, _ = stored(writer, 3)
+    version = state(writer)["version"]
+    mine = str(uuid.uuid4())
+    assert hold(writer, version, id=mine).status == 200
+    kill(writer, group, 0)
+    assert hold(writer, version).status == 200
+    age(api, writer, minutes=24 * 60 + 1)
+
+    for refused in (hold(writer, version), hold(writer, version, id=mine)):
+        assert (refused.status, refused.code) == (409, "hold_over")
+    assert hold(writer, version + 1).status == 200
+
+
+def test_one_user_leaves_places_for_the_holds_of_others(writer: Writer) -> None:
+    stored(writer, 1)
+    version = state(writer)["version"]
+    mine = [str(uuid.uuid4()) for _ in range(MOST_HOLDS)]
+    assert {hold(writer, version, id=one).status for one in mine} == {200}
+    assert hold(writer, version).status == 413
+    # Those that count go on, and one that ends makes room.
+    assert hold(writer, version, id=mine[0]).status == 200
+    writer.account.call("DELETE", f"{writer.schema['url']}holds/?id={mine[0]}")
+    assert hold(writer, version).status == 200
 
 
 def test_a_record_is_neither_found_nor_ended_once_its_row_is_gone(writer: Writer) -> None:

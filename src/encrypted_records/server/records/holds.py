@@ -13,12 +13,14 @@ from encrypted_records.errors import BadInput, Conflict, Flaw, TooLarge
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import store
-from encrypted_records.server.records.models import Hold
+from encrypted_records.server.records.models import AskedErasure, CommitLog, Hold
 
-#: No hold counts longer, however often it is renewed.
+#: No hold counts longer, however often it is renewed; nor does any for longer after its version was
+#: replaced, so that one hold after the other, by whomever, keeps no dead row for longer.
 LONGEST = timedelta(days=1)
-#: Of one schema that count at the same time.
+#: Of one schema that count at the same time, and of these of one user.
 MOST = 100
+MOST_OF_USER = 10
 #: What somebody may read for.
 REASONS = ("export", "job", "backup", "reading")
 
@@ -39,8 +41,9 @@ def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) 
 
     Raises:
         BadInput: there is no such version, or reason.
-        Conflict: ``hold_over``; it is somebody else's, of another version, or has lasted a day.
-        TooLarge: too many count already.
+        Conflict: ``hold_over``; it is somebody else's, of another version, or has lasted a day; the
+            version was replaced a day ago; or it is new, and what it would keep was asked to go.
+        TooLarge: too many count already, of this user or of all.
     """
     if not 0 <= version <= schema.version:
         raise _invalid("version", "expected a version of the schema's log")
@@ -49,10 +52,16 @@ def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) 
     now = timezone.now()
     with transaction.atomic():
         own = Hold.objects.select_for_update().filter(schema=schema, uid=uid).first()
+        if _is_long_gone(schema, version, now):
+            raise _over("the version was replaced more than a day ago")
         if own is None:
+            if AskedErasure.objects.filter(schema=schema, up_to__gt=version).exists():
+                raise _over("an erasure was asked for that ends what this version needs")
             counting = Hold.objects.filter(schema=schema, renewed__gt=now - store.HELD_FOR)
             if counting.count() >= MOST:
                 raise TooLarge(f"more than {MOST} hold versions of this schema")
+            if counting.filter(user=user).count() >= MOST_OF_USER:
+                raise TooLarge(f"more than {MOST_OF_USER} holds of this schema are yours")
             Hold.objects.filter(schema=schema, renewed__lte=now - LONGEST).delete()
             return Hold.objects.create(
                 schema=schema,
@@ -65,11 +74,7 @@ def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) 
             )
         lasted = own.begun <= now - LONGEST or own.renewed <= now - store.HELD_FOR
         if own.user_id != user.pk or own.version != version or lasted:
-            raise Conflict(
-                "the hold is over, or is another one",
-                code="hold_over",
-                hint="begin again with a hold of the present version",
-            )
+            raise _over("the hold is over, or is another one")
         own.renewed = now
         own.save(update_fields=["renewed"])
         return own
@@ -96,6 +101,16 @@ def list_active(schema: Schema) -> list[Held]:
         )
         for one in counting.select_related("user").order_by("begun")
     ]
+
+
+def _is_long_gone(schema: Schema, version: int, now: datetime) -> bool:
+    """Whether the next version is there for so long that nobody still reads this one."""
+    following = CommitLog.objects.filter(schema=schema, version=version + 1)
+    return following.filter(created__lte=now - LONGEST).exists()
+
+
+def _over(detail: str) -> Conflict:
+    return Conflict(detail, code="hold_over", hint="begin again with a hold of the present version")
 
 
 def _invalid(member: str, detail: str) -> BadInput:
