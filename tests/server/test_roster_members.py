@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -376,3 +377,39 @@ def test_accounts_without_a_roster_go_on_as_before(api: Api, grace: Person) -> N
     path = join(owner, grace.account)
     assert owner.call("PATCH", path, {"role": "owner"}).status == 200
     assert grace.account.call("DELETE", path).status == 204
+
+
+def test_a_token_of_one_dataset_reads_its_grants_and_the_roster_of_its_organization_alone(
+    api: Api, ring: Ring, grace: Person, dataset: Any
+) -> None:
+    apart = ring.owner.account.new_dataset()
+    ring.begin(apart)
+    ring.join(grace, [share(dataset), share(apart)])
+    elsewhere = found(api.new_account())
+    elsewhere.join(grace)
+    named = {ids.from_text(one["id"]) for one in (dataset, apart)}
+    assert {one.dataset for one in ring.grants_of(grace)} == named
+
+    for person in (grace, ring.owner):
+        account = person.account
+        wanted = {"name": "reads", "scope": "read", "password": account.password}
+        token = account.post("/api/tokens/", wanted | {"datasets": [dataset["url"]]})["token"]
+        limited = Person(replace(account, token=token))
+        assert [one.dataset for one in ring.grants_of(limited)] == [ids.from_text(dataset["id"])]
+        # Entries are a chain, which nobody believes without one of them.
+        assert len(ring.entries(by=limited.account)) == ring.number
+        assert limited.account.call("GET", elsewhere.path).status == 404
+        other = f"{ring.owner.account.organization}grants/?member={ids.to_text(ids.new_id())}"
+        answer = limited.account.call("GET", other)
+        assert (answer.status, answer.code) == (403, "token_limited")
+
+
+def test_a_token_of_one_dataset_does_not_read_the_roster_of_an_invitation(
+    ring: Ring, grace: Person
+) -> None:
+    own = grace.account.new_dataset()
+    ring.invite(grace)
+    assert grace.account.call("GET", ring.path).status == 200
+    wanted = {"name": "reads", "scope": "read", "password": grace.account.password}
+    token = grace.account.post("/api/tokens/", wanted | {"datasets": [own["url"]]})["token"]
+    assert replace(grace.account, token=token).call("GET", ring.path).status == 404

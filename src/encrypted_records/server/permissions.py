@@ -77,13 +77,13 @@ written = Prepared(
 
 def organizations(user: User) -> QuerySet[Organization]:
     reached = Organization.objects.filter(memberships__user=user)
-    named = _limit(user)
+    named = token_limit(user)
     if named is not None:
         reached = reached.filter(pk__in=named.values("organization_id"))
     return reached.order_by("pk")
 
 
-def _limit(user: User) -> QuerySet[Dataset] | None:
+def token_limit(user: User) -> QuerySet[Dataset] | None:
     """The datasets that the user's API token is limited to; None where it is not, or there is
     none."""
     token = user.acting
@@ -120,11 +120,15 @@ def invitations(user: User) -> QuerySet[Invitation]:
 
 
 def organization_of_roster(user: User, organization_id: str) -> Organization:
-    """For its members, and for those it invites, who check that it is the inviter's.
+    """For its members, and for those it invites, who check that it is the inviter's. An API token
+    that is limited to some datasets reads the roster of their organizations: a proxy believes no
+    part of a chain without the rest.
 
     Raises:
         NotFound: the user reaches no such thing.
     """
+    if token_limit(user) is not None:
+        return find(organizations(user), organization_id)
     inviting = invitations(user).values("organization")
     return find(
         Organization.objects.filter(Q(memberships__user=user) | Q(pk__in=inviting)).distinct(),
@@ -141,7 +145,7 @@ def datasets(user: User) -> QuerySet[Dataset]:
         Q(organization__memberships__all_data=True) | Q(Exists(shared)),
         organization__memberships__user=user,
     )
-    named = _limit(user)
+    named = token_limit(user)
     if named is not None:
         reached = reached.filter(pk__in=named.values("pk"))
     return reached.order_by("pk")
@@ -150,7 +154,7 @@ def datasets(user: User) -> QuerySet[Dataset]:
 def schemas(user: User) -> QuerySet[Schema]:
     """With their datasets, since a schema names its organization through it."""
     reached = Schema.objects.filter(shared(), **{f"{MEMBERS}__user": user})
-    named = _limit(user)
+    named = token_limit(user)
     if named is not None:
         reached = reached.filter(dataset__in=named.values("pk"))
     return reached.select_related("dataset").order_by("pk")
@@ -187,7 +191,7 @@ def to_store_into(user: User, schema_id: str) -> Schema | None:
 
 
 def _is_within_limit(user: User, schema: Schema) -> bool:
-    named = _limit(user)
+    named = token_limit(user)
     return named is None or named.filter(pk=schema.dataset_id).exists()
 
 

@@ -154,10 +154,15 @@ def _require(token: ApiToken, use: Use | None) -> None:
     if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:
         raise limited("this API token only reads", "make one with --scope write, or log in")
     if use in (Use.READ_ALL, Use.WRITE_ALL) and token.limited:
-        raise limited(
-            "this API token is limited to some datasets, and this concerns the organization",
-            "make one without --dataset, or log in",
-        )
+        raise of_organization()
+
+
+def of_organization() -> NotAllowed:
+    """The error of a token that asks for more than its datasets."""
+    return limited(
+        "this API token is limited to some datasets, and this concerns the organization",
+        "make one without --dataset, or log in",
+    )
 
 
 def limited(message: str, hint: str) -> NotAllowed:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed
 from encrypted_records.model import ids
@@ -18,6 +18,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Grant, GrantBody
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import Dataset
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_change import Change, invalid, require
 from encrypted_records.server.organizations.roster_tables import (
@@ -43,9 +44,17 @@ class Given:
         return ids.to_text(self.body.dataset), ids.to_text(self.body.member)
 
 
-def newest(organization: Organization, member: str) -> Iterator[Grant]:
-    """A member's grants, one for each dataset."""
+def newest(
+    organization: Organization, member: str, among: QuerySet[Dataset] | None = None
+) -> Iterator[Grant]:
+    """A member's grants, one for each dataset.
+
+    Args:
+        among: datasets; all of the organization's if None.
+    """
     stored = StoredGrant.objects.filter(organization=organization, member=member)
+    if among is not None:
+        stored = stored.filter(dataset__in=list(among.values_list("pk", flat=True)))
     for number in list(stored.order_by("dataset").values_list("pk", flat=True)):
         # They may be long, so they are not held together.
         for body, signature in stored.filter(pk=number).values_list("body", "signature"):

@@ -16,7 +16,7 @@ from encrypted_records.errors import Malformed
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts.api_tokens import READS, READS_AND_ADDS
+from encrypted_records.server.accounts.api_tokens import READS, READS_AND_ADDS, of_organization
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
@@ -86,15 +86,19 @@ class Grants(APIView):
 
     @extend_schema(parameters=[_MEMBER], responses=FRAMES)
     def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
-        """The caller's own, the newest of each dataset; an owner may name another ``member``."""
+        """The caller's own, the newest of each dataset; an owner may name another ``member``. An
+        API token that is limited to some datasets gets those of its own datasets alone."""
         user = _user(request)
+        among = permissions.token_limit(user)
         member = request.query_params.get("member", user.pk)
         if member == user.pk:
             organization = permissions.find(permissions.organizations(user), organization_id)
+        elif among is not None:
+            raise of_organization()
         else:
             organization = permissions.find_owned(user, organization_id)
             member = ids.to_text(ids.from_path(member))
-        return stream(grants.newest(organization, member))
+        return stream(grants.newest(organization, member, among))
 
 
 class Answers(APIView):
