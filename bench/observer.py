@@ -9,6 +9,8 @@ and the present one at its weakest, when it holds nothing yet.
 
     .venv/bin/python -m bench.observer --csv adult.csv
 
+``--order-by`` attacks sorted exports and paging through sorted searches instead.
+
 Without ``--csv`` the records are made from ``examples/census.csv``. ``--formatted`` stores what the
 census says in fields with enforced formats, and asks for years, months and words of an indexed
 text.
@@ -25,11 +27,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.support.table import Row, show
-from bench.watching import by_blocks, by_rows, census, imagined, session
+from bench.watching import by_blocks, by_order, by_rows, census, imagined, session
+from bench.watching.by_order import Told
 from bench.watching.census import Census
 from bench.watching.imagined import EXACTLY, Manner
 from bench.watching.knowledge import Floats, Knowledge, Seen
 from bench.watching.score import Score, Share, Truth, score
+from tests.support.store import new_store
 
 #: Proxies beside the present one, for the choice of sizes.
 VARIANTS = {
@@ -38,6 +42,11 @@ VARIANTS = {
     "stretches of 16": Manner(sizes=(16,), most=1 << 20),
     "stretches of 64": Manner(sizes=(64,), most=1 << 20),
 }
+
+
+#: Fields to sort by, and the rows of a page.
+ORDERED = ("marital_status", "occupation", "education", "sex", "age")
+PAGE = 1000
 
 
 def main() -> None:
@@ -52,11 +61,18 @@ def main() -> None:
         "--formatted", action="store_true", help="in dates, uuids, booleans and a note of words"
     )
     parser.add_argument("--imagined", action="store_true", help="work all out, and start nothing")
+    parser.add_argument(
+        "--order-by", action="store_true", help="sorted exports and paging instead of searches"
+    )
     chosen = parser.parse_args()
     found = census.read(chosen.csv, chosen.records, chosen.others, random.Random(chosen.seed))
     if chosen.formatted:
         found = found.formatted()
     print(f"{len(found.stored):,} records, {len(found.others):,} others of their kind", flush=True)
+    if chosen.order_by:
+        with tempfile.TemporaryDirectory() as folder:
+            _report_orders(Path(folder), found)
+        return
     draws = census.drawn(found.questions, chosen.searches, random.Random(chosen.seed))
     print(f"{len(draws):,} searches, {len(set(draws))} of {len(found.questions)} different ones")
     if chosen.imagined:
@@ -87,6 +103,35 @@ def main() -> None:
         report(name, other, imagined.events(found, draws, other))
         alone = Manner(other.sizes, other.least, other.most, apart=True)
         report(f"{name}, each by itself", alone, imagined.events(found, draws, alone))
+
+
+def _report_orders(folder: Path, found: Census) -> None:
+    """Attack a sorted export and paging by each field, of a proxy that has no row of its schema."""
+    exports: list[Row] = []
+    pages: list[Row] = []
+    slower: list[float] = []
+    with session.served(folder) as (service, front):
+        for field in ORDERED:
+            watched = session.watched(new_store(service, found.kind.definition), front, found)
+            plain = session.exported(watched)
+            order = session.exported(watched, [field])
+            slower.append(order.seconds / plain.seconds)
+            told = by_order.attack(found, field, by_order.of_export(order.requests))
+            seconds = f"{order.seconds:.2f} s, in the order of storing {plain.seconds:.2f} s"
+            exports.append(_told(told, seconds))
+            seen = list(session.paged(watched, [field], PAGE))
+            told = by_order.attack(found, field, by_order.of_pages(seen, PAGE))
+            rows = [sum(map(len, one)) for one in seen]
+            pages.append(_told(told, f"rows asked for by page {rows}"))
+    show("an export by each field", exports)
+    show(f"a search by each field in pages of {PAGE:,}", pages)
+    print(f"\nsorted exports take {np.median(slower):.2f} times as long (median)")
+
+
+def _told(told: Told, beside: str) -> Row:
+    figure = f"{told.right:.3f}"
+    more = f"mode {told.mode:.3f}  times {told.worth:.2f}  requests {told.requests}  {beside}"
+    return Row(told.field, figure, more)
 
 
 def judged(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from encrypted_records.model.records import ManifestDelta, PageRef, RowRef
 from encrypted_records.proxy.search.row_cover import SIZES
 from tests.support import jobs
 from tests.support.front import Asked, Front, running_front
-from tests.support.service import call
+from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
 #: Bytes of a sealed field beside its padded text: format, tag and type.
@@ -41,15 +42,19 @@ class Watched:
 
     def seen(self, time: int) -> Seen:
         """What the API saw since this was last asked."""
-        asked, self.front.asked = self.front.asked, []
+        asked = list(self.front.asked)
         pages = [len(wire.decode_all(one.body, PageRef)) for one in asked if _is(one, "pages")]
-        refs = [
-            ref for one in asked if _is(one, "rows") for ref in wire.decode_all(one.body, RowRef)
-        ]
-        rows = np.array(sorted({self.order[ref.group, ref.ordinal] for ref in refs}), np.int64)
+        named = self.requests()
+        rows = np.unique(np.concatenate(named)) if named else np.zeros(0, np.int64)
         size = _size(rows, self.held)
         self.held[rows] = True
         return Seen(rows, size, pages, [time])
+
+    def requests(self) -> list[NDArray[np.int64]]:
+        """The numbers of the rows that each request named since this was last asked."""
+        asked, self.front.asked = self.front.asked, []
+        named = [wire.decode_all(one.body, RowRef) for one in asked if _is(one, "rows")]
+        return [np.array([self.order[ref.group, ref.ordinal] for ref in refs]) for refs in named]
 
 
 def _is(asked: Asked, name: str) -> bool:
@@ -70,12 +75,19 @@ def _size(rows: NDArray[np.int64], held: Flags) -> int:
 @contextmanager
 def running(folder: Path, found: Census) -> Iterator[Watched]:
     """A service of its own that stores the census, and is watched from then on."""
+    with served(folder) as (service, front):
+        yield watched(new_store(service, found.kind.definition), front, found)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[Service, Front]]:
+    """A service of its own, and the front between its proxy and its API."""
     with (
         stack.running_api(folder, None) as (base_url, _),
         running_front(base_url) as front,
         stack.running_proxy(folder, front.url) as service,
     ):
-        yield watched(new_store(service, found.kind.definition), front, found)
+        yield service, front
 
 
 def watched(store: Store, front: Front, found: Census) -> Watched:
@@ -121,6 +133,47 @@ def _path(url: str) -> str:
     return f"{split.path}?{split.query}"
 
 
+@dataclass(frozen=True)
+class Exported:
+    """Requests for rows of one export, and how long it took; ``lines`` are its answer's."""
+
+    requests: list[NDArray[np.int64]]
+    seconds: float
+    lines: list[bytes]
+
+
+def exported(watched: Watched, order_by: Sequence[str] = ()) -> Exported:
+    """What is seen of an export of everything."""
+    store = watched.store
+    body = {"schema": store.schema, "order_by": list(order_by)}
+    watched.requests()
+    began = time.perf_counter()
+    answer = call(
+        "POST", f"{store.service.proxy_url}/api/records/export/", body, auth=store.account.auth
+    )
+    seconds = time.perf_counter() - began
+    assert answer.status == 200, answer.body
+    lines = answer.body.splitlines()
+    assert len(lines) == len(watched.order)
+    return Exported(watched.requests(), seconds, lines)
+
+
+def paged(
+    watched: Watched, order_by: Sequence[str], limit: int
+) -> Iterator[list[NDArray[np.int64]]]:
+    """What is seen of each page of a sorted search of everything."""
+    watched.requests()
+    cursor, shown = None, 0
+    while True:
+        page = watched.store.search(order_by=list(order_by), limit=limit, cursor=cursor)
+        yield watched.requests()
+        shown += len(page["results"])
+        cursor = page["next_cursor"]
+        if cursor is None:
+            assert shown == len(watched.order)
+            return
+
+
 def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen]:
     """What is seen of the searches, one after another, each of whose answers is right."""
     proxy = urlsplit(watched.store.service.proxy_url)
@@ -128,7 +181,7 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
     headers = {"Content-Type": "application/json", "Authorization": watched.store.account.auth}
     counts = {at: int(found.matches(found.questions[at]).sum()) for at in set(draws)}
     events = []
-    for time, at in enumerate(draws):
+    for number, at in enumerate(draws):
         where = found.kind.condition(found.questions[at])
         body = json.dumps({"schema": watched.store.schema, "where": where})
         connection.request("POST", "/api/records/search/", body, headers)
@@ -139,6 +192,6 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
         assert len(results) == min(100, counts[at])
         if where["op"] == "eq" and where["field"] not in found.kind.parts:
             assert all(one["data"][where["field"]] == where["value"] for one in results)
-        events.append(watched.seen(time))
+        events.append(watched.seen(number))
     connection.close()
     return events

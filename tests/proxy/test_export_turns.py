@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ class Parts:
         self.most = 0
         self.go_on = asyncio.Event()
 
-    async def __aiter__(self) -> AsyncIterator[int]:
+    async def __aiter__(self) -> AsyncGenerator[int, None]:
         for number in range(self.count):
             self.under_way += 1
             self.most = max(self.most, self.under_way)

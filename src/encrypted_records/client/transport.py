@@ -58,10 +58,6 @@ UNSEEN_BYTES = 256 << 10
 MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
 
-#: A stream may take as long as it likes, but not pause for longer than an answer may take.
-_STREAMING = aiohttp.ClientTimeout(
-    total=None, connect=POOL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
-)
 #: The rest is for :class:`Patience`.
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 
@@ -91,6 +87,13 @@ async def _renewed(auth: str | None) -> str | None:
     if auth is None or known is None or known.renew is None:
         return None
     return await known.renew(auth)
+
+
+def _streaming(silent_seconds: float) -> aiohttp.ClientTimeout:
+    """A stream may take as long as it likes, but not pause for longer than this."""
+    return aiohttp.ClientTimeout(
+        total=None, connect=POOL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds
+    )
 
 
 class Transport(Closing):
@@ -259,8 +262,12 @@ class Transport(Closing):
         *,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        silent_seconds: float = ANSWER_SECONDS,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send one request and yield its answer's bytes as they come; nothing is repeated.
+
+        Args:
+            silent_seconds: in which nothing may come.
 
         Raises:
             ErsError: as :meth:`request`, also where the answer breaks off.
@@ -274,7 +281,7 @@ class Transport(Closing):
                     data=data,
                     headers=ready,
                     allow_redirects=False,
-                    timeout=_STREAMING,
+                    timeout=_streaming(silent_seconds),
                 )
 
         answer = await self.send_prepared(path, send, headers)
@@ -378,7 +385,7 @@ class Transport(Closing):
                         headers=ready,
                         params=params,
                         allow_redirects=False,
-                        timeout=_STREAMING,
+                        timeout=_streaming(ANSWER_SECONDS),
                     ) as answer,
                 ):
                     return Response(answer.status, answer.headers, await answer.read())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -177,17 +177,21 @@ class Admission:
             raise unknown_device()
         return Applicant(caller, device, enrolled, door, address_of(connection))
 
-    async def until_revoked(self, holder: Holder, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """``items``, as long as the device that asked for them is not revoked.
+    async def until_revoked(
+        self, holder: Holder, items: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
+        """``items``, as long as the device that asked for them is not revoked. They are closed with
+        this.
 
         Raises:
             NotAuthenticated: ``device_unknown``; it was.
         """
         with self.enrolment.watch(holder.device) as revoked:
-            async for item in items:
-                if revoked.is_set():
-                    raise unknown_device()
-                yield item
+            async with aclosing(items):
+                async for item in items:
+                    if revoked.is_set():
+                        raise unknown_device()
+                    yield item
 
     def answer_to(self, headers: Mapping[str, str]) -> str | None:
         """The answer to a client that wants to know whether this is its proxy.

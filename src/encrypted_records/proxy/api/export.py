@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 
 from starlette.requests import Request
@@ -23,10 +24,10 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
-from encrypted_records.proxy.http.bodies import read_object
+from encrypted_records.proxy.http.bodies import read_object, while_wanted
 from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
 from encrypted_records.proxy.http.responses import pieces, record_json, write_each
-from encrypted_records.proxy.search.export import Export, export
+from encrypted_records.proxy.search.export import Batches, Export, export, put_first
 from encrypted_records.proxy.services import services_of
 
 #: Members of a search that make no sense for all of its records.
@@ -53,13 +54,23 @@ async def export_records(request: Request) -> Response:
             raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
     schema = schema_of(services, body.get("schema"))
     async with services.turns.take(caller.user):
-        exported = await export(services.query_runner, caller, schema, body)
+        exported = await export(services.query_runner, services.spool, caller, schema, body)
     batches = services.admission.until_revoked(caller, exported.batches)
-    exported = replace(exported, batches=services.turns.each(caller.user, batches))
-    return Download(_write(exported, schema, form), form)
+    batches = services.turns.each(caller.user, batches)
+    begun = await while_wanted(request, _begin(batches))
+    return Download(_write(replace(exported, batches=begun), schema, form), form)
 
 
-async def _write(exported: Export, schema: bytes, form: Form) -> AsyncIterator[bytes]:
+async def _begin(batches: Batches) -> Batches:
+    """The batches, once records are there: a sorted export has fetched every row by then, so that
+    an HTTP status can still report most of its errors."""
+    async for first in batches:
+        if first:
+            return put_first(first, batches)
+    return batches
+
+
+async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
     names = tuple(exported.definition.fields) if exported.fields is None else exported.fields
 
     def line(record: PlainRecord) -> bytes:
@@ -68,10 +79,11 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncIterator[b
     columns = csv_text.Columns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
-    async for batch in exported.batches:
-        if form.csv:
-            rows = await write_each(batch, len(names), lambda one: columns.record(one.data))
-        else:
-            rows = await write_each(batch, len(names), line)
-        async for piece in pieces(rows):
-            yield piece
+    async with aclosing(exported.batches) as batches:
+        async for batch in batches:
+            if form.csv:
+                rows = await write_each(batch, len(names), lambda one: columns.record(one.data))
+            else:
+                rows = await write_each(batch, len(names), line)
+            async for piece in pieces(rows):
+                yield piece

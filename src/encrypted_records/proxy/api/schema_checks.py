@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import msgspec
@@ -64,7 +64,7 @@ async def verify_schema(request: Request) -> Response:
     return Download(_lines(first, steps), Form(Format.NDJSON, safe=False))
 
 
-async def _lines(first: Verified, steps: AsyncIterator[Verified]) -> AsyncIterator[bytes]:
+async def _lines(first: Verified, steps: AsyncIterator[Verified]) -> AsyncGenerator[bytes, None]:
     told = 0
     done = first
     async for done in steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -204,7 +204,7 @@ async def salvage_records(request: Request) -> Response:
     return Download(_write(salvaged, schema, form), form)
 
 
-async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncIterator[bytes]:
+async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
     # A row that the log does not prove may lack a required field.
     columns = csv_text.Columns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
     if form.csv:

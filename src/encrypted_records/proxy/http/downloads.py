@@ -7,7 +7,8 @@ body, which every HTTP client reports.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,17 +76,23 @@ class Download(StreamingResponse):
     A failure of NDJSON has a line of its own; CSV has no room for it.
     """
 
-    def __init__(self, content: AsyncIterator[bytes], form: Form) -> None:
+    def __init__(self, content: AsyncGenerator[bytes, None], form: Form) -> None:
+        """
+        Args:
+            content: is closed when the answer ends, also where its client has gone away.
+        """
         super().__init__(content, media_type=_MEDIA_TYPES[form.kind])
+        self._content = content
         self.headers["Cache-Control"] = "no-store"
         self._form = form
 
     async def stream_response(self, send: Send) -> None:
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(head)
         try:
-            async for chunk in self.body_iterator:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async with aclosing(self._content):
+                await send(head)
+                async for chunk in self._content:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ErsError as error:
             log.warning("a download broke off: %s", error.message)
             last = b"" if self._form.csv else json_line({"error": problem.of_error(error)})

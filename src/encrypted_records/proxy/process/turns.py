@@ -8,8 +8,8 @@ and after a part the export rests for as long as that took, if anybody has sent 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -48,12 +48,14 @@ class Turns:
             if took > SHORT_SECONDS and self._is_busy(took):
                 await asyncio.sleep(min(REST * took, MOST_REST_SECONDS))
 
-    async def each(self, user: bytes, parts: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The parts, each made in a turn. No turn is held while a part is read."""
-        while True:
-            async with self.take(user):
-                try:
-                    part = await anext(parts)
-                except StopAsyncIteration:
-                    return
-            yield part
+    async def each(self, user: bytes, parts: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """The parts, each made in a turn; they are closed with this. No turn is held while a part
+        is read."""
+        async with aclosing(parts):
+            while True:
+                async with self.take(user):
+                    try:
+                        part = await anext(parts)
+                    except StopAsyncIteration:
+                        return
+                yield part

@@ -193,16 +193,26 @@ class QueryContext:
                         await fetcher.sums(upstream, need.segment, need.sums, need.rows)
         return need.value
 
-    async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
+    async def rows(
+        self, wanted: Sequence[RowRef], *, alone: bool = False, ranked: bool = False
+    ) -> list[PlainRecord]:
         """The rows, opened, in the order asked for.
 
         Args:
-            alone: as :meth:`RowFetcher.open_rows`.
+            alone, ranked: as :meth:`RowFetcher.open_rows`.
 
         Raises:
             Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
         """
-        return await self.fetcher.rows(self.upstream, wanted, alone=alone) if wanted else []
+        if not wanted:
+            return []
+        return await self.fetcher.rows(self.upstream, wanted, alone=alone, ranked=ranked)
+
+    async def prove_rows(
+        self, wanted: Sequence[RowRef], *, alone: bool = False
+    ) -> dict[RowRef, bytes]:
+        """As :meth:`RowFetcher.prove_rows`."""
+        return await self.fetcher.prove_rows(self.upstream, wanted, alone=alone)
 
     async def sealed_rows(self, wanted: Sequence[RowRef]) -> list[SealedRow]:
         """The rows as the API has them, in the order asked for.

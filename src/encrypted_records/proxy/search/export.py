@@ -1,23 +1,35 @@
 """All records of a search, one window at a time: only one window is opened in memory.
 
-The rows of a window are requested together, in random order: the larger it is, the less an API that
-watches learns about the order of rows. The whole export is of one version of the log, which is held
-while it lasts (:mod:`.holding`): rows stay readable when they are replaced or deleted, so later
-changes do not affect it.
+The API sees which rows match, in the order of storing, whatever the order of the export: windows of
+a sorted export would tell it the order, and so the values that are sorted by. A sorted export
+fetches all of its rows first, keeps them sealed, above some megabytes in a file without a name, and
+reads them from there in its own order (docs/decisions/0103-orders-are-not-told.md). The rows of a
+window are requested together, in random order.
+
+The whole export is of one version of the log, which is held while it lasts (:mod:`.holding`): rows
+stay readable when they are replaced or deleted, so later changes do not affect it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encrypted_records.errors import Conflict
+from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
+from encrypted_records.proxy.disk.nameless import NamelessFile
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.search import row_opening
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.holding import VersionHold, holding
 from encrypted_records.proxy.search.joins import parse_body
@@ -26,52 +38,81 @@ from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 from encrypted_records.proxy.search.search import (
     Candidate,
     check_candidates,
-    list_candidates,
     scan_stored,
     sort,
 )
 from encrypted_records.proxy.search.upstream import RowsGone
+from encrypted_records.proxy.spool.spool import Spool
+
+#: Sealed rows of a sorted export that stay in memory; where there are more, all go to disk.
+IN_MEMORY_BYTES = 8 << 20
+
+Batches = AsyncGenerator[Sequence[PlainRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """``batches`` may be read once; it raises the errors of fetching and opening."""
+    """``batches`` may be read once; it raises the errors of fetching and opening. The caller
+    closes it. Those of a sorted export are empty until all of its rows are fetched."""
 
     definition: SchemaDefinition
     fields: tuple[str, ...] | None
-    batches: AsyncIterator[Sequence[PlainRecord]]
+    batches: Batches
 
 
 async def export(
-    runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
+    runner: QueryRunner, spool: Spool, caller: Holder, schema: bytes, body: Mapping[str, Any]
 ) -> Export:
     """Every record that a search selects, in its order.
 
-    The first window is opened before this returns, so that most errors occur while an HTTP status
+    The first window is fetched before this returns, so that most errors occur while an HTTP status
     can still report them.
+
+    Args:
+        spool: where rows of a sorted export lie that are too many for memory.
 
     Raises:
         InvalidQuery: the search cannot be asked.
+        OutOfSpace, Unavailable: the disk does not take the rows of a sorted export.
         ErsError: as :meth:`QueryRunner.ask`.
     """
 
     async def question(context: QueryContext) -> Export:
         query = await parse_body(parse_query, body, context)
-        candidates = await _candidates(context, query)
-        first = await _window(context, query, candidates)
-        batches = _named(runner, context, _batches(context, query, first, candidates))
-        if not candidates.few:
+        plan = await context.plan(query.where)
+        answers = await resolve(context, plan)
+        every = sum(len(one.matches.possible) for one in answers)
+        # All rows of a large export would evict the rows that searches use.
+        alone = every > MOST_OPENED
+        if query.order:
+            texts = context.texts()
+            rows = await sort(context, query, plan, answers, texts, want=every)
+            ranking = _Ranking(rows.positions, rows.certain)
+            batches = _in_order(context, query, ranking, spool, alone=alone)
+        else:
+            candidates = scan_stored(answers, context.snapshot, None)
+            batches = _as_stored(context, query, candidates, alone=alone)
+        if alone:
             hold = VersionHold.of_export(context.upstream)
             await hold.begin()
             batches = holding(hold, batches)
+        first = await anext(batches, None)
+        batches = _named(runner, context, put_first(first, batches))
         return Export(context.definition, query.fields, batches)
 
     return await runner.ask(caller, schema, question)
 
 
-async def _named(
-    runner: QueryRunner, context: QueryContext, batches: AsyncIterator[Sequence[PlainRecord]]
-) -> AsyncIterator[Sequence[PlainRecord]]:
+async def put_first(first: Sequence[PlainRecord] | None, batches: Batches) -> Batches:
+    """``first``, if there is one, and ``batches``, which are closed with this."""
+    if first is not None:
+        yield first
+    async with aclosing(batches):
+        async for batch in batches:
+            yield batch
+
+
+async def _named(runner: QueryRunner, context: QueryContext, batches: Batches) -> Batches:
     """The batches; a row that is gone is not the log's fault where the log has moved on.
 
     Raises:
@@ -79,8 +120,9 @@ async def _named(
         LogBroken: the API lacks a row that must be there.
     """
     try:
-        async for batch in batches:
-            yield batch
+        async with aclosing(batches):
+            async for batch in batches:
+                yield batch
     except RowsGone:
         await runner.require_moved(context)
         raise Conflict(
@@ -90,43 +132,116 @@ async def _named(
         ) from None
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Rows in the order of the export; ``few``: they fit into one window."""
-
-    rows: Iterator[Candidate]
-    few: bool
+# --- in the order of storing ----------------------------------------------------------------------
 
 
-async def _candidates(context: QueryContext, query: Query) -> _Candidates:
-    plan = await context.plan(query.where)
-    answers = await resolve(context, plan)
-    every = sum(len(one.matches.possible) for one in answers)
-    few = every <= MOST_OPENED
-    if not query.order:
-        return _Candidates(scan_stored(answers, context.snapshot, None), few)
-    texts = context.texts()
-    rows = await sort(context, query, plan, answers, texts, want=every)
-    return _Candidates(list_candidates(context, rows), few)
+async def _as_stored(
+    context: QueryContext, query: Query, candidates: Iterator[Candidate], *, alone: bool
+) -> Batches:
+    """The records of ``candidates`` that match."""
+    while some := list(islice(candidates, context.fetcher.window(context.state))):
+        records = await open_rows(context, [one.ref for one in some], alone=alone)
+        for batch in await _match(context, query, some, records):
+            yield batch
 
 
-async def _window(
-    context: QueryContext, query: Query, candidates: _Candidates
-) -> list[PlainRecord] | None:
-    """The matching records among the next rows; None when there are no more rows."""
-    some = list(islice(candidates.rows, context.fetcher.window(context.state)))
-    if not some:
-        return None
-    # All rows of a large export would evict the rows that searches use.
-    records = await open_rows(context, [one.ref for one in some], alone=not candidates.few)
-    return [record for _, record in await check_candidates(context, query.where, some, records)]
+async def _match(
+    context: QueryContext,
+    query: Query,
+    candidates: Sequence[Candidate],
+    records: Sequence[PlainRecord],
+) -> list[list[PlainRecord]]:
+    """The records that match, in batches."""
+    rows = await check_candidates(context, query.where, candidates, records)
+    found = [record for _, record in rows]
+    return [found[start : start + BATCH] for start in range(0, len(found), BATCH)]
 
 
-async def _batches(
-    context: QueryContext, query: Query, first: list[PlainRecord] | None, candidates: _Candidates
-) -> AsyncIterator[Sequence[PlainRecord]]:
-    window = first
-    while window is not None:
-        for start in range(0, len(window), BATCH):
-            yield window[start : start + BATCH]
-        window = await _window(context, query, candidates)
+# --- in the order of fields -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """Rows that may match, by rank: their positions, and whether each surely does."""
+
+    positions: Positions
+    certain: NDArray[np.bool_]
+
+    def candidates(self, context: QueryContext, ranks: slice | NDArray[np.intp]) -> list[Candidate]:
+        pairs = zip(self.positions[ranks].tolist(), self.certain[ranks].tolist(), strict=True)
+        return [Candidate(at, context.snapshot.ref(at), certain) for at, certain in pairs]
+
+
+async def _in_order(
+    context: QueryContext, query: Query, ranking: _Ranking, spool: Spool, *, alone: bool
+) -> Batches:
+    """The records of ``ranking`` that match, once all of its rows are here."""
+    every = len(ranking.positions)
+    with closing(_SealedByRank(every, spool)) as kept:
+        stored, start = np.argsort(ranking.positions), 0
+        while start < every:
+            ranks = stored[start : start + context.fetcher.window(context.state)]
+            refs = [one.ref for one in ranking.candidates(context, ranks)]
+            with context.stats.stage("fetch_rows"):
+                sealed = await context.prove_rows(refs, alone=alone)
+            await asyncio.to_thread(kept.add, ranks, [sealed[ref] for ref in refs])
+            start += len(ranks)
+            yield ()  # of a turn (:class:`.Turns`), this is all
+        del stored
+        start = 0
+        while start < every:
+            end = min(every, start + context.fetcher.window(context.state))
+            some = ranking.candidates(context, slice(start, end))
+            rows = await asyncio.to_thread(kept.read, start, end)
+            sealed = {one.ref: row for one, row in zip(some, rows, strict=True)}
+            records = await row_opening.open_rows(context.state, context.snapshot, sealed)
+            in_order = [records[one.ref] for one in some]
+            for batch in await _match(context, query, some, in_order):
+                yield batch
+            start = end
+
+
+class _SealedByRank:
+    """Sealed rows, added in any order: in memory, or in a file of ``spool`` where they are many."""
+
+    def __init__(self, count: int, spool: Spool) -> None:
+        self._spool = spool
+        self._memory = bytearray()
+        self._file: NamelessFile | None = None
+        #: by rank, where each row begins, and its bytes
+        self._starts = np.zeros(count, np.int64)
+        self._sizes = np.zeros(count, np.int64)
+
+    def add(self, ranks: NDArray[np.intp], rows: Sequence[bytes]) -> None:
+        """
+        Raises:
+            OutOfSpace, Unavailable: the disk does not take them.
+        """
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        if self._file is None and len(self._memory) + int(sizes.sum()) > IN_MEMORY_BYTES:
+            self._file = self._spool.scratch("a sorted export")
+            self._file.append(self._memory)
+            self._memory = bytearray()
+        data = b"".join(rows)
+        if self._file is None:
+            start = len(self._memory)
+            self._memory += data
+        else:
+            start = self._file.append(data)
+        self._starts[ranks] = start + np.cumsum(sizes) - sizes
+        self._sizes[ranks] = sizes
+
+    def read(self, first: int, end: int) -> list[bytes]:
+        """The rows of these ranks.
+
+        Raises:
+            Unavailable: the disk fails.
+        """
+        places = zip(self._starts[first:end].tolist(), self._sizes[first:end].tolist(), strict=True)
+        if self._file is None:
+            return [bytes(self._memory[start : start + size]) for start, size in places]
+        return [self._file.read(start, size) for start, size in places]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -316,11 +316,18 @@ class Fetcher:
         wanted: Sequence[RowRef],
         *,
         alone: bool = False,
+        ranked: bool = False,
     ) -> list[PlainRecord]:
         """As :meth:`RowFetcher.open_rows`."""
         upstream.stats.rows += len(wanted)
         upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
-        return await self._rows.open_rows(upstream, wanted, alone=alone)
+        return await self._rows.open_rows(upstream, wanted, alone=alone, ranked=ranked)
+
+    async def prove_rows(
+        self, upstream: Upstream, wanted: Sequence[RowRef], *, alone: bool = False
+    ) -> dict[RowRef, bytes]:
+        """As :meth:`RowFetcher.prove_rows`."""
+        return await self._rows.prove_rows(upstream, wanted, alone=alone)
 
     async def sealed_rows(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
         """As :meth:`RowFetcher.fetch_sealed`."""

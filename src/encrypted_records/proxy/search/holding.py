@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -59,7 +59,8 @@ class VersionHold:
             yield
         finally:
             renewal.cancel()
-            await self.end()
+            # Also where the request was cancelled, because its client went away.
+            await asyncio.shield(self.end())
 
     async def end(self) -> None:
         """Hold it no longer; where that fails, it ends by itself."""
@@ -73,8 +74,8 @@ class VersionHold:
             await self.begin()
 
 
-async def holding(hold: VersionHold, items: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The items, while the hold is renewed; it ends with them."""
-    async with hold.renewed():
+async def holding(hold: VersionHold, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The items, while the hold is renewed; it ends with them, and they are closed with this."""
+    async with hold.renewed(), aclosing(items):
         async for item in items:
             yield item

@@ -259,11 +259,15 @@ async def fill_columns(
 
 
 async def open_rows(
-    context: QueryContext, wanted: Sequence[RowRef], *, alone: bool = False
+    context: QueryContext,
+    wanted: Sequence[RowRef],
+    *,
+    alone: bool = False,
+    ranked: bool = False,
 ) -> list[PlainRecord]:
-    """The rows in the order asked for; ``alone`` as for :meth:`RowFetcher.open_rows`."""
+    """The rows in the order asked for; the rest as for :meth:`RowFetcher.open_rows`."""
     with context.stats.stage("fetch_rows"):
-        return await context.rows(wanted, alone=alone)
+        return await context.rows(wanted, alone=alone, ranked=ranked)
 
 
 async def check_records(
@@ -282,14 +286,19 @@ async def check_records(
     return await aside(each) if long else each()
 
 
-async def learn_texts(context: QueryContext, texts: Texts) -> None:
-    """Open one record for each long string that is wanted."""
-    wanted = list(texts.wanted.items())
+async def learn_texts(context: QueryContext, texts: Texts, *, ranked: bool = False) -> None:
+    """Open one record for each long string that is wanted, in the order of storing: they may be
+    wanted in an order by their values.
+
+    Args:
+        ranked: as for :meth:`RowFetcher.open_rows`.
+    """
+    wanted = sorted(texts.wanted.items(), key=lambda one: one[1])
     alone = len(wanted) > MOST_OPENED
     for at in range(0, len(wanted), BATCH):
         some = wanted[at : at + BATCH]
         refs = [context.snapshot.ref(position) for _, position in some]
-        records = await open_rows(context, refs, alone=alone)
+        records = await open_rows(context, refs, alone=alone, ranked=ranked)
         for ((field, key), _), record in zip(some, records, strict=True):
             spec = context.definition.fields[field]
             tail = context.tails.field(spec).tail

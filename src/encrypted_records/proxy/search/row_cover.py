@@ -13,12 +13,19 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Rows of a run: the first size with which the request is not too large.
+#: Rows of a run: the first size with which the request is not too large. Of rows that are needed
+#: because of their rank in an order, runs are larger: page by page, the order would be told.
 SIZES = (16, 4)
+RANKED_SIZES = (64, 16, 4)
 #: At least so many runs are requested, even if only one is needed.
 LEAST = 4
 #: Rows that a request may grow to. Where more are needed, exactly those are requested.
 MOST = 512
+#: Rows of one request that are needed because of their rank, and what it may grow to.
+RANKED_AT_ONCE = 64
+MOST_RANKED = RANKED_AT_ONCE * RANKED_SIZES[0]
+#: So many rows are always hidden in runs of the smallest size.
+MOST_HIDDEN = MOST // SIZES[-1]
 
 _chance = secrets.SystemRandom()
 
@@ -34,16 +41,19 @@ class RowCover:
     others: Sequence[int]
 
 
-def choose_cover(rows: Iterable[int], stored: int, most: int = MOST) -> RowCover:
+def choose_cover(
+    rows: Iterable[int], stored: int, most: int = MOST, sizes: Sequence[int] | None = None
+) -> RowCover:
     """How to request these rows.
 
     Args:
         rows: their numbers, in the order of storing; one at least.
         stored: how many rows there are.
         most: rows in all; fewer where rows are wide.
+        sizes: rows of a run, the largest first; ``SIZES`` if None.
     """
     numbers = list(rows)
-    for size in (*SIZES, 1):
+    for size in (*(SIZES if sizes is None else sizes), 1):
         needed = frozenset(number // size for number in numbers)
         total = max(LEAST, 1 << (len(needed) - 1).bit_length())
         if total * size <= most:

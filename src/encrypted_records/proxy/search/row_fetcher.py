@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -31,13 +33,21 @@ from encrypted_records.proxy.search.row_checks import (
     numbers_of,
     select_live,
 )
-from encrypted_records.proxy.search.row_cover import MOST, choose_cover
+from encrypted_records.proxy.search.row_cover import (
+    MOST,
+    MOST_RANKED,
+    RANKED_AT_ONCE,
+    RANKED_SIZES,
+    SIZES,
+    choose_cover,
+)
 from encrypted_records.proxy.search.row_opening import (
     Records,
     Sealed,
     decode_row,
     open_row,
     open_rows,
+    prove_rows,
 )
 from encrypted_records.proxy.search.row_widths import RowWidths
 from encrypted_records.proxy.search.unanswered import Unanswered
@@ -51,6 +61,7 @@ _WINDOW_BYTES = 4 << 20
 #: How large a request may become by extra rows; and how many rows are requested first, while the
 #: width of a schema's rows is not known.
 BESIDE_BYTES = 1 << 20
+RANKED_BYTES = 8 << 20
 FIRST_ROWS = 32
 #: Requests for rows under way at once, of all questions. Fewer than there are connections
 #: (:data:`encrypted_records.client.transport.CONNECTIONS`): each waits for a connection in one line
@@ -64,6 +75,22 @@ _MOST_UNANSWERED = 1 << 16
 _MOST_RECENT = 50_000
 
 _encoder = msgspec.msgpack.Encoder()
+T = TypeVar("T")
+#: Makes of sealed rows what is needed of them, and proves them.
+Work = Callable[[SchemaState, Snapshot, Sealed], Awaitable[dict[RowRef, T]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How rows are hidden in a request: in runs of these sizes, up to so many rows and bytes."""
+
+    sizes: tuple[int, ...]
+    rows: int
+    size: int
+
+
+_USUAL = _Room(SIZES, MOST, BESIDE_BYTES)
+_RANKED = _Room(RANKED_SIZES, MOST_RANKED, RANKED_BYTES)
 
 
 class RowFetcher:
@@ -84,11 +111,14 @@ class RowFetcher:
         wanted: Sequence[RowRef],
         *,
         alone: bool = False,
+        ranked: bool = False,
     ) -> list[PlainRecord]:
         """The rows, opened, in the order asked for.
 
         Args:
             alone: fetch no extra rows, and keep none.
+            ranked: they are needed because of their rank in an order, after others were. They are
+                requested in the order of storing, some at a time, with many more extra rows.
 
         Raises:
             DoesNotOpen: a row was altered or belongs elsewhere; ``row_altered`` where it was an
@@ -97,34 +127,67 @@ class RowFetcher:
             NotFound: ``row_gone``; the API lacks one that is dead.
             Moved: as :meth:`Upstream.fetch_rows`.
         """
+        parts = [list(wanted)]
+        if ranked:
+            stored = sorted(set(wanted), key=upstream.snapshot.number)
+            starts = range(0, len(stored), RANKED_AT_ONCE)
+            parts = [stored[start : start + RANKED_AT_ONCE] for start in starts]
+        records: Records = {}
+        for part in parts:
+            records |= await self._bring(upstream, part, open_rows, alone=alone, ranked=ranked)
+        if not alone:
+            self._remember(upstream.state.id, records)
+        return [records[ref] for ref in wanted]
+
+    async def prove_rows(
+        self, upstream: Upstream, wanted: Sequence[RowRef], *, alone: bool = False
+    ) -> dict[RowRef, bytes]:
+        """The rows as they are sealed, each proven to be the row that was stored.
+
+        Args:
+            alone: as for :meth:`open_rows`.
+
+        Raises:
+            DoesNotOpen, LogBroken, NotFound, Moved: as :meth:`open_rows`.
+        """
+        return await self._bring(upstream, wanted, prove_rows, alone=alone)
+
+    async def _bring(
+        self,
+        upstream: Upstream,
+        wanted: Sequence[RowRef],
+        work: Work[T],
+        *,
+        alone: bool,
+        ranked: bool = False,
+    ) -> dict[RowRef, T]:
         state, snapshot = upstream.state, upstream.snapshot
         self._checks.raise_altered(state.id)
         since = _now()
-        records = await self._load_kept(state, snapshot, wanted)
-        missing = _find_missing(wanted, records)
+        found = await self._load_kept(state, snapshot, wanted, work)
+        missing = _find_missing(wanted, found)
         # Two equal queries at once make one request to the API.
         given_up = True
         while given_up and (others := self._fetches.of(_blocks(state, snapshot, missing))):
             given_up = await _wait_confirmed(upstream, others.values())
-            records |= await self._load_kept(state, snapshot, missing)
-            missing = _find_missing(wanted, records)
+            found |= await self._load_kept(state, snapshot, missing, work)
+            missing = _find_missing(wanted, found)
+        room = _RANKED if ranked else _USUAL
         if missing and alone:
-            sealed = await self._request(upstream, missing, shuffled(missing), since)
-            records |= await open_rows(state, snapshot, sealed)
+            sealed = await self._request(upstream, missing, shuffled(missing), since, room)
+            found |= await work(state, snapshot, sealed)
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
-                order = await self._choose(state, snapshot, missing)
+                order = await self._choose(state, snapshot, missing, room)
                 name = partial(numbers_of, state.id, snapshot, order)
                 with self._unanswered.request(name):
-                    sealed = await self._request(upstream, missing, order, since)
+                    sealed = await self._request(upstream, missing, order, since, room)
                     needed = {ref: sealed[ref] for ref in missing}
-                    records |= await open_rows(state, snapshot, needed)
+                    found |= await work(state, snapshot, needed)
                 rows = select_live(state, sealed)
                 self._kept.keep(state.id, snapshot, rows)
             await self._checks.add(state, snapshot, rows, needed)
-        if not alone:
-            self._remember(state.id, records)
-        return [records[ref] for ref in wanted]
+        return found
 
     async def fetch_sealed(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
         """The rows as the API has them, of which each opens, in the order asked for.
@@ -132,17 +195,7 @@ class RowFetcher:
         Raises:
             DoesNotOpen, LogBroken, Moved: as :meth:`open_rows`.
         """
-        state, snapshot = upstream.state, upstream.snapshot
-        await self.open_rows(upstream, wanted)
-        block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
-        blocks = await asyncio.to_thread(self._kept.blocks, state.id, set(block_of.values()))
-        sealed = {
-            ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
-        }
-        if wide := [ref for ref in wanted if ref not in sealed]:  # too wide to be kept
-            fetched = await self._request(upstream, wide, shuffled(wide), _now())
-            await open_rows(state, snapshot, fetched)
-            sealed |= fetched
+        sealed = await self.prove_rows(upstream, wanted)
         return [decode_row(sealed[ref]) for ref in wanted]
 
     def _remember(self, schema: bytes, records: Records) -> None:
@@ -175,9 +228,9 @@ class RowFetcher:
     # --- from memory and disk ----------------------------------------------------------------
 
     async def _load_kept(
-        self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef]
-    ) -> Records:
-        """Those of the rows that are in memory or on disk, opened."""
+        self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef], work: Work[T]
+    ) -> dict[RowRef, T]:
+        """Those of the rows that are in memory or on disk, as ``work`` makes them."""
         block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
         blocks = self._kept.in_memory(state.id, set(block_of.values()))
         numbers = {
@@ -191,25 +244,25 @@ class RowFetcher:
             ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
         }
         try:
-            return await open_rows(state, snapshot, sealed)
+            return await work(state, snapshot, sealed)
         except DoesNotOpen:
             unchecked = {ref for ref in sealed if ref in blocks[block_of[ref]].unchecked}
-            return await self._drop_broken(state, snapshot, sealed, unchecked)
+            left = await self._drop_broken(state, snapshot, sealed, unchecked)
+            return await work(state, snapshot, left)
 
     async def _drop_broken(
         self, state: SchemaState, snapshot: Snapshot, sealed: Sealed, unchecked: Collection[RowRef]
-    ) -> Records:
+    ) -> Sealed:
         """The rows that open. The others were damaged on our disk, or come from an API that altered
         extra rows.
 
         Raises:
             DoesNotOpen: ``row_altered``.
         """
-        records: Records = {}
         broken = []
         for ref, row in sealed.items():
             try:
-                records[ref] = open_row(state, snapshot, ref, row)
+                open_row(state, snapshot, ref, row)
             except DoesNotOpen:
                 broken.append(ref)
         await asyncio.to_thread(self._kept.forget, state.id, snapshot, broken)
@@ -218,22 +271,21 @@ class RowFetcher:
             # again before that would have others beside them.
             await self._checks.settle()
             raise altered()
-        return records
+        return {ref: row for ref, row in sealed.items() if ref not in broken}
 
     # --- from the API ------------------------------------------------------------------------
 
     async def _choose(
-        self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef]
+        self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef], room: _Room
     ) -> list[RowRef]:
         """The rows to request, the missing ones among them, and all that was requested with some of
         these in vain."""
         needed = numbers_of(state.id, snapshot, missing)
         again = [number for _, number in self._unanswered.beside(needed) - needed]
-        if len(again) > self._widths.rows_in(state.id, 2 * BESIDE_BYTES):
+        if len(again) > self._widths.rows_in(state.id, 2 * room.size):
             again = []  # they have turned out to be wide, and such are asked for exactly
-        most = min(MOST, self._widths.rows_in(state.id, BESIDE_BYTES))
         extra = await asyncio.to_thread(
-            self._choose_extra, state.id, snapshot, missing, most, again
+            self._choose_extra, state.id, snapshot, missing, room, again
         )
         return shuffled(dict.fromkeys([*missing, *extra]))
 
@@ -242,7 +294,7 @@ class RowFetcher:
         schema: bytes,
         snapshot: Snapshot,
         missing: Sequence[RowRef],
-        most: int,
+        room: _Room,
         again: Sequence[int],
     ) -> list[RowRef]:
         """The rows in the runs of the missing ones, and in further runs.
@@ -251,6 +303,7 @@ class RowFetcher:
             again: numbers of rows that are to be requested, too, unless they are here or dead.
         """
         numbers = {snapshot.number(ref) for ref in missing}
+        most = min(room.rows, self._widths.rows_in(schema, room.size))
         if again:
             blocks = self._kept.blocks(schema, {number // BLOCK for number in again})
             numbers |= {
@@ -260,7 +313,7 @@ class RowFetcher:
                 if ref not in blocks[number // BLOCK].rows
             }
             most += 2 * len(again)  # so that they take no room of others
-        cover = choose_cover(numbers, snapshot.stored, most)
+        cover = choose_cover(numbers, snapshot.stored, most, room.sizes)
         size = cover.size
         held: dict[int, RowBlock] = {}
 
@@ -289,6 +342,7 @@ class RowFetcher:
         missing: Collection[RowRef],
         order: Sequence[RowRef],
         since: float,
+        room: _Room,
     ) -> dict[RowRef, bytes]:
         """The rows of ``order`` from the API; only the missing ones if the rows of this schema are
         wider than expected.
@@ -305,7 +359,7 @@ class RowFetcher:
             at_once = max(1, min(MAX_ROWS, fitting))
             some, left = left[:at_once], left[at_once:]
             sealed |= await self._fetch(upstream, some, since)
-            if new and len(left) > self._widths.rows_in(schema, BESIDE_BYTES):
+            if new and len(left) > self._widths.rows_in(schema, room.size):
                 needed = set(missing)
                 left = [ref for ref in left if ref in needed]
         return sealed
@@ -357,5 +411,5 @@ def _blocks(
     return {(state.id, snapshot.number(ref) // BLOCK) for ref in rows}
 
 
-def _find_missing(wanted: Iterable[RowRef], records: Records) -> list[RowRef]:
-    return list(dict.fromkeys(ref for ref in wanted if ref not in records))
+def _find_missing(wanted: Iterable[RowRef], found: Collection[RowRef]) -> list[RowRef]:
+    return list(dict.fromkeys(ref for ref in wanted if ref not in found))

@@ -63,6 +63,16 @@ async def _run(
     return await run(work, state, snapshot, sealed)
 
 
+async def prove_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> dict[RowRef, bytes]:
+    """These rows as they are, each proven to be the row that was sealed.
+
+    Raises:
+        DoesNotOpen: as :func:`authenticate`.
+    """
+    await authenticate(state, snapshot, sealed)
+    return dict(sealed)
+
+
 def open_row(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) -> PlainRecord:
     """
     Raises:

@@ -37,6 +37,7 @@ from encrypted_records.proxy.search.match import (
     open_rows,
     resolve,
 )
+from encrypted_records.proxy.search.row_cover import MOST_HIDDEN
 from encrypted_records.proxy.search.segment_filters import UnreadSegment, resolve_sorted
 from encrypted_records.proxy.search.top_k import scan_sorted
 
@@ -284,7 +285,12 @@ async def _take(
 
 
 async def _leave_out(
-    request: _PageRequest, candidates: Iterator[Candidate], count: int, limit: int | None
+    request: _PageRequest,
+    candidates: Iterator[Candidate],
+    count: int,
+    limit: int | None,
+    *,
+    ranked: bool = False,
 ) -> int | None:
     """Take so many candidates that match from the beginning, or as many as there are; how many that
     were. Those that surely match are not opened. None and ``limit`` as for :func:`_take`."""
@@ -293,7 +299,7 @@ async def _leave_out(
         if limit is not None and request.context.stats.rows >= limit:
             return None
         unsure = [one for one in batch if not one.certain]
-        records = await open_rows(request.context, [one.ref for one in unsure])
+        records = await open_rows(request.context, [one.ref for one in unsure], ranked=ranked)
         fits = await check_records(request.context, request.plan.predicate, records)
         left -= len(batch) - len(unsure) + sum(fits)
     return count - left
@@ -331,17 +337,24 @@ async def _take_sorted(
     after = await _locate_start(request, start, texts) if start and request.wanted else None
     rows: _Rows = []
     left = query.offset
+    # The first rows alone are fetched as those of any search. Those of one page after the other
+    # would tell the order.
+    ranked = start is not None or left > 0
     while len(rows) < request.wanted:
         want = left + request.wanted - len(rows)
-        page = await sort(context, query, request.plan, answers, texts, want=want, after=after)
+        page = await sort(
+            context, query, request.plan, answers, texts, want=want, after=after, ranked=ranked
+        )
         candidates = list_candidates(context, page)
-        left -= await _leave_out(request, candidates, left, None) or 0
+        left -= await _leave_out(request, candidates, left, None, ranked=ranked) or 0
         batch = list(candidates)
-        records = await open_rows(context, [one.ref for one in batch])
+        refs = [one.ref for one in batch]
+        many = ranked or len(refs) > MOST_HIDDEN
+        records = await open_rows(context, refs, ranked=many)
         rows += await check_candidates(context, query.where, batch, records)
         if len(page) < want:
             break
-        after = page.sort_position(-1)
+        after, ranked = page.sort_position(-1), True
     return rows
 
 
@@ -354,8 +367,13 @@ async def sort(
     *,
     want: int,
     after: SortPosition | None = None,
+    ranked: bool = False,
 ) -> SortedRows:
-    """The first ``want`` candidates after ``after``, in the order of the query."""
+    """The first ``want`` candidates after ``after``, in the order of the query.
+
+    Args:
+        ranked: as for :meth:`RowFetcher.open_rows`, of long strings that are opened.
+    """
     parts = await scan_sorted(context, query, plan, answers, want=want, after=after)
     run = run_for(sum(map(len, parts)))
     while True:
@@ -363,7 +381,7 @@ async def sort(
             page = await run(first, parts, query.order, texts, want=want, after=after)
         if page is not None:
             return page
-        await learn_texts(context, texts)
+        await learn_texts(context, texts, ranked=ranked)
 
 
 def list_candidates(context: QueryContext, rows: SortedRows) -> Iterator[Candidate]:
@@ -374,7 +392,7 @@ def list_candidates(context: QueryContext, rows: SortedRows) -> Iterator[Candida
 async def _locate_start(request: _PageRequest, start: Cursor, texts: Texts) -> SortPosition:
     context = request.context
     try:
-        (record,) = await open_rows(context, [context.snapshot.ref(start.position)])
+        (record,) = await open_rows(context, [context.snapshot.ref(start.position)], ranked=True)
     except NotFound as error:
         if error.reason != "row_gone":
             raise

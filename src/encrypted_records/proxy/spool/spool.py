@@ -41,6 +41,7 @@ from encrypted_records.crypto.keys import Keyring, SpoolKey
 from encrypted_records.errors import OutOfSpace
 from encrypted_records.model import ids
 from encrypted_records.proxy.disk.atomic_files import sync_folder
+from encrypted_records.proxy.disk.nameless import NamelessFile
 from encrypted_records.proxy.spool.appender import DOUBTFUL_BYTES, ROOM_BYTES, Appending
 from encrypted_records.proxy.spool.files import (
     Extent,
@@ -89,6 +90,14 @@ class Spool:
         """
         if shutil.disk_usage(self.folder).free < size + self._keep_free:
             raise OutOfSpace("the disk has no room for this upload")
+
+    def scratch(self, work: str) -> NamelessFile:
+        """A file without a name, for what is sealed already; it goes with its work or this process.
+
+        Args:
+            work: what it is for, in errors.
+        """
+        return NamelessFile(self.folder, self._keep_free, work)
 
     def create(self, upload: bytes, keyring: Keyring) -> None:
         """Make the file of an upload, empty, and put it on disk.
