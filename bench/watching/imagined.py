@@ -3,8 +3,10 @@ than the present one does, or that hold nothing at each search."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from bench.watching.census import Census, Kind, Question
 from bench.watching.knowledge import Flags, Habits, Seen, Shape
+from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model.records import MAX_MINI_RECORDS
 from encrypted_records.proxy.search import row_cover as stretches
 
@@ -36,6 +39,8 @@ class Manner:
 EXACTLY = Manner(sizes=(), least=1, most=0, keeps=False)
 #: Rows that a search of the default limit takes: one more tells whether there are others.
 WANTED = 101
+#: Of the schema: all proxies that are worked out have it.
+COVER = CoverKey(bytes(32))
 
 
 @dataclass
@@ -56,7 +61,9 @@ class Watched:
         if not self.manner.keeps:
             return Seen(rows, 1, pages, [time])
         missing = rows[~self.held[rows]]
-        size, asked = self._asked(missing) if len(missing) else (stretches.SIZES[0], missing)
+        size, asked = stretches.SIZES[0], missing
+        if len(missing):
+            size, asked = self._asked(missing, hashlib.sha256(repr(question).encode()).digest())
         self.held[asked] = True
         return Seen(asked, size, pages, [time])
 
@@ -75,10 +82,11 @@ class Watched:
             pages.append(1 << (-(-count // shape.entries) - 1).bit_length())
         return pages
 
-    def _asked(self, missing: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
+    def _asked(self, missing: NDArray[np.int64], question: bytes) -> tuple[int, NDArray[np.int64]]:
         manner = self.manner
+        draw = partial(COVER.draw, question)
         with mock.patch.multiple(stretches, SIZES=manner.sizes, LEAST=manner.least):
-            plan = stretches.choose_cover(missing.tolist(), len(self.held), manner.most)
+            plan = stretches.choose_cover(missing.tolist(), len(self.held), draw, manner.most)
         size = plan.size
 
         def lacking(one: int) -> NDArray[np.int64]:

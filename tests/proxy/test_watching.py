@@ -6,12 +6,14 @@ import asyncio
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from encrypted_records.client.known import Known
+from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search import row_cover as stretches
@@ -256,37 +258,59 @@ def test_a_deleted_record_is_not_asked_for_with_its_neighbours(watched: Watched)
 # --- the choice of rows, by itself -------------------------------------------------------------
 
 
+def draw_of(question: int) -> stretches.Draw:
+    """What draws for a question."""
+    return partial(CoverKey(bytes(32)).draw, question.to_bytes(32, "big"))
+
+
 def test_few_rows_are_hidden_in_large_stretches_and_many_in_small_ones() -> None:
     far_apart = [n * 1000 for n in range(200)]
     sizes = [
-        stretches.choose_cover(far_apart[:count], 10**6).size
+        stretches.choose_cover(far_apart[:count], 10**6, draw_of(count)).size
         for count in (1, 32, 33, 128, 129, 200)
     ]
     assert sizes == [16, 16, 4, 4, 1, 1]
     for count in range(1, 200):
-        made = stretches.choose_cover(far_apart[:count], 10**6)
+        made = stretches.choose_cover(far_apart[:count], 10**6, draw_of(count))
         assert made.total * made.size <= stretches.MOST
         assert made.total.bit_count() == 1
         assert made.needed == {n // made.size for n in far_apart[:count]}
 
 
 def test_more_rows_than_a_request_grows_to_are_asked_for_alone() -> None:
-    made = stretches.choose_cover(range(0, 5130, 10), 10**6)
+    made = stretches.choose_cover(range(0, 5130, 10), 10**6, draw_of(1))
     assert (made.size, made.total, made.others) == (1, 513, ())
 
 
 def test_what_is_beside_lies_between_what_is_needed_or_next_to_it() -> None:
-    made = stretches.choose_cover([160, 16 * 500], 10**6)
+    made = stretches.choose_cover([160, 16 * 500], 10**6, draw_of(1))
     inside = [one for one in made.others if 10 < one < 500]
     assert made.others[: len(inside)] == inside
     assert set(made.others[len(inside) :]) <= {*range(501, 540), *range(10)}
-    drawn = {stretches.choose_cover([160, 16 * 500], 10**6).others[0] for _ in range(50)}
+    drawn = {
+        stretches.choose_cover([160, 16 * 500], 10**6, draw_of(one)).others[0] for one in range(50)
+    }
     assert len(drawn) > 5
+
+
+@pytest.mark.parametrize("last", [20, 500])
+def test_the_same_stretches_are_beside_the_same_question_whenever_it_is_drawn(last: int) -> None:
+    needed = [160, 200, 16 * last]
+    first, again, later = (
+        stretches.choose_cover(needed, stored, draw_of(1)).others
+        for stored in (16 * last + 1, 16 * last + 1, 10**6)
+    )
+    inside = [one for one in first if 10 < one < last]
+    assert first == again
+    # What was stored since lies behind what matches.
+    assert [one for one in later if 10 < one < last] == inside
+    others = stretches.choose_cover(needed, 10**6, draw_of(2)).others
+    assert [one for one in others if 10 < one < last] != inside
 
 
 def test_no_stretch_lies_outside_of_what_is_stored() -> None:
     for stored in (1, 15, 16, 17, 100):
-        made = stretches.choose_cover([stored - 1], stored)
+        made = stretches.choose_cover([stored - 1], stored, draw_of(stored))
         ends = -(-stored // made.size)
         assert all(0 <= one < ends for one in (*made.needed, *made.others))
         assert not made.needed & set(made.others)

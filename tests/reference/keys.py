@@ -50,6 +50,11 @@ class Schema:
         return expand(self.key, b"checkpoint")
 
     @property
+    def cover(self) -> bytes:
+        """K_cover."""
+        return expand(self.key, b"cover")
+
+    @property
     def ledger(self) -> bytes:
         """Section 14: what a proxy keeps of a log."""
         return expand(self.key, b"ledger")
@@ -63,6 +68,11 @@ class Schema:
 
     def field(self, field: Field) -> bytes:
         return expand(self.key, b"field", u32(field_id(field)), binding(field))
+
+
+def draw(schema: Schema, question: bytes, kind: bytes, rest: bytes) -> int:
+    """Section 17: what is asked for beside what is needed."""
+    return int.from_bytes(mac(schema.cover, question + kind + rest)[:8], "big")
 
 
 def fingerprint(root: bytes) -> bytes:

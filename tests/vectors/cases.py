@@ -20,6 +20,15 @@ GROUP = bytes.fromhex("00112233445566778899aabbccddeeff")
 SEGMENT = bytes.fromhex("ffeeddccbbaa99887766554433221100")
 REQUEST = bytes.fromhex("0198f00d0000" + "7123" + "8123456789abcdef")
 QUESTION = b'{"order_by":["-age"],"where":{"field":"age","op":"gt","value":40}}'
+#: Names a condition, and what is drawn for it: runs of 16 rows, their draws, and pages.
+ASKED = hashlib.sha256(b'["Everything",{}]').digest()
+DRAWN = [
+    ("run", (16).to_bytes(4, "big") + (70_000).to_bytes(8, "big")),
+    ("any", (64).to_bytes(4, "big") + (3).to_bytes(8, "big")),
+    ("page", (2**40).to_bytes(8, "big")),
+    ("segment", SEGMENT),
+    ("left", SEGMENT + (999).to_bytes(4, "big")),
+]
 
 PEOPLE = """{
  "type": "object",
@@ -68,6 +77,16 @@ def derivation() -> dict[str, Any]:
                 "K_log": schema.log.hex(),
                 "K_ledger": schema.ledger.hex(),
                 "K_checkpoint": schema.checkpoint.hex(),
+                "K_cover": schema.cover.hex(),
+                "draws": [
+                    {
+                        "question": ASKED.hex(),
+                        "kind": kind,
+                        "place": place.hex(),
+                        "draw": keys.draw(schema, ASKED, kind.encode(), place),
+                    }
+                    for kind, place in DRAWN
+                ],
                 "K_uid": schema.uids.hex(),
                 "K_meta": schema.meta(SEGMENT).hex(),
                 "fields": fields,

@@ -21,6 +21,7 @@ string :func:`info` makes of the label and what is written beside it::
          ├─ "ledger"               K_ledger AES-256-GCM, what the proxy keeps of a log
          ├─ "checkpoint"           K_checkpoint HMAC-SHA256 of checkpoints
          ├─ "uid"                  K_uid    HMAC-SHA256 that hedges uids
+         ├─ "cover"                K_cover  HMAC-SHA256 that draws what is asked for beside
          ├─ "meta"  segment uid    K_meta   AES-256-GCM, one segment header
          └─ "field" id, binding    K_field
              ├─ "seal"  group uid    K_seal   AES-256-GCM, the field's values in one group
@@ -49,6 +50,7 @@ LOG = b"log"
 LEDGER = b"ledger"
 CHECKPOINT = b"checkpoint"
 UID = b"uid"
+COVER = b"cover"
 META = b"meta"
 FIELD = b"field"
 SEAL = b"seal"

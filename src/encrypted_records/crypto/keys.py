@@ -78,6 +78,18 @@ class UidKey(Mac):
         return self.compute(b"question", digest)[: fmt.UID_BYTES]
 
 
+class CoverKey(Mac):
+    """Draws the rows and pages that are asked for beside those that are needed."""
+
+    def draw(self, question: bytes, *place: bytes) -> int:
+        """A number from 0 to 2**64 - 1, the same in every process (docs/SPEC.md, section 17).
+
+        Args:
+            question: 32 bytes that name what is asked.
+        """
+        return int.from_bytes(self.compute(question, *place)[:8], "big")
+
+
 class TailKey(Mac):
     """Hashes what does not fit into an index key."""
 
@@ -218,6 +230,10 @@ class SchemaKey(Secret):
     @cached_property
     def uids(self) -> UidKey:
         return UidKey(self._derive(fmt.UID))
+
+    @cached_property
+    def cover(self) -> CoverKey:
+        return CoverKey(self._derive(fmt.COVER))
 
     def meta(self, segment: bytes) -> MetaKey:
         return self._metas.meta(segment)

@@ -310,6 +310,11 @@ class Snapshot:
         """Rows that were ever stored."""
         return self.starts[len(self.groups)]
 
+    @property
+    def newest(self) -> Group:
+        """The group that was stored last; there is one."""
+        return self.in_order[len(self.groups) - 1]
+
     def live_between(self, first: int, end: int) -> Iterator[RowRef]:
         """The live ones of the rows with numbers from ``first`` on, up to ``end``."""
         sequence = bisect_right(self.starts, first, hi=len(self.groups) + 1) - 1

@@ -257,7 +257,7 @@ def _read_absent(segment: PagedSegment, field: str, limits: ReadingLimits) -> Re
             if page < directory.leading:
                 rows[block.ordinals.astype(np.intp)] = True
 
-    pages = fill_up(directory, range(directory.leading))
+    pages = fill_up(segment, field, range(directory.leading))
     yield from read_pages(segment, field, pages, take, limits)
     return of_mask(rows)
 
@@ -283,7 +283,7 @@ def _read_between(
                 # As in ``by_row``: by other numbers, numpy takes twice as long.
                 mask[entries_between(block, key_range).astype(np.intp)] = True
 
-    yield from read_pages(segment, field, fill_up(directory, wanted), take, limits)
+    yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
     return [of_mask(mask) for mask in masks]
 
 

@@ -87,7 +87,7 @@ def filter_column(
             for at, key_range in wanted.get(page, ()):
                 others[at].append(entries_between(block, key_range))
 
-    yield from read_pages(segment, field, fill_up(directory, wanted), take, limits)
+    yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
     return [
         ColumnFilter(by_row.pages, chosen, rows, _count_rows(directory, chosen) + len(rows))
         for chosen, rows in zip(inner, (bitmap(*own) for own in others), strict=True)

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_DATA
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import CoverKey, SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages, words
@@ -134,6 +134,11 @@ class PagedSegment:
         return BitMap(range(self.covered))
 
     # --- what is missing ---------------------------------------------------------------------
+
+    @property
+    def cover(self) -> CoverKey:
+        """Draws pages that are asked for beside those that are needed."""
+        return self._key.cover
 
     def missing_directories(self, names: Iterable[str]) -> set[int]:
         """The pages of these fields' directories that are not here."""

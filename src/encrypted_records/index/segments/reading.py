@@ -9,6 +9,7 @@ that order.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -100,13 +101,19 @@ def read_pages(
                     del segment.blocks[number]
 
 
-def fill_up(directory: Outline, pages: Collection[int]) -> list[int]:
-    """These pages of a column and others by chance, up to a power of two: windows are whole, so
-    that nothing is added to each, and which pages a range has would show."""
-    others = [page for page in range(len(directory.ends)) if page not in pages]
+def fill_up(segment: PagedSegment, field: str, pages: Collection[int]) -> list[int]:
+    """These pages of a column and others, up to a power of two: windows are whole, so that nothing
+    is added to each, and which pages a range has would show. The others are drawn alike by every
+    proxy (docs/SPEC.md, section 17)."""
+    directory, uid = segment.directories[field], segment.segment.uid
     total = 1 << (len(pages) - 1).bit_length() if pages else 0
-    more = min(len(others), total - len(pages))
-    return [*pages, *secrets.SystemRandom().sample(others, more)]
+    if total == len(pages):
+        return [*pages]
+    places = [uid + int(number).to_bytes(4, "big") for number in directory.numbers]
+    needed = hashlib.sha256(b"".join(sorted(places[page] for page in pages))).digest()
+    others = [page for page in range(len(directory.ends)) if page not in pages]
+    others.sort(key=lambda page: segment.cover.draw(needed, b"left", places[page]))
+    return [*pages, *others[: total - len(pages)]]
 
 
 def _cut(

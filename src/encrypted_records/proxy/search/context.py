@@ -8,11 +8,14 @@ state, which was current while the query ran.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
+
+import msgspec
 
 from encrypted_records.client.api import Api
 from encrypted_records.client.known import Moved
@@ -59,6 +62,9 @@ SIZES = Sizes()
 QUESTION_BYTES = 160 << 20
 #: The index keys of so many values take some milliseconds to compute.
 MANY_VALUES = 100
+
+#: The same bytes in every process: sets in order, and of values of another schema that there are.
+_encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda one: type(one).__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,6 +122,7 @@ class QueryContext:
     async def plan(self, where: Predicate) -> Plan:
         """The predicate with its key ranges under the present keys."""
         run: Run = aside if values_of(where) > MANY_VALUES else _here
+        self.upstream.question = await run(_name_of, where)
         return await run(Plan.of, where, self.tails, self.definition, self.texts())
 
     def texts(self) -> Texts:
@@ -249,6 +256,12 @@ def _lacking(need: Need, segment: OpenedSegment) -> set[int]:
     if segment is not need.segment:
         return set(pages)
     return {*segment.missing_directories([*need.directories, *need.by_row]), *pages}
+
+
+def _name_of(where: Predicate) -> bytes:
+    """32 bytes that name a condition, however it was written (docs/SPEC.md, section 17). Conditions
+    that share a name are drawn others for alike, and answered each for itself."""
+    return hashlib.sha256(_encoder.encode([type(where).__name__, where])).digest()
 
 
 async def _here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:

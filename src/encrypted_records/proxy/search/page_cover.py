@@ -1,24 +1,23 @@
 """Which extra pages to request, so that a request tells less about the needed ones.
 
-They are drawn by chance from all pages of the same segments, up to a power of two. Of a page that
-had come before, or that is coming, an API would know that it is not needed, since a proxy keeps
-what it has: so it is not drawn.
+They are drawn from all pages of the same segments, up to a power of two, by the question under the
+schema's key: other proxies of a team draw the same (:mod:`.row_cover`). Of a page that had come
+before, or that is coming, an API would know that it is not needed, since a proxy keeps what it has:
+so it is not drawn.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Sequence
 
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.row_cover import Draw
 
 #: At least so many pages are looked at, or so many times as many as are needed, and that so many
 #: times, before all are.
 _LEAST, _SPARE, _ROUNDS = 16, 2, 6
-
-_chance = secrets.SystemRandom()
 
 
 class PageCover:
@@ -42,52 +41,63 @@ class PageCover:
         self,
         segments: Sequence[Segment],
         refs: Collection[PageRef],
+        draw: Draw,
         coming: Collection[PageRef] = (),
     ) -> list[PageRef]:
-        """These pages and others of the segments by chance, up to a power of two, in random order;
-        fewer where there are no more that are not here.
+        """These pages and others of the segments that are drawn, up to a power of two; fewer where
+        there are no more that are not here. They come in random order.
 
         Args:
             refs: one at least, of these segments.
+            draw: as for :func:`.choose_cover`.
             coming: pages that are being fetched.
         """
         total = 1 << (len(refs) - 1).bit_length()
         chosen = set(refs)
         if len(chosen) < total:
-            chosen |= self._draw(segments, chosen.union(coming), total - len(chosen))
+            chosen |= self._draw(segments, chosen.union(coming), total - len(chosen), draw)
         return shuffled(chosen)
 
     def _draw(
-        self, segments: Sequence[Segment], others: Collection[PageRef], count: int
+        self,
+        segments: Sequence[Segment],
+        others: Collection[PageRef],
+        count: int,
+        draw: Draw,
     ) -> set[PageRef]:
         """So many pages that are not on disk, and not among the others; fewer if there are no
         more."""
-        everything = sum(segment.pages for segment in segments)
+        in_order = sorted(segments, key=lambda one: one.uid)
+        everything = sum(segment.pages for segment in in_order)
         looked_at, drawn = set(others), set[PageRef]()
+        turn = 0
         for _ in range(_ROUNDS):
             room = count - len(drawn)
-            draws = (_draw_one(segments, everything) for _ in range(max(_LEAST, _SPARE * room)))
-            some = set(draws) - looked_at
-            looked_at |= some
-            drawn |= _choose(self.select_lacking(segments, some), room)
+            turns = range(turn, turn + max(_LEAST, _SPARE * room))
+            turn = turns.stop
+            places = (draw(b"page", one.to_bytes(8, "big")) % everything for one in turns)
+            some = dict.fromkeys(_page_at(in_order, place) for place in places)
+            new = [ref for ref in some if ref not in looked_at]
+            looked_at.update(new)
+            lacking = self.select_lacking(segments, new)
+            drawn.update([ref for ref in new if ref in lacking][:room])
             if len(drawn) == count:
                 return drawn
         # Nearly all are here. Of many segments there may be millions of pages: one after the other.
-        for segment in _chance.sample(segments, len(segments)):
+        for segment in sorted(in_order, key=lambda one: draw(b"segment", one.uid)):
             left = {PageRef(segment.uid, number) for number in range(segment.pages)} - looked_at
-            drawn |= _choose(self.select_lacking([segment], left), count - len(drawn))
+            found = sorted(
+                self.select_lacking([segment], left),
+                key=lambda ref: draw(b"left", ref.segment, ref.number.to_bytes(4, "big")),
+            )
+            drawn.update(found[: count - len(drawn)])
             if len(drawn) == count:
                 break
         return drawn
 
 
-def _choose(refs: Collection[PageRef], most: int) -> set[PageRef]:
-    return set(_chance.sample(list(refs), min(len(refs), most)))
-
-
-def _draw_one(segments: Sequence[Segment], everything: int) -> PageRef:
-    """Any page of these segments, which have so many in all."""
-    at = secrets.randbelow(everything)
+def _page_at(segments: Sequence[Segment], at: int) -> PageRef:
+    """The page with this number of all pages of these segments, which have more."""
     for segment in segments:
         if at < segment.pages:
             break

@@ -119,7 +119,7 @@ class PageFetcher:
     async def _fetch_own(self, upstream: Upstream, wanted: _Wanted, passing: bool) -> None:
         needed, segments = _refs(wanted), [one.segment for one, _ in wanted]
         with self._fetches.claim(needed) as claim:
-            refs = await self._choose(segments, needed)
+            refs = await self._choose(upstream, segments, needed)
             claim(refs)
             with self._unanswered.request(lambda: refs):
                 async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
@@ -127,7 +127,7 @@ class PageFetcher:
                         await asyncio.to_thread(self._take, wanted, sealed, passing)
 
     async def _choose(
-        self, segments: Sequence[Segment], needed: Collection[PageRef]
+        self, upstream: Upstream, segments: Sequence[Segment], needed: Collection[PageRef]
     ) -> list[PageRef]:
         """The pages to request, the needed ones among them, and all that was requested with some
         of these in vain."""
@@ -136,7 +136,9 @@ class PageFetcher:
             refs |= await asyncio.to_thread(self._cover.select_lacking, segments, again)
         if len(refs).bit_count() == 1:  # without a thread, for which all may wait
             return shuffled(refs)
-        return await asyncio.to_thread(self._cover.fill_up, segments, refs, self._fetches.all())
+        draw = upstream.draws(ref.segment + ref.number.to_bytes(4, "big") for ref in needed)
+        coming = self._fetches.all()
+        return await asyncio.to_thread(self._cover.fill_up, segments, refs, draw, coming)
 
     async def fetch_sealed(
         self,
@@ -157,7 +159,7 @@ class PageFetcher:
         pages_of, left = await asyncio.to_thread(self._read_stored, by_uid, wanted)
         if left:
             lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}
-            refs = await self._choose([by_uid[uid] for uid in left], lacking)
+            refs = await self._choose(upstream, [by_uid[uid] for uid in left], lacking)
             with self._unanswered.request(lambda: refs):
                 fetched = await _fetch(upstream, refs)
             for uid, pages in fetched.items():

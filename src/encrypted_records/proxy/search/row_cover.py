@@ -5,13 +5,21 @@ which field was searched, from their lengths; and what the rows between them are
 requested in aligned runs, and as many runs as a power of two; the extra runs lie between the needed
 ones, or next to them. ``python -m bench.observer`` measures what that is worth
 (docs/decisions/0020-what-watching-tells.md).
+
+Extra runs are drawn by the question under the schema's key, so that other proxies of a team, and
+this one after a restart, draw the same: what two requests have in common would be what is needed
+(docs/decisions/0102-one-draw-for-a-team.md).
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+#: A number from 0 to 2**64 - 1 for what the parts name, the same in every proxy
+#: (:meth:`.CoverKey.draw`).
+Draw = Callable[..., int]
 
 #: Rows of a run: the first size with which the request is not too large. Of rows that are needed
 #: because of their rank in an order, runs are larger: page by page, the order would be told.
@@ -27,7 +35,9 @@ MOST_RANKED = RANKED_AT_ONCE * RANKED_SIZES[0]
 #: So many rows are always hidden in runs of the smallest size.
 MOST_HIDDEN = MOST // SIZES[-1]
 
-_chance = secrets.SystemRandom()
+
+#: Rows of a run, and its number or that of a draw.
+_PLACE = struct.Struct(">IQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +52,18 @@ class RowCover:
 
 
 def choose_cover(
-    rows: Iterable[int], stored: int, most: int = MOST, sizes: Sequence[int] | None = None
+    rows: Iterable[int],
+    stored: int,
+    draw: Draw,
+    most: int = MOST,
+    sizes: Sequence[int] | None = None,
 ) -> RowCover:
     """How to request these rows.
 
     Args:
         rows: their numbers, in the order of storing; one at least.
         stored: how many rows there are.
+        draw: chooses extra runs.
         most: rows in all; fewer where rows are wide.
         sizes: rows of a run, the largest first; ``SIZES`` if None.
     """
@@ -57,12 +72,13 @@ def choose_cover(
         needed = frozenset(number // size for number in numbers)
         total = max(LEAST, 1 << (len(needed) - 1).bit_length())
         if total * size <= most:
-            return RowCover(size, needed, total, _others(needed, total, -(-stored // size)))
+            others = _others(needed, total, -(-stored // size), size, draw)
+            return RowCover(size, needed, total, others)
     return RowCover(1, needed, len(needed), ())
 
 
-def _others(needed: frozenset[int], total: int, end: int) -> list[int]:
-    """Extra runs: some at random from between the needed ones, then those after, then those
+def _others(needed: frozenset[int], total: int, end: int, size: int, draw: Draw) -> list[int]:
+    """Extra runs: some that are drawn from between the needed ones, then those after, then those
     before. More than fit, since some may be here already."""
     room = total - len(needed)
     if not room:
@@ -71,9 +87,10 @@ def _others(needed: frozenset[int], total: int, end: int) -> list[int]:
     between = range(first, last + 1)
     if len(between) <= 8 * total:
         inside = [one for one in between if one not in needed]
-        _chance.shuffle(inside)
+        inside.sort(key=lambda run: draw(b"run", _PLACE.pack(size, run)))
     else:
-        drawn = dict.fromkeys(_chance.choice(between) for _ in range(4 * room))
+        draws = (draw(b"any", _PLACE.pack(size, at)) for at in range(4 * room))
+        drawn = dict.fromkeys(between[one % len(between)] for one in draws)
         inside = [one for one in drawn if one not in needed]
     after = range(last + 1, min(end, last + 1 + 2 * total))
     before = range(first - 1, max(-1, first - 1 - 2 * total), -1)

@@ -39,6 +39,7 @@ from encrypted_records.proxy.search.row_cover import (
     RANKED_AT_ONCE,
     RANKED_SIZES,
     SIZES,
+    Draw,
     choose_cover,
 )
 from encrypted_records.proxy.search.row_opening import (
@@ -178,7 +179,7 @@ class RowFetcher:
             found |= await work(state, snapshot, sealed)
         elif missing:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
-                order = await self._choose(state, snapshot, missing, room)
+                order = await self._choose(upstream, missing, room)
                 name = partial(numbers_of, state.id, snapshot, order)
                 with self._unanswered.request(name):
                     sealed = await self._request(upstream, missing, order, since, room)
@@ -276,16 +277,18 @@ class RowFetcher:
     # --- from the API ------------------------------------------------------------------------
 
     async def _choose(
-        self, state: SchemaState, snapshot: Snapshot, missing: Sequence[RowRef], room: _Room
+        self, upstream: Upstream, missing: Sequence[RowRef], room: _Room
     ) -> list[RowRef]:
         """The rows to request, the missing ones among them, and all that was requested with some of
         these in vain."""
+        state, snapshot = upstream.state, upstream.snapshot
         needed = numbers_of(state.id, snapshot, missing)
+        draw = upstream.draws(number.to_bytes(8, "big") for _, number in needed)
         again = [number for _, number in self._unanswered.beside(needed) - needed]
         if len(again) > self._widths.rows_in(state.id, 2 * room.size):
             again = []  # they have turned out to be wide, and such are asked for exactly
         extra = await asyncio.to_thread(
-            self._choose_extra, state.id, snapshot, missing, room, again
+            self._choose_extra, state.id, snapshot, missing, draw, room, again
         )
         return shuffled(dict.fromkeys([*missing, *extra]))
 
@@ -294,6 +297,7 @@ class RowFetcher:
         schema: bytes,
         snapshot: Snapshot,
         missing: Sequence[RowRef],
+        draw: Draw,
         room: _Room,
         again: Sequence[int],
     ) -> list[RowRef]:
@@ -313,7 +317,7 @@ class RowFetcher:
                 if ref not in blocks[number // BLOCK].rows
             }
             most += 2 * len(again)  # so that they take no room of others
-        cover = choose_cover(numbers, snapshot.stored, most, room.sizes)
+        cover = choose_cover(numbers, snapshot.stored, draw, most, room.sizes)
         size = cover.size
         held: dict[int, RowBlock] = {}
 

@@ -5,8 +5,10 @@ Nothing else asks the API for pages or rows, so the call that confirms the state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from encrypted_records.client.api import Api
 from encrypted_records.client.known import Known, Moved
@@ -21,6 +23,7 @@ from encrypted_records.model.records import Page, PageRef, RowRef, Segment, Stor
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.confirmations import Confirmations
+from encrypted_records.proxy.search.row_cover import Draw
 from encrypted_records.proxy.search.stats import QueryStats
 
 #: So many times as many pages may be read a window at a time as may stay.
@@ -83,6 +86,8 @@ class Upstream:
     #: records that the query may open to decide texts that the index does not hold as a whole
     most_opened: int = MAX_OPENED
     sizes: Sizes = Sizes()
+    #: names the condition; empty where nobody asked one
+    question: bytes = b""
     snapshot: Snapshot = field(init=False)
     definition: SchemaDefinition = field(init=False)
     #: digest of the definition that holds
@@ -100,6 +105,16 @@ class Upstream:
         self.definition = self.state.definition if history is None else history.compared
         present = self.state.definition if history is None else history.present
         self._present = present.digest
+
+    def draws(self, needed: Iterable[bytes]) -> Draw:
+        """What draws others beside those that are needed, alike in every proxy.
+
+        Args:
+            needed: bytes that name each of them.
+        """
+        question = self.question or hashlib.sha256(b"".join(sorted(needed))).digest()
+        newest = self.snapshot.newest
+        return partial(self.state.ledger.keys.of(newest.key_version).cover.draw, question)
 
     def view(self, segment: Segment) -> bytes:
         """As the view of a segment that is opened for this query."""
