@@ -4,7 +4,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("records", "0016_fewer_indexes")]
+    dependencies = [("records", "0017_attempts_at_parts")]
 
     operations = [
         migrations.RunSQL(
