@@ -18,8 +18,9 @@ import pytest
 from pyarrow import parquet
 
 from encrypted_records import Client
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.sdk.sync_schemas import Schema
-from encrypted_records.errors import BadInput, InvalidRecords, ValuesRounded
+from encrypted_records.errors import BadInput, InvalidRecords, Unavailable, ValuesRounded
 from tests.cli.command import Ers
 from tests.support.service import Account, Service
 
@@ -207,6 +208,20 @@ def test_a_job_says_how_many_values_it_rounded_and_none_where_it_failed(
     skipping = schema.upload(file, skip_invalid=True)
     with pytest.warns(ValuesRounded, match="1 of price, 1 of weight"):
         skipping.wait()
+
+
+def test_a_job_that_is_complete_is_no_failure_where_nobody_can_say_what_it_rounded(
+    make: Callable[..., Schema], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_asked: Any) -> dict[str, int]:
+        raise Unavailable("no connection")
+
+    schema = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(ProxyClient, "rounded_values", lost)
+        with pytest.warns(ValuesRounded, match="could not be asked"):
+            assert schema.ingest([*ROWS, *({"key": f"x{n}"} for n in range(200))]) == 204
+    assert schema.count() == 204
 
 
 def test_a_definition_may_begin_and_stop_to_refuse_at_any_time(make: Callable[..., Schema]) -> None:

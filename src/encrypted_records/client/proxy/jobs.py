@@ -41,6 +41,7 @@ class _Rejected(msgspec.Struct, frozen=True):
 
 class _About(msgspec.Struct, frozen=True):
     replaced: int
+    rounded: dict[str, int]
 
 
 class Jobs(Connection):
@@ -108,8 +109,8 @@ class Jobs(Connection):
 
     async def rounded_values(self, job_id: str) -> dict[str, int]:
         """By field, how many values of a job are stored with fewer decimals than were sent."""
-        about = await self.job_about(job_id)
-        return convert(about["rounded"], dict[str, int])
+        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
+        return convert(answer, _About).rounded
 
     async def replaced_records(self, job_id: str) -> int:
         """How many records rows of a job have taken the place of."""

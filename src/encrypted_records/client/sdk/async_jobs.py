@@ -9,7 +9,7 @@ from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.progress_bars import job_bar
 from encrypted_records.client.sdk.rows import warn_of_rounding
-from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
+from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, Unavailable
 
 #: Flaws that an error about a job lists.
 _FLAWS = 1000
@@ -49,7 +49,13 @@ class AsyncJob:
             async for one in self.watch():
                 move(one.processed, one.total or None)
         if one.status == "completed":
-            warn_of_rounding(await self._link.proxy.rounded_values(self.id))
+            try:
+                rounded = await self._link.proxy.rounded_values(self.id)
+            except Unavailable:
+                # Its rows are stored: an error would have them sent again.
+                warn_of_rounding(None)
+            else:
+                warn_of_rounding(rounded)
             return one
         flaws = await self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:

@@ -189,13 +189,17 @@ def _columns(
         yield name, [one.get(name) for one in records], spec, kind
 
 
-def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
+def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
     """Warn the caller of a method of ours where values were rounded.
 
     Args:
-        fields: of each such value its field, or the fields with how many of their values.
+        fields: of each such value its field, or the fields with how many of their values; None
+            where nobody could say.
     """
-    if told := tell_rounding(Counter(fields)):
+    told = "all is stored; whether values were rounded could not be asked"
+    if fields is not None:
+        told = tell_rounding(Counter(fields))
+    if told:
         warnings.warn(told, ValuesRounded, stacklevel=3)
 
 

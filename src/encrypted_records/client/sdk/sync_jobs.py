@@ -14,7 +14,7 @@ from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.progress_bars import job_bar
 from encrypted_records.client.sdk.rows import warn_of_rounding
-from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords
+from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, Unavailable
 
 _FLAWS = 1000
 
@@ -53,7 +53,12 @@ class Job:
             for one in self.watch():
                 move(one.processed, one.total or None)
         if one.status == "completed":
-            warn_of_rounding(self._link.run(self._link.proxy.rounded_values(self.id)))
+            try:
+                rounded = self._link.run(self._link.proxy.rounded_values(self.id))
+            except Unavailable:
+                warn_of_rounding(None)
+            else:
+                warn_of_rounding(rounded)
             return one
         flaws = self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:
