@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.api import PASSWORD, running_api
+from tests.server.api import PASSWORD, Answer, running_api
 from tests.server.test_session_store import python
 from tests.support.postgres import NewDatabase
 
@@ -53,6 +53,56 @@ apps.get_model("datasets", "Schema").objects.create(
     definition_digest=bytes.fromhex(%(digest)r),
 )
 """
+
+
+#: Jobs under way before grants told a revoked token from an unknown one, by the tables of then.
+FILL_GRANTS = """
+import datetime
+import hashlib
+import django
+django.setup()
+from django.contrib.auth.hashers import make_password
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+executor = MigrationExecutor(connection)
+then = [("accounts", "0006_api_tokens")]
+executor.migrate(then)
+apps = executor.loader.project_state(then).apps
+user = apps.get_model("accounts", "User").objects.create(
+    email="ada@example.org", password=make_password(%(password)r), is_active=True,
+    verified=timezone.now(),
+)
+salt = "django.contrib.auth.models.AbstractBaseUser.get_session_auth_hash"
+seal = salted_hmac(salt, user.password, algorithm="sha256").hexdigest()
+for number, (token, own) in enumerate([("present", seal), ("before", "0" * 64)]):
+    apps.get_model("accounts", "JobGrant").objects.create(
+        digest=hashlib.sha256(token.encode()).digest(), user=user, job=bytes([number]) * 16,
+        seal=own, expires=timezone.now() + datetime.timedelta(days=1),
+    )
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_jobs_under_way_go_on_and_those_of_an_earlier_password_stay_revoked(
+    kind: str, tmp_path: Path, postgresql: NewDatabase
+) -> None:
+    url = postgresql() if kind == "postgresql" else None
+    data = tmp_path / "data"
+    (data / "api").mkdir(parents=True, mode=0o700)
+    python(data, url, "-c", FILL_GRANTS % {"password": PASSWORD})
+
+    with running_api(tmp_path, database_url=url) as api:
+
+        def ask(token: str) -> Answer:
+            headers = {"Authorization": f"Job {token}"}
+            return api.call("GET", "/api/users/self/", headers=headers)
+
+        assert ask("present").status == 200
+        assert ask("before").code == "job_revoked"
+        assert ask("unknown").code == "bad_token"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
