@@ -394,3 +394,33 @@ def test_a_second_invitation_says_what_it_replaces(two: Two) -> None:
     two.as_grace().done("share", "accept", invitation, typed=f"{words}\n")
     two.as_ada().done("share", "settle")
     assert [one["name"] for one in two.as_grace().done("dataset", "list").lines] == ["Shop"]
+
+
+def test_the_invited_are_told_that_they_wait_for_an_owner(two: Two) -> None:
+    told = f"{two.ada.email} has invited you to "
+    wait = "you wait until a proxy of an owner lets you in"
+    invitation, words = two.invite("--dataset", "medical")
+    ers = two.as_grace()
+    for typed in (None, f"{words}\n"):
+        if typed is not None:
+            ers.done("share", "accept", invitation, typed=typed)
+        for command in (
+            ("dataset", "list"),
+            ("schema", "list"),
+            ("share", "list"),
+            ("organization", "member", "list"),
+            ("organization", "invitation", "list"),
+        ):
+            said = ers.done(*command)
+            assert told in said.err and f"ers share accept {invitation}" in said.err, command
+            assert wait in said.err
+        for asked in (["dataset", "get", "medical"], ["record", "list", "--schema", "person"]):
+            refused = ers(*asked)
+            assert refused.code == 3
+            assert f"hint: {told}" in refused.err and wait in refused.err
+
+    two.as_ada().done("share", "settle")
+    ers = two.as_grace()
+    assert [one["name"] for one in ers.done("dataset", "list").lines] == ["Medical"]
+    assert told not in ers("dataset", "get", "nothing").err
+    assert told not in ers.done("organization", "invitation", "list", "--mine").err

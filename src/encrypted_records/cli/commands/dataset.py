@@ -46,7 +46,9 @@ async def list_(session: CommandSession, output: Output) -> None:
       ers dataset list --organization acme
     """
     filters = await session.names.in_organization()
-    await output.many(session.client.listing("datasets", **filters), _COLUMNS, called="datasets")
+    datasets = session.client.listing("datasets", **filters)
+    if not await output.many(datasets, _COLUMNS, called="datasets"):
+        await session.tell_of_invitations()
 
 
 @dataset.command(short_help="Show one.")

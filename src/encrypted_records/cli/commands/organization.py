@@ -128,6 +128,7 @@ async def list_members(session: CommandSession, output: Output) -> None:
     organization = await session.names.organization()
     members = session.client.listing(f"organizations/{organization['id']}/members")
     await output.many(members, ("email", "role", "created"), called="members")
+    await session.tell_of_invitations()
 
 
 @member.command("update", short_help="Make a member an owner, or no owner.")
@@ -237,6 +238,8 @@ async def list_invitations(session: CommandSession, mine: bool, output: Output) 
         collection = f"organizations/{(await session.names.organization())['id']}/invitations"
     columns = ("id", "email", "role", "organization_name", "invited_by", "expires")
     await output.many(session.client.listing(collection), columns, called="invitations")
+    if not mine:
+        await session.tell_of_invitations()
 
 
 @invitation.command("create", short_help="Invite somebody by e-mail.")

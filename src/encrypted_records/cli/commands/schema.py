@@ -60,7 +60,9 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
         filters = await session.names.in_organization()
     else:
         filters = {"dataset": (await session.names.dataset(dataset))["id"]}
-    await output.many(session.client.listing("schemas", **filters), _COLUMNS, called="schemas")
+    schemas = session.client.listing("schemas", **filters)
+    if not await output.many(schemas, _COLUMNS, called="schemas"):
+        await session.tell_of_invitations()
 
 
 @schema.command(short_help="Show one.")

@@ -82,6 +82,7 @@ async def list_(
     )
     for line in remarks_of(people, place):
         warn(line)
+    await session.tell_of_invitations()
 
 
 @share.command(short_help="Invite somebody, by twelve words.")

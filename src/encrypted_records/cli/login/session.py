@@ -26,7 +26,7 @@ from encrypted_records.cli.limits import STANDARD, CommandLimits
 from encrypted_records.cli.profiles import ProfileOption, choose_profile, profile_option
 from encrypted_records.cli.settings import Origin, Settings, takes_settings
 from encrypted_records.client import DEFAULT_PROXY
-from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated
+from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated, NotFound
 from encrypted_records.model import service_key
 from encrypted_records.model.device_secret import INLINE_HEADER
 
@@ -144,6 +144,24 @@ class CommandSession:
         """What logins and uploads are kept under."""
         return self.proxy.logins
 
+    async def invitations(self) -> str:
+        """Which invitations wait for the account, in words; empty where none does."""
+        lines = []
+        with suppress(ErsError):  # it is said beside something else, which counts more
+            async for one in self.client.listing("invitations"):
+                lines.append(
+                    f"{one['invited_by']} has invited you to {one['organization_name']}: ers share"
+                    f" accept {one['id']}. Where you have entered the words, you wait until a proxy"
+                    " of an owner lets you in"
+                )
+        return "\n".join(lines)
+
+    async def tell_of_invitations(self) -> None:
+        """Say why somebody who was invited does not see yet what was shared."""
+        if waiting := await self.invitations():
+            for line in waiting.split("\n"):
+                terminal.warn(line)
+
     async def access_token(self) -> str:
         """An access token of the account's.
 
@@ -213,7 +231,12 @@ def connected(
                     limits=limits,
                 )
                 async with opened as session:
-                    return await command(session, **values)
+                    try:
+                        return await command(session, **values)
+                    except NotFound as error:
+                        if not anonymous and (waiting := await session.invitations()):
+                            error.hint = waiting
+                        raise
 
             return asyncio.run(run())
 
