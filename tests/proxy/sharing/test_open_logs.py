@@ -4,9 +4,11 @@ one went, the proxy's own memory does; else the owner is told which is open unti
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.proxy.sharing.test_commits_of_others import added, kept_back
 from tests.support.front import Asked, Lie, Reply, nothing
+from tests.support.page_visits import logged_in
 from tests.support.store import Store
 
 ENDED = "a commit is of an epoch that had ended"
@@ -188,6 +191,26 @@ def test_a_log_that_nobody_here_has_seen_stays_due_by_name_until_it_is_ended(
     assert scene.judged_late() == ENDED
     scene.ada.ingest([{"n": 4}])
     assert numbers(scene.ada) == numbers(owner) == [1, 2, 3, 4]
+
+
+def test_the_pages_name_a_log_that_is_open(scene: Scene) -> None:
+    owner = scene.proxy_without_memory()
+    browser = logged_in(owner.service, owner.account)
+    keys = f"/datasets/{scene.shared.team.made['id']}/keys/"
+    people = scene.shared.team.ada.account.organization.removeprefix("/api")
+
+    def read(path: str, **form: str) -> str:
+        answer = browser.visit(path, **form)
+        assert answer.status == 200, answer.body
+        return unescape(re.sub(r"\s+", " ", answer.body.decode()))
+
+    with scene.telling(SILENCE["not found"]):
+        rotated = read(keys, do="rotate")
+        assert "People/Adults</bdi></strong>: Members who lost the right" in rotated
+        shown = read(people)
+    assert "log_open" in shown
+    assert "may still add to <bdi>Adults</bdi>" in shown
+    assert "log_open" not in read(people) + read(keys)
 
 
 def test_what_others_stored_while_the_api_was_silent_is_not_lost(scene: Scene) -> None:

@@ -53,6 +53,7 @@ async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
         "older": older,
         "records": sum(one["records"] for one in older),
         "waits_for": [one["left"] for one in keys.get("erasing", {}).get("schemas", ())],
+        "troubles": keys.get("troubles", ()),
     }
 
 
@@ -69,8 +70,7 @@ async def _rotate(visit: Visit) -> Response:
     done = await visit.ask("POST", f"{_url(visit)}rotate/")
     if not done["troubles"]:
         return await _stay(visit)
-    shown = await _shown(visit, await _look(visit))
-    return visit.render(_TEMPLATE, **shown, troubles=done["troubles"])
+    return await _page(visit, await _look(visit) | {"troubles": done["troubles"]})
 
 
 async def _reseal(visit: Visit) -> Response:
