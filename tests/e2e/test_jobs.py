@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -298,6 +299,18 @@ def test_a_socket_is_refused_before_the_upgrade(store: Store) -> None:
             socket(who, where, **headers)
         assert refused.value.response.status_code == code
         assert refused.value.response.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_socket_to_a_path_that_is_not_there_is_refused_with_a_hint(store: Store) -> None:
+    path = started(store, as_json(store, people(1)))
+    for where, hint in ((path.rstrip("/"), "paths end in a slash"), ("/api/nothing/", "/api/ws/")):
+        with pytest.raises(InvalidStatus) as refused:
+            socket(store, where)
+        response = refused.value.response
+        assert response.status_code == 404
+        problem = json.loads(response.body)
+        assert problem["code"] == "not_found"
+        assert hint in problem["hint"]
 
 
 def test_several_jobs_run_side_by_side(store: Store) -> None:

@@ -28,6 +28,7 @@ from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
+from encrypted_records.proxy.api.forward import NO_SOCKET
 from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.http import responses
 from encrypted_records.proxy.http.guard import Guard
@@ -67,7 +68,7 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
                 yield
 
     app = Starlette(
-        routes=[FixedPaths(ROUTES), *ROUTES, *pages.routes],
+        routes=[FixedPaths(ROUTES), *ROUTES, *pages.routes, NO_SOCKET],
         middleware=[
             Middleware(PagePaths, name=services.cookie_name),
             Middleware(Lingering),

@@ -19,7 +19,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, WebSocketRoute
+from starlette.websockets import WebSocket
 from yarl import URL
 
 from encrypted_records.client import journal
@@ -258,6 +259,21 @@ def _own(request: Request, path: str) -> str:
     scope = {**request.scope, "path": path}
     found = (route.path for route in _routes(request) if route.matches(scope)[0] is not Match.NONE)
     return next(found, "")
+
+
+async def _refuse_socket(socket: WebSocket) -> None:
+    """
+    Raises:
+        NotFound: always.
+    """
+    slash = "" if socket.scope["path"].endswith("/") else "paths end in a slash; "
+    raise NotFound(
+        "there is no WebSocket at this path", hint=f"{slash}that of a job is /api/ws/jobs/<id>/"
+    )
+
+
+#: Of WebSockets to any other path.
+NO_SOCKET = WebSocketRoute("/{path:path}", _refuse_socket)
 
 
 @endpoint.undescribed("GET", "/api/status/")

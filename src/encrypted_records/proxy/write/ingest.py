@@ -102,10 +102,10 @@ class DirectIngest:
                     raise
             except NotFound:
                 self._schemas.forget(caller, wanted)
-                raise Conflict(
-                    "a schema was deleted while its records were on their way",
+                raise NotFound(
+                    "a schema was deleted, or you can no longer reach it",
                     code="schema_deleted",
-                    hint="nothing was stored; store the records under another schema",
+                    hint="nothing was stored; ask an owner whether you are still a member",
                 ) from None
             except MergeFirst:
                 # However many other writers come first: only time ends this.
