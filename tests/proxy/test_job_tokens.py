@@ -152,8 +152,10 @@ def test_a_job_whose_token_the_api_does_not_know_waits_for_the_next_request_of_i
     until(lambda: waits_for_user(proxy, path))
 
     stranger = at(new_store(store.service, DEFINITION), proxy)
+    front.forget()
     assert stranger.proxy("GET", "/api/jobs/").status == 200
     assert id_of(path) in proxy.services.jobs.runner.without_token
+    assert not any(map(asks_for_token, front.asked))
     # Any request of its user will do.
     shown = store.proxy("GET", f"{path}about/").json()
     assert shown["status"] == "processing"

@@ -122,6 +122,12 @@ class JobRunner:
 
     async def run(self, job: bytes) -> None:
         """Run a job whose upload is complete, until it is completed or has failed."""
+        try:
+            await self._run(job)
+        finally:
+            self.without_token.pop(job, None)
+
+    async def _run(self, job: bytes) -> None:
         waits = strikes = lost = 0
         while True:
             before = await self._read(job)
@@ -186,15 +192,14 @@ class JobRunner:
     async def _wait_for_user(self, job: Job, seconds: float) -> None:
         """Wait until the job has another token by a request of its user, or, as the API may have
         been restored meanwhile, for some seconds."""
-        waiting = self.without_token[job.id] = WithoutToken(job)
+        # It stays while the job tries again, so that no request of its user is missed.
+        waiting = self.without_token.setdefault(job.id, WithoutToken(job))
         log.warning("job %s waits for its user: %s", uuid.UUID(bytes=job.id), _WAITS_FOR_USER)
         self._uses.progress.note_waiting(job.id, _WAITS_FOR_USER)
-        try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(waiting.asked.wait(), seconds)
-            if waiting.is_asking:
-                await waiting.asked.wait()  # the token that is kept is not the API's yet
-        finally:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(waiting.asked.wait(), seconds)
+        if waiting.is_asking:
+            await waiting.asked.wait()  # the token that is kept is not the API's yet
             del self.without_token[job.id]
 
     async def _read(self, job: bytes) -> Job:
