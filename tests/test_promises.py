@@ -1,4 +1,4 @@
-"""What SECURITY.md and LEAKAGE.md promise is held by tests that they name."""
+"""What SECURITY.md, LEAKAGE.md and the threat model promise is held by tests that they name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("SECURITY.md", "docs/LEAKAGE.md")
+DOCUMENTS = ("SECURITY.md", "docs/LEAKAGE.md", "docs/threat-model.md")
 
 
 def promises() -> list[tuple[str, str]]:

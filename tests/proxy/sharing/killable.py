@@ -100,6 +100,12 @@ async def remove(sharing: Sharing, task: Task) -> None:
     await settle(sharing, task)
 
 
+async def put_out(sharing: Sharing, task: Task) -> None:
+    """As the request to the proxy, which says where there is nobody to put out."""
+    await sharing.members.remove(task.holder, task.organization, task.target)
+    await settle(sharing, task)
+
+
 async def leave(sharing: Sharing, task: Task) -> None:
     """Which may be repeated after it went through."""
     try:
@@ -142,7 +148,7 @@ Flow = Callable[[Sharing, Task], Awaitable[None]]
 FLOWS: dict[str, Flow] = {
     one.__name__: one
     for one in (
-        *(found, invite, accept, settle, share, remove, leave, promote, demote, rotate),
+        *(found, invite, accept, settle, share, remove, put_out, leave, promote, demote, rotate),
         *(recover, make_service, forget),
     )
 }

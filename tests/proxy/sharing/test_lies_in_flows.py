@@ -1,0 +1,592 @@
+"""Each single answer of the API in each flow that shares, takes away, erases or seals again is
+replaced: by 404, by 409, by an empty list, by an older answer. The flow refuses by a name of
+``EXPECTED``, or it has done what it says with the same protection; and nothing is lost.
+
+Flows that need no log run with the flows of sharing alone; the others with a proxy of their own.
+Of the long ones each answer is replaced once, by one lie after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from encrypted_records.crypto.recovery import phrase_of
+from encrypted_records.index.roster.due import due_datasets
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids, wire
+from encrypted_records.model import roster as form
+from tests.proxy.sharing.killable import Task, do
+from tests.proxy.sharing.people import Person, Team, new_person
+from tests.proxy.sharing.shared import Shared, numbers
+from tests.proxy.sharing.test_flows import make_owner
+from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.jobs import ended
+from tests.support.keyrings import keyrings_in
+from tests.support.service import Answer, Service
+from tests.support.store import Store
+
+#: What is asked: a method, and a path without its ids.
+Kind = tuple[str, str]
+_ID = re.compile(r"/([0-9A-Za-z]{22}|[0-9a-f-]{36})(?=/|$)")
+_PROBLEM = {"Content-Type": "application/problem+json"}
+WHO: Kind = ("GET", "/api/users/self/")
+LIES = ("not found", "conflict", "nothing", "older")
+
+_GONE = {"not_found"}
+_MOVED = {"log_moved", "log_conflict"}
+_LACKING = {"roster_older", "grant_missing"}
+#: An older answer may also be the present one, or not matter. Which it is follows from what was
+#: asked before.
+_OLDER = {"", "roster_broken", "roster_older", "grant_missing", "grant_broken", "key_missing"}
+_TAKING = {
+    "not found": _GONE,
+    "conflict": _MOVED | {""},
+    "nothing": _LACKING | {""},
+    "older": _OLDER,
+}
+_WITH_LOGS = {
+    "not found": _GONE | {""},
+    "conflict": _MOVED | {"", "log_broken"},
+    "nothing": {"", "api_failed"},
+    "older": {"", "roster_broken", "log_broken", "api_failed"},
+}
+#: Of each flow and lie, the codes by which it may be refused; "" where it goes through, and then it
+#: has done what it says: nobody keeps what was taken from them, and no log is open.
+EXPECTED: dict[str, dict[str, set[str]]] = {
+    "foundation": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": {"", "unavailable"},
+        "older": {"", "unavailable"},
+    },
+    "invitation": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": _LACKING,
+        "older": _OLDER,
+    },
+    "acceptance": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": {"invitation_over", "invitation_words"},
+        "older": {"", "invitation_over", "invitation_words"},
+    },
+    "letting in": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": _LACKING | {""},
+        "older": _OLDER,
+    },
+    "service": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": _LACKING | {""},
+        "older": _OLDER,
+    },
+    "promote": {"not found": _GONE, "conflict": _MOVED, "nothing": _LACKING, "older": _OLDER},
+    "share": {"not found": _GONE, "conflict": _MOVED, "nothing": _LACKING, "older": _OLDER},
+    "demote": _TAKING,
+    "removal": _TAKING,
+    "rotation": _TAKING,
+    "recovery": {
+        "not found": _GONE,
+        "conflict": _MOVED,
+        "nothing": {"", "grant_missing"},
+        "older": _OLDER,
+    },
+    "removal of a writer": _WITH_LOGS | {"nothing": {"", "api_failed", "not_a_member"}},
+    "rotation with records": _WITH_LOGS,
+    "erasure": _WITH_LOGS,
+    "reseal": {lie: {*codes, "failed"} for lie, codes in _WITH_LOGS.items()},
+    "forgetting": _WITH_LOGS,
+}
+
+
+def kind_of(asked: Asked) -> Kind:
+    return asked.method, _ID.sub("/*", asked.path.partition("?")[0])
+
+
+def _problem(status: int, code: str) -> Reply:
+    told = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
+    return Reply(status, _PROBLEM, json.dumps(told).encode())
+
+
+def _emptied(reply: Reply) -> Reply | None:
+    """The answer without what it lists; None where it lists nothing."""
+    if reply.status >= 400 or not reply.body:
+        return None
+    if reply.body.startswith(b"ERS1"):
+        return reply.with_body(wire.encode([]))
+    found = json.loads(reply.body)
+    if isinstance(found, list):
+        return reply.with_body(b"[]")
+    if "results" in found:
+        return reply.with_body(json.dumps({**found, "results": [], "next": None}).encode())
+    return reply.with_body(b"{}")
+
+
+@dataclass
+class Liar:
+    """Stands before the API, remembers its first answer to each question, and replaces one."""
+
+    front: Front
+    _first: dict[tuple[str, str], Reply] = field(default_factory=dict)
+    _seen: Counter[Kind] = field(default_factory=Counter)
+    _wanted: tuple[str, Kind, int] | None = None
+    told: bool = False
+
+    def __post_init__(self) -> None:
+        self.front.lie = self._answer
+
+    def _answer(self, asked: Asked, reply: Reply) -> Reply:
+        place = (asked.method, asked.path.partition("?")[0])
+        older = self._first.setdefault(place, reply)
+        kind = kind_of(asked)
+        self._seen[kind] += 1
+        if self._wanted is None or self._wanted[1:] != (kind, self._seen[kind]):
+            return reply
+        lies: dict[str, Reply | None] = {
+            "not found": _problem(404, "not_found"),
+            "conflict": _problem(409, "log_moved" if "/roster/" in asked.path else "log_conflict"),
+            "nothing": _emptied(reply),
+            "older": older if older.body != reply.body else None,
+        }
+        replaced = lies[self._wanted[0]]
+        self.told = replaced is not None
+        return replaced or reply
+
+    @contextmanager
+    def replacing(self, lie: str, kind: Kind, number: int) -> Iterator[None]:
+        self._seen, self._wanted, self.told = Counter(), (lie, kind, number), False
+        try:
+            yield
+        finally:
+            self._wanted = None
+
+    def asked_by(self, act: Callable[[], object]) -> list[tuple[Kind, int]]:
+        """What an act asks of the API: each question, and the how manieth of its kind it is."""
+        self._seen = Counter()
+        act()
+        # Who somebody is, a proxy asks again after ten seconds: that comes by the clock alone.
+        kinds = [(kind, n) for kind, n in self._seen.items() if kind != WHO]
+        return [(kind, at) for kind, n in kinds for at in range(1, n + 1)]
+
+
+@dataclass
+class Flow:
+    """``make`` prepares it anew, ``act`` does it and returns the code of its refusal, ``check`` is
+    told whether it went through, and sees that nothing was lost and nothing let in."""
+
+    name: str
+    make: Callable[[], None]
+    act: Callable[[], str]
+    check: Callable[[bool], None]
+
+    def run(self, liar: Liar, *, every: bool) -> None:
+        """Do it as often as it asks, with another answer replaced each time.
+
+        Args:
+            every: each answer is replaced by each lie; else by one of them.
+        """
+        self.make()
+        codes: list[str] = []
+        asked = liar.asked_by(lambda: codes.append(self.act()))
+        assert codes == [""], (self.name, codes)
+        self.check(True)
+        replaced: set[tuple[Kind, int]] = set()
+        for at, (kind, number) in enumerate(asked):
+            order = LIES if every else (*LIES[at % 4 :], *LIES[: at % 4])
+            for lie in order:
+                self.make()
+                with liar.replacing(lie, kind, number):
+                    code = self.act()
+                if liar.told:
+                    replaced.add((kind, number))
+                    assert code in EXPECTED[self.name][lie], (kind, number, lie, code)
+                self.check(code == "")
+                if liar.told and not every:
+                    break
+        # Work in the background may not come again in the same number.
+        assert {kind for kind, _ in replaced} == {kind for kind, _ in asked}
+
+
+def unprotected(roster: Roster) -> list[str]:
+    """Of datasets, what those who lost a right to them still have."""
+    return [roster.dataset(one.dataset).name for one in due_datasets(roster)]  # type: ignore[union-attr]
+
+
+# --- flows of sharing -------------------------------------------------------------------------
+
+
+@dataclass
+class Scene:
+    team: Team
+    liar: Liar
+    stays: Person
+    #: who becomes an owner and is one no more
+    moves: Person
+
+    def task(self, flow: str, by: Person | None = None, **more: Any) -> Task:
+        who = by or self.team.ada
+        return Task(
+            flow=flow,
+            url=self.team.ada.service.base_url,
+            folder=str(who.folder),
+            user=who.id,
+            auth=who.holder.auth,
+            organization=self.team.organization,
+            dataset=self.team.dataset,
+            **more,
+        )
+
+    def lied_to(self, task: Task) -> str:
+        return do(msgspec.structs.replace(task, url=self.liar.front.url)).refused
+
+    def roster(self) -> Roster:
+        return self.team.view(self.team.ada).roster
+
+    def new_name(self) -> str:
+        return f"{os.urandom(6).hex()}@example.org"
+
+    def check_all(self) -> None:
+        """What was refused is done by the next who looks; everybody who is in opens every key, and
+        the roster has nothing in it that does not count."""
+        assert do(self.task("settle")).refused == ""
+        roster = self.roster()
+        assert unprotected(roster) == [] and roster.voids == {}
+        wanted = {one.epoch: one.commitment for one in roster.epochs(self.team.dataset)}
+        for person in (self.team.ada, self.stays):
+            assert self.team.keys(person) == wanted
+
+    def flows(self) -> Iterator[Flow]:
+        yield from (self.invitation(), self.acceptance(), self.letting_in(), self.service())
+        yield from (self.role(owner=True), self.role(owner=False), self.share(), self.removal())
+        yield from (self.rotation(), self.recovery())
+
+    def _flow(
+        self,
+        name: str,
+        make: Callable[[], Task],
+        holds: Callable[[Task], bool],
+        *,
+        takes: bool = False,
+    ) -> Flow:
+        """
+        Args:
+            holds: whether what the flow says is so, where it went through.
+            takes: whether somebody loses something by it.
+        """
+        tasks: list[Task] = []
+
+        def check(went_through: bool) -> None:
+            if went_through:
+                assert holds(tasks[-1]), name
+                assert not takes or unprotected(self.roster()) == []
+            self.check_all()
+
+        return Flow(
+            name,
+            lambda: tasks.append(make()),
+            lambda: self.lied_to(tasks[-1]),
+            check,
+        )
+
+    def invitation(self) -> Flow:
+        def holds(task: Task) -> bool:
+            open_ = [one for one in self.roster().invitations() if one.content.name == task.name]
+            return len(open_) == 1 and open_[0].open
+
+        return self._flow("invitation", lambda: self.task("invite", name=self.new_name()), holds)
+
+    def acceptance(self) -> Flow:
+        def make() -> Task:
+            grace = self.team.somebody()
+            invited = self.team.invite(grace)
+            return self.task("accept", grace, target=invited.id, words=invited.words)
+
+        return self._flow("acceptance", make, lambda _: True)
+
+    def letting_in(self) -> Flow:
+        def make() -> Task:
+            grace = self.team.somebody()
+            self.team.accept(grace, self.team.invite(grace))
+            return self.task("settle", target=grace.id)
+
+        # An answer that is withheld lets nobody in, which the list of people shows.
+        return self._flow("letting in", make, lambda _: True)
+
+    def service(self) -> Flow:
+        def holds(task: Task) -> bool:
+            made = [one for one in self.roster().members() if one.name == task.name]
+            return [one.writes(task.dataset).whole for one in made] == [True]
+
+        return self._flow("service", lambda: self.task("make_service", name=self.new_name()), holds)
+
+    def _member(self, task: Task) -> Any:
+        return self.roster().member(task.target)
+
+    def role(self, *, owner: bool) -> Flow:
+        flow, other = ("promote", "demote") if owner else ("demote", "promote")
+
+        def make() -> Task:
+            assert do(self.task(other, target=self.moves.id)).refused == ""
+            return self.task(flow, target=self.moves.id)
+
+        return self._flow(
+            flow, make, lambda task: self._member(task).owns == owner, takes=not owner
+        )
+
+    def share(self) -> Flow:
+        def make() -> Task:
+            ada, stays = self.team.ada, self.stays.id
+            share = [self.team.share(form.READER)]
+            ada.do(
+                lambda sharing: sharing.members.set_shares(
+                    ada.holder, self.team.organization, self.team.dataset, stays, share
+                )
+            )
+            assert do(self.task("settle")).refused == ""
+            return self.task("share", target=stays)
+
+        return self._flow(
+            "share", make, lambda task: bool(self._member(task).writes(task.dataset).whole)
+        )
+
+    def removal(self) -> Flow:
+        def make() -> Task:
+            name = self.new_name()
+            assert do(self.task("make_service", name=name)).refused == ""
+            (made,) = [one for one in self.roster().members() if one.name == name]
+            return self.task("put_out", target=made.member)
+
+        return self._flow("removal", make, lambda task: not self._member(task).present, takes=True)
+
+    def rotation(self) -> Flow:
+        epochs: list[int] = []
+
+        def make() -> Task:
+            epochs.append(len(self.roster().epochs(self.team.dataset)))
+            return self.task("rotate")
+
+        def holds(task: Task) -> bool:
+            # Who is told that it was not stored begins another one: no harm is done.
+            return len(self.roster().epochs(task.dataset)) > epochs[-1]
+
+        return self._flow("rotation", make, holds)
+
+    def recovery(self) -> Flow:
+        grace, ada = self.moves, self.team.ada
+        roots = keyrings_in(ada.folder).of(ada.holder).roots
+        words = ",".join(phrase_of(roots[one]) for one in sorted(roots))
+
+        def make() -> Task:
+            assert do(self.task("demote", target=grace.id)).refused == ""
+            make_owner(grace, self.team)
+            return self.task("recover", grace, words=words, name=grace.account.email)
+
+        def holds(task: Task) -> bool:
+            return bool(self.roster().member(task.user).owns)  # type: ignore[union-attr]
+
+        return self._flow("recovery", make, holds)
+
+
+@pytest.fixture(scope="module")
+def scene(api: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("scene")
+    team = Team(new_person(api, folder), folder)
+    assert team.made
+    with running_front(api.base_url) as front:
+        yield Scene(team, Liar(front), team.join(), team.join())
+
+
+NAMES = (
+    *("invitation", "acceptance", "letting in", "service", "promote", "demote", "share"),
+    *("removal", "rotation", "recovery"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_flow_of_sharing_refuses_by_name_or_protects_as_ever(scene: Scene, name: str) -> None:
+    (flow,) = [one for one in scene.flows() if one.name == name]
+    flow.run(scene.liar, every=True)
+
+
+def test_a_foundation_is_whole_or_refused_by_name(api: Service, tmp_path: Path) -> None:
+    teams: list[Team] = []
+
+    def make() -> None:
+        person = new_person(api, tmp_path)
+        teams.append(Team(person, tmp_path))
+        teams[-1].__dict__["made"] = person.new_dataset()
+
+    with running_front(api.base_url) as front:
+        liar = Liar(front)
+
+        def act() -> str:
+            one = Scene(teams[-1], liar, teams[-1].ada, teams[-1].ada)
+            return one.lied_to(one.task("found", name=teams[-1].ada.account.email))
+
+        def check(went_through: bool) -> None:
+            one = Scene(teams[-1], liar, teams[-1].ada, teams[-1].ada)
+            if not went_through:
+                assert do(one.task("found", name=one.team.ada.account.email)).refused == ""
+            roster = one.roster()
+            assert roster.founder == one.team.ada.id
+            one.check_all()
+
+        Flow("foundation", make, act, check).run(liar, every=True)
+
+
+# --- flows with logs --------------------------------------------------------------------------
+
+
+@dataclass
+class Records:
+    """A dataset whose owner has a proxy, and a writer with another one, who stays."""
+
+    shared: Shared
+    liar: Liar
+    ada: Store
+    stays: Store
+    kept: list[int]
+
+    @property
+    def people(self) -> str:
+        return f"{self.shared.team.ada.account.organization}people/"
+
+    @property
+    def dataset(self) -> str:
+        return str(self.shared.team.made["url"])
+
+    def roster(self) -> Roster:
+        return self.shared.team.view(self.shared.team.ada).roster
+
+    def check_all(self) -> None:
+        assert numbers(self.ada) == numbers(self.stays) == self.kept
+        answer = self.ada.proxy("POST", f"{self.people.removesuffix('people/')}settle/")
+        assert (answer.status, answer.json()["troubles"]) == (200, []), answer.body
+        roster = self.roster()
+        assert unprotected(roster) == [] and roster.voids == {}
+
+    def ends_all(self) -> None:
+        """The log has an end with each epoch but the first."""
+        roster = self.roster()
+        begun = [one.epoch for one in roster.epochs(self.shared.team.dataset)]
+        ended_with = {one.epoch for one in roster.ends(ids.from_text(self.ada.schema_id))}
+        assert ended_with == set(begun[1:])
+
+    def removal(self) -> Flow:
+        gone: list[Person] = []
+
+        def check(went_through: bool) -> None:
+            roster = self.roster()
+            if went_through:
+                assert not roster.member(gone[-1].id).present  # type: ignore[union-attr]
+                assert unprotected(roster) == []
+            self.check_all()
+            self.ends_all()
+
+        return Flow(
+            "removal of a writer",
+            lambda: gone.append(self.shared.person(form.WRITER)),
+            lambda: said(self.shared.put_out(self.ada, gone[-1])),
+            check,
+        )
+
+    def rotation(self) -> Flow:
+        epochs: list[int] = []
+
+        def count() -> int:
+            return len(self.roster().epochs(self.shared.team.dataset))
+
+        def check(went_through: bool) -> None:
+            assert not went_through or count() > epochs[-1]
+            self.check_all()
+            self.ends_all()
+
+        return Flow(
+            "rotation with records",
+            lambda: epochs.append(count()),
+            lambda: said(self.ada.proxy("POST", f"{self.dataset}rotate/")),
+            check,
+        )
+
+    def erasure(self) -> Flow:
+        def make() -> None:
+            (one,) = self.ada.ingest([{"n": 7, "s": "to be erased"}])
+            assert one
+            assert numbers(self.stays) == sorted([*self.kept, 7])
+
+        def ask() -> Answer:
+            body = {"field": "n", "value": 7}
+            return self.ada.proxy("POST", f"{self.dataset}erase/?confirm=1", body)
+
+        def check(went_through: bool) -> None:
+            if not went_through and numbers(self.ada) != self.kept:
+                assert ask().status in (200, 202)
+            self.check_all()
+
+        return Flow("erasure", make, lambda: said(ask()), check)
+
+    def reseal(self) -> Flow:
+        def act() -> str:
+            answer = self.ada.proxy("POST", f"{self.ada.schema}reseal/")
+            if answer.status >= 400:
+                return said(answer)
+            job = ended(self.ada, answer.headers["X-Job-Status-URL"])
+            return "" if job["status"] == "completed" else "failed"
+
+        def make() -> None:
+            assert said(self.ada.proxy("POST", f"{self.dataset}rotate/")) == ""
+
+        return Flow("reseal", make, act, lambda _: self.check_all())
+
+    def forgetting(self) -> Flow:
+        def make() -> None:
+            assert said(self.ada.proxy("POST", f"{self.dataset}rotate/")) == ""
+            answer = self.ada.proxy("POST", f"{self.ada.schema}reseal/")
+            assert ended(self.ada, answer.headers["X-Job-Status-URL"])["status"] == "completed"
+
+        def act() -> str:
+            answer = self.ada.proxy("POST", f"{self.dataset}forget/", {})
+            return "" if answer.status == 202 else said(answer)
+
+        return Flow("forgetting", make, act, lambda _: self.check_all())
+
+
+def said(answer: Answer) -> str:
+    """The code of a refusal, or of a trouble among what was done; empty where there is neither."""
+    told = answer.json()
+    if answer.status >= 400:
+        return str(told["code"])
+    return next((str(one["code"]) for one in told.get("troubles", ())), "")
+
+
+@pytest.fixture
+def records(shared: Shared) -> Records:
+    ada = shared.proxy(shared.team.ada)
+    ada.ingest([{"n": 1, "s": "one"}, {"n": 2, "s": "two"}])
+    liar = Liar(shared.fronts[shared.team.ada.id])
+    stays = shared.proxy(shared.person(form.WRITER))
+    stays.ingest([{"n": 3, "s": "three"}])
+    assert numbers(ada) == [1, 2, 3]
+    return Records(shared, liar, ada, stays, [1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["removal", "rotation", "erasure", "reseal", "forgetting"])
+def test_a_flow_with_records_refuses_by_name_or_protects_as_ever(
+    records: Records, name: str
+) -> None:
+    flow: Flow = getattr(records, name)()
+    flow.run(records.liar, every=name in ("removal", "rotation"))
