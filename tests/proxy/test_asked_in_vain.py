@@ -21,12 +21,10 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
-from encrypted_records.ingest import seal as sealing
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.search import row_cover, row_fetcher
 from tests.proxy.lies import each, flipped, instead, of, on
-from tests.support import second_proxy as proxies
 from tests.support.front import Asked, Front, Lie, Reply, running_front
 from tests.support.held_back import is_for_pages, is_for_rows
 from tests.support.proxies import Proxy, running_proxy
@@ -99,26 +97,17 @@ class Watched:
 
 
 @pytest.fixture
-def watched(
-    service: Service,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> Iterator[Watched]:
+def watched(service: Service, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
     """A proxy that has the log, the first 64 rows, and no page."""
     store = new_store(service, DEFINITION)
     store.ingest([{"n": 10**6}])
 
-    def seal(*arguments: Any) -> Any:
-        return sealing.seal(*arguments, limits=request.param)
-
     async def fill() -> None:
         async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
-            await proxy.ingest([{"name": f"name {n}", "n": n} for n in range(ROWS)])
+            records = [{"name": f"name {n}", "n": n} for n in range(ROWS)]
+            await proxy.ingest(records, request.param)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(proxies, "seal", seal)
-        asyncio.run(fill())
+    asyncio.run(fill())
     own = with_keyrings(service, tmp_path / "own")
     with running_front(service.base_url) as front, running_proxy(front.url, own) as proxy:
         found = Watched(front, proxy, store)

@@ -17,12 +17,10 @@ import pytest
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.ingest import seal as sealing
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import fetcher, match, segment_filters
 from encrypted_records.proxy.search.upstream import Sizes
 from tests import oracle
-from tests.support import second_proxy as proxies
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
@@ -68,22 +66,18 @@ def record(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def store(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(service: Service, tmp_path: Path) -> Store:
     """Segments of pages, of which some records have died, and a small one."""
     store = new_store(service, {"type": "object", "properties": FIELDS})
     store.ingest([record(0)])
 
-    def seal(*arguments: Any) -> Any:
-        return sealing.seal(*arguments, limits=SMALL)
-
     async def fill() -> None:
         async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
             for first in range(1, SEGMENTS * ROWS, ROWS):
-                await proxy.ingest([record(number) for number in range(first, first + ROWS)])
+                records = [record(number) for number in range(first, first + ROWS)]
+                await proxy.ingest(records, SMALL)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(proxies, "seal", seal)
-        asyncio.run(fill())
+    asyncio.run(fill())
     for order_by in (["rank", "-number"], ["-rank", "number"], ["kind", "tag"], ["-number"]):
         for one in store.search(None, limit=4, order_by=order_by)["results"]:
             assert store.proxy("DELETE", one["url"]).status == 204
