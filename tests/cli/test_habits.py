@@ -89,7 +89,7 @@ def test_what_may_have_any_length_is_a_line_for_each_unless_somebody_chose(
     assert len(piped.done(*every).lines) == 2
     piped.set(ERS_OUTPUT="json")
     assert len(json.loads(piped.done(*every).out)) == 2
-    assert piped.done(*every, "--output", "csv").out.startswith("name,age\n")
+    assert piped.done(*every, "--output", "csv").out.startswith("name,age,leave_out:id\n")
     piped.set(ERS_OUTPUT="xml")
     assert piped(*every).code == 2
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from encrypted_records.model.ids import new_id, to_text
 from encrypted_records.proxy import pages as web
 from tests.support.front import Asked, Front, Reply, running_front
+from tests.support.page_visits import logged_in
 from tests.support.proxies import running_proxy
 from tests.support.service import ANSWER_SECONDS, Service, call
 from tests.support.store import new_schema
@@ -35,6 +36,8 @@ WRONG = (
 class Place:
     front: Front
     url: str
+    #: The secret path below which the cookie counts.
+    at: str
     cookie: str
     schema: str
 
@@ -43,7 +46,7 @@ class Place:
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=ANSWER_SECONDS)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
-            connection.request("GET", path, headers={"Cookie": self.cookie, **named})
+            connection.request("GET", self.at + path, headers={"Cookie": self.cookie, **named})
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read()
         finally:
@@ -58,10 +61,10 @@ def place(
     account = service.new_account()
     definition = {"type": "object", "properties": {"name": {"type": "string"}}}
     schema = new_schema(service, account, definition)
-    cookie = service.session_of(account)["Cookie"]
     folder = tmp_path_factory.mktemp("addresses")
     with running_front(service.base_url) as front, running_proxy(front.url, folder) as proxy:
-        yield Place(front, proxy.url, cookie, schema.split("/")[-2])
+        browser = logged_in(replace(service, proxy_url=proxy.url), account)
+        yield Place(front, proxy.url, browser.at, browser.cookie, schema.split("/")[-2])
 
 
 def filled(pattern: str, value: str, other: str = ID) -> str:
@@ -136,14 +139,15 @@ def test_a_name_of_the_apis_makes_no_header_of_a_download(place: Place) -> None:
             return reply
         return replace(reply, body=json.dumps(json.loads(reply.body) | {"slug": slug}).encode())
 
-    form = f"format=csv&csrf={csrf(place)}".encode()
+    form = f"format=csv&csrf={place.cookie.rpartition('.')[2]}".encode()
     headers = {
         "Cookie": place.cookie,
         "Content-Type": "application/x-www-form-urlencoded",
         "Origin": place.url,
     }
     with place.front.telling(lie):
-        answer = call("POST", f"{place.url}/schemas/{place.schema}/export/", form, headers=headers)
+        url = f"{place.url}{place.at}/schemas/{place.schema}/export/"
+        answer = call("POST", url, form, headers=headers)
     assert answer.status == 200, answer.body
     assert answer.headers["Content-Type"].startswith("text/csv")
     assert answer.headers["Content-Disposition"] == (
@@ -151,10 +155,3 @@ def test_a_name_of_the_apis_makes_no_header_of_a_download(place: Place) -> None:
     )
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-
-
-def csrf(place: Place) -> str:
-    found: str = call("GET", f"{place.url}/api/csrf/", headers={"Cookie": place.cookie}).json()[
-        "csrfToken"
-    ]
-    return found

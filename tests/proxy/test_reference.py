@@ -19,6 +19,7 @@ from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.uploads.tus import headers as header
 from encrypted_records.proxy.uploads.tus import protocol
 from tests.support.generated import statuses_of
+from tests.support.page_visits import logged_in
 from tests.support.service import Account, Service, call
 
 OWN = {(one.method, one.path): one for one in operations_of(ROUTES)}
@@ -131,14 +132,13 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 
 def test_it_can_be_read_without_script_or_other_hosts(service: Service, account: Account) -> None:
-    session = {"Cookie": service.session_of(account)["Cookie"]}
-    page = call("GET", f"{service.proxy_url}/docs/", headers=session)
+    page = logged_in(service, account).visit("/docs/")
     assert page.status == 200
     assert "default-src 'none'; style-src 'sha256-" in page.headers["Content-Security-Policy"]
     assert b"POST /api/records/search/" in page.body
     assert b"<script" not in page.body
     # Nothing under /api/ is HTML.
-    elsewhere = call("GET", f"{service.proxy_url}/api/docs/", headers=session)
+    elsewhere = call("GET", f"{service.proxy_url}/api/docs/", auth=account.auth)
     assert (elsewhere.status, elsewhere.json()["code"]) == (404, "not_forwarded")
     assert "/docs/" in elsewhere.json()["hint"]
 

@@ -76,11 +76,13 @@ def test_verify_tells_good_tokens_from_bad_ones(api: Api, ada: Account) -> None:
     assert (bad.status, bad.code) == (401, "bad_token")
 
 
-def test_a_refresh_token_works_once(api: Api, ada: Account) -> None:
+def test_a_refresh_token_is_bad_once_its_successor_was_used(api: Api, ada: Account) -> None:
     first = api.token_pair(ada.email, PASSWORD).json()
     second = api.call("POST", "/api/token/refresh/", {"refresh": first["refresh"]})
     assert second.status == 200
     assert set(second.json()) == {"access", "refresh"}
+    third = api.call("POST", "/api/token/refresh/", {"refresh": second.json()["refresh"]})
+    assert third.status == 200
     again = api.call("POST", "/api/token/refresh/", {"refresh": first["refresh"]})
     assert (again.status, again.code) == (401, "bad_token")
     revoked = api.call("POST", "/api/token/verify/", {"token": first["refresh"]})
