@@ -25,6 +25,7 @@ from encrypted_records.proxy.admission.admission import Admission
 from encrypted_records.proxy.admission.identity import Identity, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
+from encrypted_records.proxy.disk import ballast
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.http.page_cookie import cookie_name
@@ -275,8 +276,10 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ballast.drop_if_full(folder)
         identity = build_identity(settings, folder, api)
         stores = Stores.in_folder(folder, settings.page_cache << 20)
+        ballast.keep(folder)
     except OSError as error:
         raise Startup(
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",

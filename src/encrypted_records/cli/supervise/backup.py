@@ -43,7 +43,7 @@ from encrypted_records.cli.supervise.copying import (
 from encrypted_records.errors import DatabaseDamaged, InvalidSetting, ObjectLost, Unavailable
 
 #: Of the proxy: what it can make again.
-_CACHES = frozenset({"pages.sqlite3", "ledgers.sqlite3"})
+_CACHES = frozenset({"pages.sqlite3", "ledgers.sqlite3", "ballast"})
 #: They belong together, and to the files of the spool.
 _UNDER_WAY = ("jobs.sqlite3", "uploads.sqlite3")
 _BESIDE = ("-wal", "-shm", "-journal", ".lock")
