@@ -61,7 +61,9 @@ def test_the_same_file_is_stored_again_only_after_a_question(
     visitor.go(f"/schemas/{people.schema_id}/upload/")
     visitor.upload(file)
     row = page.locator(".file")
-    expect(row).to_contain_text(re.compile(r"uploaded on 20\d\d-.* at \d\d:\d\d UTC: 2 records"))
+    expect(row).to_contain_text(
+        re.compile(r"stored this file on 20\d\d-.* at \d\d:\d\d UTC: 2 records")
+    )
     assert visitor.serious_flaws() == []
     assert count(people) == 2
 

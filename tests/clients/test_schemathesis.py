@@ -124,6 +124,11 @@ ACCEPTED = (
         *(REFUSED, "POST /api/devices/", 400, "invalid_query"),
         "A device shows itself by a header, and what lets it in is one of several members.",
     ),
+    Accepted(
+        *(REFUSED, "(POST|PUT|PATCH) /api/records/.*", 400, "invalid_records: read_only"),
+        "The `id` and the `url` that a record is sent back with must be its own, and so must the"
+        " rest that only answers have.",
+    ),
     Accepted(REFUSED, ".*", 400, "malformed_id", _IDS),
     Accepted(REFUSED, r"HEAD /api/files/\{id\}/", 400, "", _IDS),
     Accepted(

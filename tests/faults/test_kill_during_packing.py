@@ -97,7 +97,7 @@ def packs(_pool: WorkerPool, task: messages.Task, *_: Any, **__: Any) -> bool:
     return isinstance(task, messages.PackTask)
 
 
-def is_packed(_api: Api, _schema: bytes, body: bytes, *_: Any) -> bool:
+def is_packed(_api: Api, _schema: bytes, body: bytes, *_: Any, **__: Any) -> bool:
     """Whether a part is of a packed segment: it has no group, and few pages."""
     return len(body) < 1_000_000
 

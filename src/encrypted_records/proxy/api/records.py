@@ -8,8 +8,10 @@ forwarded ask for records as the API has them, encrypted.
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +19,7 @@ from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
 from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import strict_json
-from encrypted_records.model.ids import from_text, reference, to_text
+from encrypted_records.model.ids import PATTERN, from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import forward
@@ -67,8 +69,6 @@ MAX_DECRYPT_RECORDS = 1000
 MAX_SEALED_RECORDS = 100
 _MAX_INGEST_RECORDS = 100
 
-#: The members of a record that is open.
-_OPENED = {"id", "url", "schema", "data"}
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
 RECORD = object_of(NAMED | {"data": OBJECT})
@@ -260,11 +260,24 @@ def _opened_records(body: bytes) -> bytes | None:
     """
     strict_json.refuse_many(body)
     sent = strict_json.loads(body)
-    several = sent if isinstance(sent, list) else [sent]
-    if not several or not all(isinstance(one, dict) and one.keys() == _OPENED for one in several):
+    try:
+        opened = msgspec.convert(sent, _Opened | list[_Opened])
+    except msgspec.ValidationError:
+        return None
+    several = opened if isinstance(opened, list) else [opened]
+    if not several:
         return None
     _refuse_too_many(several)
     return to_json(sent)
+
+
+class _Opened(msgspec.Struct, forbid_unknown_fields=True):
+    """A record as answers have it."""
+
+    id: Annotated[str, Meta(pattern=f"^{PATTERN}\\Z")]
+    url: Annotated[str, Meta(pattern=f"^/api/records/{PATTERN}/\\Z")]
+    schema: Annotated[str, Meta(pattern=f"^/api/schemas/{PATTERN}/\\Z")]
+    data: dict[str, Any]
 
 
 def _refuse_too_many(records: Sized) -> None:

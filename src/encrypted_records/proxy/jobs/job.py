@@ -136,8 +136,8 @@ def uploaded_before(job: Job) -> UploadedBefore:
     """The refusal of a file that ``job`` has stored, or is storing."""
     moment = datetime.fromtimestamp(job.received or job.created, UTC)
     records = f"{job.total:,} record{'' if job.total == 1 else 's'}"
-    what = records if job.state == "completed" else "it is being stored"
+    when = f"{moment:%Y-%m-%d at %H:%M} UTC"
     name = str(uuid.UUID(bytes=job.id))
-    return UploadedBefore.by(
-        name, f"job {name} has this file since {moment:%Y-%m-%d at %H:%M} UTC: {what}"
-    )
+    if job.state == "completed":
+        return UploadedBefore.by(name, f"job {name} stored this file on {when}: {records}")
+    return UploadedBefore.by(name, f"job {name} is storing this file, which it got on {when}")
