@@ -388,7 +388,7 @@ def test_a_call_waits_for_whatever_the_method_gives(client: Client, people: Sche
     assert people.url in [one["url"] for one in calls.listing("schemas")]
     assert len([*calls.search_all(people.url)]) == 3
     with calls.export(people.url, "csv") as pieces:
-        assert b"".join(pieces).startswith(b"name,age,height,")
+        assert b"".join(pieces).startswith(b"name,age,height\r\n")
     with pytest.raises(InvalidQuery), calls.export(people.url, fields=["nothing"]) as pieces:
         b"".join(pieces)
     with pytest.raises(ZeroDivisionError), calls.export(people.url) as pieces:

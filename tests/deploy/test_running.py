@@ -185,7 +185,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def test_the_service_does_not_go_by_other_names(behind: Service) -> None:
     answer = call("GET", f"{behind.proxy_url}/api/status/", headers={"Host": "other.example.org"})
-    assert answer.status == 403
+    assert answer.status == 421
 
 
 def test_alerts_and_dashboard_ask_for_nothing_but_what_the_two_sides_tell(

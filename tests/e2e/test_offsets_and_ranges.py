@@ -126,7 +126,7 @@ def test_of_a_text_such_a_value_is_a_text(store: Store) -> None:
     assert [one["data"]["name"] for one in found["results"]] == ["40~45"]
 
 
-@pytest.mark.parametrize("value", ["40~", "~45", "40~45~50", "a~b", "40 ~ 45", "1e1~2e1", "40"])
+@pytest.mark.parametrize("value", ["40~", "~45", "40~45~50", "a~b", "40 ~ 45", "1e1~2e1"])
 def test_what_is_no_range_is_refused_with_field_and_pointer(store: Store, value: str) -> None:
     answer = store.ask(None, filters=[{"label": "age", "value": value}])
     (flaw,) = answer.json()["errors"]
