@@ -119,8 +119,8 @@ async def invite(
     get what they had if --dataset is left out. With --new, an account is invited that never was in
     the organization: EMAIL was somebody else's, or their account is gone and they made another.
 
-    Of an address one invitation counts. A second one replaces the first, and stderr says what that
-    one shared: share the rest by `ers share set` once they are in.
+    A second invitation of an address replaces the first, and stderr says what the first one shared:
+    share the rest with `ers share set` when they are in.
 
     \b
     Example:
