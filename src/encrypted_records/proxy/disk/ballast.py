@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 NAME = "ballast"
 #: The size of the file, in bytes: several times what the proxy's databases take while nothing is
 #: written, and their logs while a proxy catches up with the logs of its schemas.
-BYTES = 8 << 20
+BYTES = 2 << 20
 _ZEROS = bytes(1 << 20)
 
 
