@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-import uuid_utils
 
-from encrypted_records import AsyncClient, Client
+from encrypted_records import AsyncClient, Client, runtime
 from encrypted_records.model import ids
 from tests.support.service import Account, Service
 
@@ -23,17 +23,20 @@ SetClock = Callable[[float], None]
 
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
-    right, make, off = time.time, uuid_utils.uuid7, 0.0
+    right, off = runtime.Computer(), 0.0
 
-    def uuid7(*, nanoseconds: int | None = None) -> uuid_utils.UUID:
-        return make(nanoseconds=int(time.time() * 1e9) if nanoseconds is None else nanoseconds)
+    def wall_ns() -> int:
+        return right.wall_ns() + int(off * 1e9)
+
+    def uuid7(nanoseconds: int | None) -> uuid.UUID:
+        return right.uuid7(wall_ns() if nanoseconds is None else nanoseconds)
 
     def shift(seconds: float) -> None:
         nonlocal off
         off = seconds
 
-    monkeypatch.setattr(time, "time", lambda: right() + off)
-    monkeypatch.setattr(uuid_utils, "uuid7", uuid7)
+    monkeypatch.setattr(runtime.machine, "wall_ns", wall_ns)
+    monkeypatch.setattr(runtime.machine, "uuid7", uuid7)
     return shift
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.column import EntryBlock
@@ -48,7 +49,7 @@ def same_draws() -> Iterator[None]:
             "encrypted_records.index.segments.builder._permutation",
             lambda total: np.random.default_rng(total).permutation(total),
         )
-        patch.setattr("encrypted_records.index.segments.headers.os.urandom", bytes)
+        patch.setattr(runtime.machine, "random_bytes", bytes)
         yield
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.process import turns
 from encrypted_records.proxy.process.turns import AT_ONCE, Turns
@@ -103,7 +104,7 @@ def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
     async def run() -> None:
         of = Turns(is_busy)
         monkeypatch.setattr(turns, "SHORT_SECONDS", -1.0)
-        monkeypatch.setattr("encrypted_records.proxy.process.turns.asyncio.sleep", rest)
+        monkeypatch.setattr(runtime, "sleep", rest)
         async with of.take(b"a"):
             pass
 

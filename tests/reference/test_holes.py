@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto import rows
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.model.definition_parser import parse_definition
@@ -27,7 +28,7 @@ def test_a_group_with_holes_is_sealed_and_opened_as_specified(
 ) -> None:
     key = schema_keys(VECTOR).newest
     drawn = itertools.chain([VECTOR["randomness"], VECTOR["salt"]])
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     records = VECTOR["records"]
     columns = {
         name: [value(name, one["data"][name]) for one in records] for name in DEFINITION.fields

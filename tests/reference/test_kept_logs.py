@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import ErsError
 from encrypted_records.proxy.schemas import ledger_store as kept_ledgers
@@ -29,7 +30,9 @@ def test_a_log_is_kept_as_specified(entry: dict[str, Any], monkeypatch: pytest.M
     plain, sealed = bytes.fromhex(entry["plain"]), bytes.fromhex(entry["sealed"])
     assert kept.read(SCHEMAS, USER, sealed) == plain
     assert kept_ledgers.unseal(USER, schema_keys(2), sealed) == plain
-    monkeypatch.setattr("os.urandom", lambda size: bytes.fromhex(FOUND["nonce"])[:size])
+    monkeypatch.setattr(
+        runtime.machine, "random_bytes", lambda size: bytes.fromhex(FOUND["nonce"])[:size]
+    )
     assert kept_ledgers.seal(USER, schema_keys(entry["kv"]), plain) == sealed
 
 

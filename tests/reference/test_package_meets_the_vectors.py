@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import recovery, rows, sealing, spooling, values
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, SchemaKeys, TailKey
@@ -87,7 +88,7 @@ def test_every_key_of_the_tree_is_derived_as_specified(
         assert bare(derived.index(segment)) == expected["K_index"]
         assert bare(derived.tail) == expected["K_tail"]
     uid = entry["uid"]
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(uid["r"]))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(uid["r"]))
     digest = hashlib.sha256(bytes.fromhex(uid["content"])).digest()
     assert key.uids.uid(digest).hex() == uid["uid"]
     request = entry["request"]
@@ -241,7 +242,7 @@ def test_a_keyring_file_is_written_and_read_as_specified(monkeypatch: pytest.Mon
     wrapper, owner = wrapper_of(good), bytes.fromhex(good["owner"])
     assert unwrapped(good, wrapper) == KEYRING["roots"]
     keyring = recovery.unwrap(bytes.fromhex(good["file"]), wrapper, owner)
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(good["nonce"]))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(good["nonce"]))
     assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
 
 
@@ -251,7 +252,7 @@ def test_a_keyring_file_with_a_passphrase_is_written_and_read_as_specified(
     good = KEYRING["passphrase"]["good"]
     owner = bytes.fromhex(good["owner"])
     random = {len(good[name]) // 2: bytes.fromhex(good[name]) for name in ("nonce", "salt")}
-    monkeypatch.setattr("os.urandom", lambda size: random[size])
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda size: random[size])
     for spelling in (good["passphrase"], good["same_passphrase"]):
         wrapper = recovery.Passphrase(spelling, cost=recovery.KdfCost(**good["cost"]))
         assert unwrapped(good, wrapper) == KEYRING["roots"]
@@ -344,7 +345,7 @@ def test_a_spool_file_of_one_frame_is_made_and_opened_as_specified(
     kind = {"joined": fmt.SPOOL_JOINED, "note": fmt.SPOOL_NOTE}[name]
     plain, file = (bytes.fromhex(SPOOL[name][part]) for part in ("plain", "file"))
     key = RootKey(bytes.fromhex(SPOOL["root"])).spool(bytes.fromhex(SPOOL["upload"]), 1)
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(SPOOL["salts"][0]))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(SPOOL["salts"][0]))
     assert spooling.seal_whole(kind, key, plain) == file
     assert spooling.open_whole(kind, key, file) == plain
     for at in range(len(file)):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from encrypted_records import runtime
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.index.columns import column as columns
@@ -92,7 +93,7 @@ def test_the_package_builds_the_very_bytes_of_the_vector(monkeypatch: pytest.Mon
         "encrypted_records.index.segments.builder._permutation", lambda _: np.array(made["order"])
     )
     drawn = iter([made["randomness"], made["salt"]])
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     shell = Shell(GROUPS, ROWS, VECTOR["covered"] - len(ROWS))
     limits = Limits(mini=0, entries=VECTOR["entries_per_page"])
     builder = Builder(KEY, DEFINITION, shell, limits)

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto import rows
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import KeyMissing
@@ -99,7 +100,7 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
 ) -> None:
     drawn = itertools.chain(*zip(VECTOR["randomness"], VECTOR["salts"], strict=True))
     reader = ledger(keys(1, 2), 1)
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: bytes(16))
 
     made = seal(reader, DEFINITION, records()).upload
@@ -114,7 +115,7 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
 def test_the_package_makes_the_very_bytes_of_the_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = ledger(keys(1, 2), 2)
     drawn = iter([VECTOR["randomness"][2], VECTOR["salts"][2]])
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     commit_id = bytes.fromhex(VECTOR["commits"][1]["commit_id"])
     monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: commit_id)
     inputs = opened(reader)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto import rows
 from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
@@ -77,7 +78,7 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
     drawn = itertools.chain(
         [randomness["group"], salts["group"], randomness["segment"], salts["segment"]]
     )
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     commit_id = bytes.fromhex(VECTOR["commit_id"])
     monkeypatch.setattr("encrypted_records.index.log.order.new_id", lambda: commit_id)
 

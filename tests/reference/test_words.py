@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto import values
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.index.columns import column as columns
@@ -70,7 +71,7 @@ def test_the_package_builds_and_reads_the_very_bytes_of_the_vector(
             own = words_spec(spec)
             built[own.name] = words.build(KEY.field(own), sent, least_class(spec))
     randomness = iter([VECTOR["randomness"], "00" * 32])
-    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(randomness)))
+    monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(randomness)))
     made = build_mini(
         KEY,
         DEFINITION,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.client.known import Known, all_frames, read_frames
 from encrypted_records.client.lists import read_list
 from encrypted_records.client.messages import Response, Whole
@@ -187,7 +187,7 @@ class Api:
         if len(answer.body) <= FEW_BYTES:
             records: _SealedRecords = answer.convert(_SealedRecords)
         else:
-            records = await asyncio.to_thread(answer.convert, _SealedRecords)
+            records = await runtime.in_thread(answer.convert, _SealedRecords)
         return records.results
 
     async def stored_records(
@@ -278,7 +278,7 @@ class Api:
             if len(answer.body) <= FEW_BYTES:
                 frames += read_frames(answer, kind, known)
             else:
-                frames += await asyncio.to_thread(read_frames, answer, kind, known)
+                frames += await runtime.in_thread(read_frames, answer, kind, known)
             # All that is asked for afterwards is immutable, so one confirmation is enough.
             known = None
         if len(frames) != len(wanted):

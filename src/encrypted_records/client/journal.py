@@ -6,12 +6,13 @@ has no header, no parameter and no body: neither credentials nor what others mig
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+
+from encrypted_records import runtime
 
 #: Notes that a journal keeps.
 MOST_NOTES = 12
@@ -61,4 +62,4 @@ def note(method: str, target: str, sent: int | None, received: int | None, statu
     journal = _journal.get()
     if journal is not None:
         path = target.partition("?")[0]
-        journal.add(Note(method, path, sent, received, status, time.time()))
+        journal.add(Note(method, path, sent, received, status, runtime.wall()))

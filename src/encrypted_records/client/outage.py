@@ -7,9 +7,9 @@ each request fails at once that began before this was known. A later request tri
 
 from __future__ import annotations
 
-import time
 from contextvars import ContextVar
 
+from encrypted_records import runtime
 from encrypted_records.errors import ApiTimeout, ApiUnreachable
 
 #: When the request came in on whose behalf something is asked, on the monotonic clock; endless
@@ -30,13 +30,13 @@ class Outage:
 
     def heard(self) -> None:
         """It has answered."""
-        self._heard = time.monotonic()
+        self._heard = runtime.monotonic()
         self._error = None
 
     def note_failure(self, error: ApiUnreachable | ApiTimeout, began: float) -> None:
         """A request that began then got no answer."""
         if self._heard < began:
-            self._failed = time.monotonic()
+            self._failed = runtime.monotonic()
             self._error = error
 
     def refuse(self) -> None:
@@ -45,7 +45,7 @@ class Outage:
             ApiUnreachable, ApiTimeout: as another request has just done, and anyone who waits came
                 in before it did.
         """
-        fresh = time.monotonic() - self._failed < FRESH_SECONDS
+        fresh = runtime.monotonic() - self._failed < FRESH_SECONDS
         if self._error is not None and fresh and came_in.get() < self._failed:
             error = self._error
             raise type(error)(error.message, code=error.reason, hint=error.hint)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -31,7 +30,7 @@ from typing import Any, ClassVar, TypeVar
 import aiohttp
 import msgspec
 
-from encrypted_records import logs
+from encrypted_records import logs, runtime
 from encrypted_records.client import journal
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.messages import CHUNK_BYTES, Body, Closing, Request, Response, Whole
@@ -201,7 +200,7 @@ class Transport(Closing):
         if not isinstance(data, Whole | None):
             return (await self._stream(method, path, data, more, params, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
-        began = time.monotonic()
+        began = runtime.monotonic()
         patience = Patience(timeout or self.timing.silent_seconds, self.timing.least_rate)
         asked = Request(method, path, data, more, params, patience, auth, bare)
         try:
@@ -251,7 +250,7 @@ class Transport(Closing):
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)
-            await asyncio.sleep(wait)
+            await runtime.sleep(wait)
         raise AssertionError  # the last one has returned or raised
 
     @asynccontextmanager

@@ -7,11 +7,11 @@ commitment is public, in the roster, so that no two members are given different 
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 
 from cryptography.hazmat.primitives import constant_time
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.secret import Secret
@@ -29,7 +29,7 @@ class DatasetKey(Secret):
     @classmethod
     def generate(cls, organization: bytes, dataset: bytes, epoch: int) -> DatasetKey:
         """A key that owes nothing to any other."""
-        drawn = os.urandom(fmt.KEY_BYTES)
+        drawn = runtime.random_bytes(fmt.KEY_BYTES)
         return cls(drawn, organization=organization, dataset=dataset, epoch=epoch)
 
     def export(self) -> bytes:

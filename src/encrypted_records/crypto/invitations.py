@@ -7,12 +7,12 @@ either (docs/SPEC.md, section 15.6).
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import words
 from encrypted_records.crypto.identity import Signer
@@ -109,7 +109,7 @@ class InvitationSecret:
 
     @classmethod
     def generate(cls) -> InvitationSecret:
-        return cls(os.urandom(fmt.INVITATION_BYTES))
+        return cls(runtime.random_bytes(fmt.INVITATION_BYTES))
 
     @classmethod
     def from_words(cls, text: str) -> InvitationSecret:

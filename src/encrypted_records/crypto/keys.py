@@ -7,7 +7,6 @@ A key is handed on as an object that can do its one job. Bytes are given away by
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.secret import Cipher, Mac, Secret
@@ -51,7 +51,7 @@ class UidKey(Mac):
         cloned machine that draws the same bytes twice would seal two contents under one key;
         with the content in it, equal uids mean equal contents.
         """
-        return self.compute(os.urandom(32), content)[: fmt.UID_BYTES]
+        return self.compute(runtime.random_bytes(32), content)[: fmt.UID_BYTES]
 
     def draw(self, origin: bytes, below: int) -> int:
         """A number below ``below`` that only holders of the key know, and that is the same
@@ -259,7 +259,7 @@ class RootKey(Secret):
 
     @classmethod
     def generate(cls, *, created: int = 0) -> RootKey:
-        return cls(os.urandom(fmt.KEY_BYTES), created=created)
+        return cls(runtime.random_bytes(fmt.KEY_BYTES), created=created)
 
     def export(self) -> bytes:
         """The 32 bytes. Anyone who calls this answers for where they go."""

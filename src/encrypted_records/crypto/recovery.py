@@ -10,7 +10,6 @@ A recovery phrase is the root key itself, in words. No message here repeats a wo
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import words
 from encrypted_records.crypto.keys import Keyring, RootKey
@@ -120,7 +120,7 @@ class Passphrase:
 
     def parameters(self) -> bytes:
         # A fresh salt makes a fresh key: no key of a passphrase ever meets two nonces.
-        return _COST.pack(*self._cost) + os.urandom(fmt.SALT_BYTES)
+        return _COST.pack(*self._cost) + runtime.random_bytes(fmt.SALT_BYTES)
 
     def key(self, parameters: bytes) -> bytes:
         """The wrapping key under these parameters; a third of a second at the usual cost.
@@ -172,7 +172,7 @@ def wrap(keyring: Keyring, wrapper: Wrapper, owner: bytes) -> bytes:
 
     The nonce is random: a machine key wraps a few files, far below 2**32 messages.
     """
-    parameters, nonce = wrapper.parameters(), os.urandom(fmt.NONCE_BYTES)
+    parameters, nonce = wrapper.parameters(), runtime.random_bytes(fmt.NONCE_BYTES)
     start = _HEAD.pack(fmt.KEYRING_MAGIC, fmt.KEYRING_VERSION, wrapper.wrapping)
     head = start + parameters + nonce
     assert _ascend(keyring.roots), "a keyring has versions 1, 2, 3 and so on"

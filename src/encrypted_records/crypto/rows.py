@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,6 +9,7 @@ from itertools import chain
 import msgspec
 from cryptography.hazmat.primitives import hashes
 
+from encrypted_records import runtime
 from encrypted_records.crypto import sealing, values
 from encrypted_records.crypto.keys import GROUPS_KEPT, SchemaKey, SealKey
 from encrypted_records.errors import DoesNotOpen
@@ -66,7 +66,7 @@ def seal_group(
     uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
     nonces = sealing.nonces_of(ordinals)
     keys = [key.field(spec).seal(uid) for spec in specs]
-    salt = os.urandom(DIGEST)
+    salt = runtime.random_bytes(DIGEST)
     living: list[PackedRow] = []
     digests: list[bytes] = []
     # All that becomes of some rows is made while they are in the processor's cache.

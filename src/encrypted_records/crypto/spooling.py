@@ -7,12 +7,12 @@ crash or by its client, is never gone on with. Whatever follows is another appen
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 
 from cryptography.utils import Buffer
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import SpoolKey
 from encrypted_records.errors import DoesNotOpen, Unsupported
@@ -76,7 +76,7 @@ class SpoolSession:
         """Begin one with a salt of its own, or read the one that has ``salt``."""
         self.number = number
         self.offset = offset
-        self.salt = os.urandom(fmt.SPOOL_SALT_BYTES) if salt is None else salt
+        self.salt = runtime.random_bytes(fmt.SPOOL_SALT_BYTES) if salt is None else salt
         self._key = key.session(self.salt)
         self._head = head
         self._frames = 0

@@ -9,14 +9,13 @@ for a moment.
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 import numpy as np
 
+from encrypted_records import runtime
 from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import TooLarge
@@ -211,7 +210,7 @@ def _index_bytes(
 
 def _packed(spec: FieldSpec, rows: int, length: int) -> float:
     """Pages of a packed column with random values: a stretch of it is made up, and packed."""
-    chance = np.random.default_rng()
+    chance = np.random.default_rng(int.from_bytes(runtime.random_bytes(16)))
     width = columns.stored_key_type(spec.kind).itemsize
     if spec.kind == "uuid":
         drawn = chance.integers(0, 256, (_SAMPLE, width), np.uint8)
@@ -237,12 +236,12 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
 def _measure(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> float:
     """Records per second, measured by sealing and indexing artificial records."""
     key = Keyring.generate().schema(new_id(), new_id())
-    ledger = Ledger(key, os.urandom(16))
+    ledger = Ledger(key, runtime.random_bytes(16))
     long = sum(string_bytes.get(name, DEFAULT_STRING_BYTES) for name in definition.fields)
     group = max(1, min(_GROUP, _GROUP_BYTES // max(1, long)))
     sealed = 0
-    start = time.perf_counter()
-    while (spent := time.perf_counter() - start) < MEASURE_SECONDS or not sealed:
+    start = runtime.monotonic()
+    while (spent := runtime.monotonic() - start) < MEASURE_SECONDS or not sealed:
         made_up = [
             PlainRecord(
                 new_id(),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from dataclasses import dataclass, field
+
+from encrypted_records import runtime
 
 SECRET_BYTES = 32
 _FORM = re.compile(r"ers([rw])1_[A-Za-z0-9_-]{43}")
@@ -36,7 +37,7 @@ class ApiToken:
 
 def generate(*, writes: bool) -> ApiToken:
     """A new token."""
-    secret = secrets.token_urlsafe(SECRET_BYTES)
+    secret = runtime.random_text(SECRET_BYTES)
     return ApiToken(writes, f"ers{'w' if writes else 'r'}1_{secret}")
 
 

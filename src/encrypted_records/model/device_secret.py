@@ -12,8 +12,9 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
 from dataclasses import dataclass, field
+
+from encrypted_records import runtime
 
 #: Headers between clients and proxies. None of them is ever forwarded.
 DEVICE_HEADER = "X-ERS-Device"
@@ -56,8 +57,8 @@ class DeviceSecret:
 
 def generate(device_id: str | None = None) -> DeviceSecret:
     """A new secret, of a random id unless one is given."""
-    chosen = device_id or "".join(secrets.choice(_ALPHABET) for _ in range(8))
-    key = base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii").rstrip("=")
+    chosen = device_id or "".join(runtime.chance.choice(_ALPHABET) for _ in range(8))
+    key = base64.urlsafe_b64encode(runtime.random_bytes(KEY_BYTES)).decode("ascii").rstrip("=")
     return DeviceSecret(chosen, f"ersd1_{chosen}_{key}")
 
 

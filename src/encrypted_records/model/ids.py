@@ -6,15 +6,14 @@ ordered by id is ordered by creation.
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from contextlib import suppress
 from functools import lru_cache
 
 import shortuuid
-import uuid_utils
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound
 
 ID_BYTES = 16
@@ -35,7 +34,7 @@ _REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
 
 def new_id() -> bytes:
     """A fresh 16-byte identifier, later ones sorting after earlier ones."""
-    return uuid_utils.uuid7().bytes
+    return runtime.uuid7().bytes
 
 
 def new_record_ids(count: int) -> list[bytes]:
@@ -45,7 +44,7 @@ def new_record_ids(count: int) -> list[bytes]:
     record that is erased its neighbours would tell the id, without which what is left of it is of
     no use.
     """
-    every = bytearray(os.urandom(ID_BYTES * count))
+    every = bytearray(runtime.random_bytes(ID_BYTES * count))
     now = new_id()
     for place in range(_TIME_BYTES):
         every[place::ID_BYTES] = now[place : place + 1] * count

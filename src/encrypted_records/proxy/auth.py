@@ -17,8 +17,6 @@ import asyncio
 import base64
 import binascii
 import re
-import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -26,6 +24,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.transport import renewal
 from encrypted_records.crypto.keys import RootKey
@@ -180,7 +179,7 @@ class _KnownLogin:
 
     def remembered(self) -> Caller | None:
         """The caller, while nothing has to be asked."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         return self.caller if now < self.auth_until and now < self.caller_until else None
 
 
@@ -258,7 +257,7 @@ class Access:
 
     async def _identify(self, credentials: Credentials, *, refresh: bool) -> Caller:
         entry = self._entry(credentials)
-        now = time.monotonic()
+        now = runtime.monotonic()
         fresh = refresh or now >= entry.auth_until
         if fresh:
             await self._trade_into(entry, credentials)
@@ -277,7 +276,7 @@ class Access:
         return entry.caller
 
     async def _trade_into(self, entry: _KnownLogin, credentials: Credentials) -> None:
-        began = time.monotonic()
+        began = runtime.monotonic()
         entry.caller, entry.auth_until = None, 0.0
         entry.auth, seconds = await self._trade(credentials)
         entry.auth_until = began + seconds
@@ -337,7 +336,7 @@ def authorization_of(service: ServiceKey) -> str:
 
 def _session_headers(credentials: Credentials) -> Mapping[str, str]:
     """The cookies and the CSRF token, as a browser would send them to the API."""
-    own = secrets.token_hex(16)  # what Django makes such a token of: 32 letters and digits
+    own = runtime.random_hex(16)  # what Django makes such a token of: 32 letters and digits
     cookie, header = credentials.csrf or (own, own)
     return {
         "Cookie": f"{SESSION}={credentials.secret}; {CSRF}={cookie}",

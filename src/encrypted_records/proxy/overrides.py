@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from encrypted_records import runtime
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
-from encrypted_records.proxy.retention.clocks import real_time
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
@@ -50,9 +49,9 @@ class Overrides:
     #: for how long a request waits until what was deleted is gone
     erasing_seconds: float = WAIT_SECONDS
     #: by which records are old enough to be deleted: seconds since 1970
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = runtime.wall
     #: by which jumps of that clock are found: seconds that only go on
-    real_time: Callable[[], float] = real_time
+    real_time: Callable[[], float] = runtime.elapsed
     salvaged_bytes: int = ANSWER_BYTES
     salvage_pages: int = MOST_TEMPORARY_PAGES
     #: how many requests are never too many, and after how many seconds an answer is too late

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.errors import BadInput, DoesNotOpen, KeyMissing, NotFound
 from encrypted_records.model.ids import new_id
@@ -125,7 +124,7 @@ class SavedQuestions:
 
     async def find_all(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
         """By name, and how many there are that this keyring does not open."""
-        return await asyncio.to_thread(self._list, holder, schema)
+        return await runtime.in_thread(self._list, holder, schema)
 
     async def find(self, holder: Holder, schema: bytes, identifier: bytes) -> SavedQuestion:
         """
@@ -150,7 +149,7 @@ class SavedQuestions:
             known, _ = self._open_all(holder, schema, sealed)
             return self._seal(holder, schema, SavedQuestion(new_id(), name, form), known)
 
-        await asyncio.to_thread(self._store.change, holder.user, schema, decide)
+        await runtime.in_thread(self._store.change, holder.user, schema, decide)
 
     async def rename(self, holder: Holder, schema: bytes, identifier: bytes, name: str) -> None:
         """
@@ -165,20 +164,20 @@ class SavedQuestions:
             others = [one for one in known if one.id != identifier]
             return self._seal(holder, schema, replace(found, name=name), others)
 
-        await asyncio.to_thread(self._store.change, holder.user, schema, decide)
+        await runtime.in_thread(self._store.change, holder.user, schema, decide)
 
     async def delete(self, holder: Holder, schema: bytes, identifier: bytes) -> None:
         """
         Raises:
             NotFound: there is none.
         """
-        if not await asyncio.to_thread(self._store.delete, identifier, holder.user, schema):
+        if not await runtime.in_thread(self._store.delete, identifier, holder.user, schema):
             raise NotFound("there is no such question")
 
     async def forget_schemas(self, user: bytes, schemas: Iterable[bytes]) -> None:
         """Delete a user's questions of schemas that the user has deleted."""
         for schema in schemas:
-            await asyncio.to_thread(self._store.delete_all, user, schema)
+            await runtime.in_thread(self._store.delete_all, user, schema)
 
     def _list(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
         return self._open_all(holder, schema, self._store.find_all(holder.user, schema))
@@ -211,7 +210,7 @@ class SavedQuestions:
         if len(plain) > MOST_BYTES:
             raise BadInput("this question is too long to be saved")
         keyring = self._keyrings.of(holder)
-        version, nonce = keyring.newest, os.urandom(NONCE_BYTES)
+        version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
         key = keyring.root(version).question(question.id, version)
         framed = _VERSION.pack(len(plain)) + plain
         padded = framed + bytes(-len(framed) % PAD_BYTES)

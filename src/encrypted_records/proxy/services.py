@@ -16,6 +16,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import Startup
@@ -229,15 +230,15 @@ class Services:
     async def _lock_unused(self) -> None:
         """Keys that nobody uses stay in memory no longer than they may be used."""
         while True:
-            await asyncio.sleep(min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4))
+            await runtime.sleep(min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4))
             for user in self.keyrings.close_unused():
                 self.forget(user)
 
     async def _forget_unused(self) -> None:
         """What was dropped leaves the files, and what nobody uses is dropped."""
         while True:
-            await asyncio.sleep(FORGET_SECONDS)
-            await asyncio.to_thread(self.stores.pages.drop_unused)
+            await runtime.sleep(FORGET_SECONDS)
+            await runtime.in_thread(self.stores.pages.drop_unused)
 
     def _figures(self) -> Figures:
         return Figures(

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.recovery import keyring_of, phrase_of
 from encrypted_records.errors import ErsError
@@ -218,9 +219,9 @@ def test_words_that_come_late_open_nothing(team: Team, monkeypatch: pytest.Monke
     eve, late = team.somebody(), team.somebody()
     invited, answered = team.invite(eve), team.invite(late)
     team.accept(late, answered)
-    after = SimpleNamespace(time=lambda: time.time() + A_WEEK + 60)
-    monkeypatch.setattr(inviting, "time", after)
-    monkeypatch.setattr(drafts, "time", after)
+    after = SimpleNamespace(**vars(runtime) | {"wall": lambda: runtime.wall() + A_WEEK + 60})
+    monkeypatch.setattr(inviting, "runtime", after)
+    monkeypatch.setattr(drafts, "runtime", after)
     assert team.refusal(lambda: team.accept(eve, invited)) == "invitation_over"
     # An answer in time to an owner who looks too late is over as well, and says so.
     settled = team.settle()

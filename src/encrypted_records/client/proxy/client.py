@@ -13,8 +13,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-import uuid_utils
 
+from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.api_tokens import ApiTokens
 from encrypted_records.client.proxy.connection import convert
@@ -303,7 +303,7 @@ class ProxyClient(
     async def _ingest_by_clock(self, body: Sequence[Mapping[str, Any]]) -> Any:
         """Send records once, under a key made by the proxy's clock."""
         now = await self._transport.proxy_time()
-        key = uuid_utils.uuid7(nanoseconds=int(now * 1_000_000_000))
+        key = runtime.uuid7(nanoseconds=int(now * 1_000_000_000))
         headers = {"Idempotency-Key": str(key)}
         return await self._ask(
             "POST", "/api/records/ingest/", body, headers=headers, repeatable=True

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.client.proxy.connection import Connection, encode
 from encrypted_records.errors import ErsError
 from encrypted_records.model import strict_json
@@ -100,15 +99,15 @@ class Erasures(Connection):
                 ``nothing_to_forget``, ``epoch_moved``.
             NotAllowed: ``owners_only``.
         """
-        until, pause = time.monotonic() + WAIT_SECONDS, LOOK_SECONDS
+        until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS
         while True:
             answer = await self._transport.request(
                 "POST", f"{dataset}forget/", data=encode({}), headers=_JSON, timeout=ERASE_SECONDS
             )
             found: dict[str, Any] = strict_json.loads(answer.body)
-            if found["forgotten"] or time.monotonic() >= until:
+            if found["forgotten"] or runtime.monotonic() >= until:
                 return found
-            await asyncio.sleep(pause)
+            await runtime.sleep(pause)
             pause = min(pause * 1.5, MOST_LOOK_SECONDS)
 
     async def _erase(
@@ -129,10 +128,10 @@ class Erasures(Connection):
     async def _see_through(self, receipt: dict[str, Any]) -> None:
         """Wait until what a receipt has is gone, as far as nobody holds it, and enter that. The
         proxy itself waits for less long than front servers do."""
-        until, pause = time.monotonic() + WAIT_SECONDS, LOOK_SECONDS
+        until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS
         for one in receipt.get("schemas", []):
-            while not one["gone"] and not one["left"]["holds"] and time.monotonic() < until:
-                await asyncio.sleep(pause)
+            while not one["gone"] and not one["left"]["holds"] and runtime.monotonic() < until:
+                await runtime.sleep(pause)
                 pause = min(pause * 1.5, MOST_LOOK_SECONDS)
                 try:
                     looked = await self.look_at_erasure(one["schema"], counts=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.client.messages import Body
 from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.errors import ApiFailed, Unavailable
@@ -149,7 +149,7 @@ class Jobs(Connection):
                         return
             except Unavailable:
                 pass  # a proxy that is gone permanently shows above
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await runtime.sleep(_PAUSE_SECONDS)
 
     async def wait(self, job_id: str) -> JobProgress:
         """The job's final state."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
+from encrypted_records import runtime
 from encrypted_records.client.limits import PROXY_TIMING, Timing
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import BARE, Authorization, Transport
@@ -176,7 +175,7 @@ class ProxyTransport(Transport):
         # The first one: one of the API's may follow it.
         with suppress(ValueError):
             told = parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
-            self._ahead = told - time.time()
+            self._ahead = told - runtime.wall()
         return answer
 
     async def proxy_time(self) -> float:
@@ -186,7 +185,7 @@ class ProxyTransport(Transport):
             await self.prepare(_FOR_PROXIES_ALONE[0])
         # Dates are whole seconds, of a moment ago.
         ahead = self._ahead or 0.0
-        return time.time() + (ahead if abs(ahead) > _CLOCKS_AGREE else 0.0)
+        return runtime.wall() + (ahead if abs(ahead) > _CLOCKS_AGREE else 0.0)
 
     # --- before a request -------------------------------------------------------------------
 
@@ -243,7 +242,7 @@ class ProxyTransport(Transport):
 
     async def challenge(self, secret: DeviceSecret) -> bool:
         """Whether who answers there knows a secret."""
-        nonce = secrets.token_urlsafe(24)
+        nonce = runtime.random_text(24)
         host = urlsplit(self.base_url).netloc.rpartition("@")[2]
         asked = {device_secret.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
         told = (await self._ask_status(asked)).get(device_secret.ANSWER_HEADER, "")

@@ -6,11 +6,11 @@ sent twice that it has acknowledged, and none is left out.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from encrypted_records import runtime
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.connection import Connection
@@ -50,7 +50,7 @@ class Uploads(Connection):
             Conflict: ``uploaded_before``, unless it is ``again``.
             Unavailable: several attempts brought no byte.
         """
-        with await asyncio.to_thread(LocalFile, path) as file:
+        with await runtime.in_thread(LocalFile, path) as file:
             if file.size is not None:
                 upload, job = await self.begin_upload(
                     file,
@@ -75,9 +75,9 @@ class Uploads(Connection):
                 again=again,
             )
             offset, pieces = 0, file.pieces()
-            piece = await asyncio.to_thread(next, pieces, b"")
+            piece = await runtime.in_thread(next, pieces, b"")
             while True:
-                following = await asyncio.to_thread(next, pieces, b"")
+                following = await runtime.in_thread(next, pieces, b"")
                 offset = await self.append(upload, offset, piece, is_last=not following)
                 if not following:
                     return job
@@ -108,7 +108,7 @@ class Uploads(Connection):
             "filename": file.path.name,
             "filetype": media_type,
             "changed": str(file.changed),
-            "ends": await asyncio.to_thread(file.digest_of_ends),
+            "ends": await runtime.in_thread(file.digest_of_ends),
         }
         told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
         headers = job_headers(batch_size, skip_invalid, on_conflict)
@@ -178,7 +178,7 @@ class Uploads(Connection):
             except (Unavailable, Conflict, Throttled) as error:
                 if not pauses:
                     raise
-                await asyncio.sleep(error.retry_after or pauses.pop(0))
+                await runtime.sleep(error.retry_after or pauses.pop(0))
                 headers = await self._head(upload)
                 reached = _offset(headers.get("Upload-Offset"))
                 if not offset <= reached <= end:
@@ -236,7 +236,7 @@ class Uploads(Connection):
                 # Conflict: a request of ours that broke off is not over there yet, or got further.
                 if not pauses:
                     raise
-                await asyncio.sleep(error.retry_after or pauses.pop(0))
+                await runtime.sleep(error.retry_after or pauses.pop(0))
                 reached = await self.upload_offset(upload)
             if reached > offset:
                 pauses = list(self.limits.upload_pauses)
@@ -251,7 +251,7 @@ async def _part(
     end = min(offset + limits.request_bytes, file.size or 0)
     while offset < end:
         most = min(limits.chunk_bytes, end - offset)
-        piece = await asyncio.to_thread(file.read_at, offset, most)
+        piece = await runtime.in_thread(file.read_at, offset, most)
         yield piece
         offset += len(piece)
         on_offset(offset)

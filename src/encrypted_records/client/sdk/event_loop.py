@@ -104,7 +104,7 @@ class Link(AsyncLink):
         super().__init__(*args, **options)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251 - a loop of its own
 
     def run(self, asked: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; Ctrl-C cancels it.
@@ -117,7 +117,9 @@ class Link(AsyncLink):
             raise ClientClosed("this client is closed")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            self._thread = threading.Thread(  # noqa: TID251
+                target=self._loop.run_forever, daemon=True
+            )
             self._thread.start()
         future: Future[T] = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:

@@ -10,7 +10,6 @@ keys among which a value is, and how often each comes: for several values togeth
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.query.asking import Asking, Need, ask_for
@@ -119,7 +119,7 @@ class Ranks:
         held = 0
         order = list(numbers)
         # Looked for in their order, they would tell in which order the keys of pages are.
-        secrets.SystemRandom().shuffle(order)
+        runtime.chance.shuffle(order)
         for number in order:
             around = yield from self._narrow(number)
             # Each keeps its own keys of a page that several need.

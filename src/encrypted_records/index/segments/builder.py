@@ -9,7 +9,6 @@ then the pages' contents wait in memory, or elsewhere (:mod:`.contents`).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -19,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records import runtime
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY, PAGE_DUMMY
 from encrypted_records.crypto.keys import SchemaKey
@@ -340,7 +340,7 @@ def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[Page]:
 
 def _permutation(total: int) -> NDArray[np.intp]:
     """All page numbers in a random order that only this process knows."""
-    drawn = np.frombuffer(os.urandom(8 * total), np.uint64)
+    drawn = np.frombuffer(runtime.random_bytes(8 * total), np.uint64)
     return np.argsort(drawn, kind="stable")
 
 

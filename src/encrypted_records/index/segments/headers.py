@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from typing import Literal, TypeVar
 
@@ -11,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records import runtime
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen, Unsupported
@@ -72,7 +72,7 @@ def seal_header(key: SchemaKey, uid: bytes, plain: bytes) -> SegmentHeader:
     """A new segment's header, and a salt for its digest."""
     where = sealing.context_of(key)
     data = sealing.seal_header(key.meta(uid), plain, schema_context=where, segment=uid)
-    return SegmentHeader(uid, os.urandom(DIGEST), data)
+    return SegmentHeader(uid, runtime.random_bytes(DIGEST), data)
 
 
 def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: type[H]) -> H:

@@ -10,7 +10,6 @@ that order.
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock
@@ -87,7 +87,7 @@ def read_pages(
     """
     numbers = segment.directories[field].numbers
     order = list(pages)
-    secrets.SystemRandom().shuffle(order)
+    runtime.chance.shuffle(order)
     directory = segment.directories[field]
     for window in _cut(directory, order, limits.window, limits.entries):
         missing = {int(numbers[page]) for page in window} - segment.blocks.keys()
@@ -233,7 +233,7 @@ def fits_by_row(
     known = segment.key_counts
     if field not in known:
         pages = range(directory.leading, len(directory.ends))
-        chosen = secrets.SystemRandom().sample(pages, min(_SAMPLE, len(pages)))
+        chosen = runtime.chance.sample(pages, min(_SAMPLE, len(pages)))
         counts: list[int] = []
 
         def take(window: Window) -> None:

@@ -6,8 +6,6 @@ the request shows, and from the keyrings of this proxy; the API only names the u
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
+from encrypted_records import runtime
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
 from encrypted_records.model import device_secret
 from encrypted_records.model.device_secret import DeviceSecret
@@ -83,7 +82,7 @@ class Admission:
         self.enrolment = enrolment
         self.codes = Codes()
         #: Answers challenges for devices that are not known, so that none shows whether it is.
-        self._nobody = os.urandom(32)
+        self._nobody = runtime.random_bytes(32)
 
     async def holder(self, connection: HTTPConnection) -> Holder:
         """Who may use their keyring for this request.
@@ -108,7 +107,7 @@ class Admission:
             self.enrolment.owner_of(device)
         caller = await self._access.caller(credentials)
         user = caller.user
-        here = self._keyrings.is_open(user) or await asyncio.to_thread(self._keyrings.has, user)
+        here = self._keyrings.is_open(user) or await runtime.in_thread(self._keyrings.has, user)
         if not here and self._keyrings.is_for_another(user):
             raise another_user()
         by_device = by_device or (here and await self._is_own(user))
@@ -143,7 +142,7 @@ class Admission:
 
     async def _is_own(self, user: bytes) -> bool:
         known = self._keyrings.own_if_known(user)
-        return await asyncio.to_thread(self._keyrings.is_own, user) if known is None else known
+        return await runtime.in_thread(self._keyrings.is_own, user) if known is None else known
 
     async def applicant(self, connection: HTTPConnection, *, refresh: bool = False) -> Applicant:
         """Who asks, with whatever the request shows; this alone opens nothing.

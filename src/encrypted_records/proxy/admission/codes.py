@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-import secrets
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.errors import NotAllowed
 
 #: Without I, L, O and U, which are read as something else (Crockford's base32).
@@ -43,13 +42,13 @@ class NewCode:
 class Codes:
     """One code a keyring; a newer one ends the one before. Safe to use from several threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._clock = clock
         self._codes: dict[bytes, _Code] = {}
         self._lock = threading.Lock()
 
     def make(self, user: bytes) -> NewCode:
-        text = "".join(secrets.choice(_ALPHABET) for _ in range(CHARACTERS))
+        text = "".join(runtime.chance.choice(_ALPHABET) for _ in range(CHARACTERS))
         with self._lock:
             self._codes[user] = _Code(_digest(user, text), self._clock() + LIFE_SECONDS)
         return NewCode(f"{text[:4]}-{text[4:]}", LIFE_SECONDS)

@@ -11,12 +11,12 @@ The words of the newest version replace both: a user who has them has the keys.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import msgspec
 from starlette.requests import HTTPConnection
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import Closed, ErsError, NotAllowed, NotAuthenticated
@@ -63,13 +63,13 @@ class Proofs:
 
     async def _check(self, applicant: Applicant, proof: Proof) -> Holder:
         user = applicant.caller.user
-        here = await asyncio.to_thread(self._keyrings.has, user)
+        here = await runtime.in_thread(self._keyrings.has, user)
         if proof.phrase is not None and here:
             await self.words(applicant, proof.phrase)
             return replace(applicant.holder, newcomer=None)
         if here or applicant.device is None:
             refuse_stranger(applicant)
-        if await asyncio.to_thread(self._keyrings.is_own, user):
+        if await runtime.in_thread(self._keyrings.is_own, user):
             if proof.passphrase is None:
                 raise _needed("the keyring's passphrase")
             await self._passphrase(applicant, proof.passphrase)
@@ -88,7 +88,7 @@ class Proofs:
         user = applicant.caller.user
         name = user + applicant.counted
         self.attempts.check(name)
-        if not await asyncio.to_thread(self._keyrings.knows_words, user, phrase):
+        if not await runtime.in_thread(self._keyrings.knows_words, user, phrase):
             raise self._wrong(applicant, name, "words")
         self.attempts.right(name)
 

@@ -7,13 +7,13 @@ enough. The secret of a device that is made here is in the answer, once.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import device_secret
@@ -78,7 +78,7 @@ async def list_devices(request: Request) -> Response:
     """
     services = services_of(request)
     applicant = await services.admission.applicant(request)
-    return answer(await asyncio.to_thread(_overview, services, applicant))
+    return answer(await runtime.in_thread(_overview, services, applicant))
 
 
 def _overview(services: Services, applicant: Applicant) -> dict[str, Any]:
@@ -155,11 +155,11 @@ async def add_device(request: Request) -> Response:
             hint="ers device add sends one; to have one made, send create",
         )
     if not applicant.enrolled:
-        if not await asyncio.to_thread(services.keyrings.has, user):
+        if not await runtime.in_thread(services.keyrings.has, user):
             raise no_keyring()
         way = await _way_in(services, applicant, asked)
-        await asyncio.to_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
-    record = await asyncio.to_thread(_of_id, services, user, device.id)
+        await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
+    record = await runtime.in_thread(_of_id, services, user, device.id)
     return answer(_device_json(record, device.id), 201)
 
 
@@ -174,7 +174,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
     user = applicant.caller.user
     if asked.code is not None:
         try:
-            await asyncio.to_thread(services.admission.codes.use, user, asked.code)
+            await runtime.in_thread(services.admission.codes.use, user, asked.code)
         except NotAllowed:
             services.admission.enrolment.note(user, "refused", detail="code")
             raise
@@ -183,7 +183,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
         await services.proofs.words(applicant, asked.phrase)
         return "words"
     if asked.passphrase is not None:
-        if not await asyncio.to_thread(services.keyrings.is_own, user):
+        if not await runtime.in_thread(services.keyrings.is_own, user):
             raise NotAllowed(
                 "the keyring has no passphrase of your own",
                 code="proof_needed",
@@ -213,10 +213,10 @@ async def _create(request: Request, services: Services, asked: _DeviceRequest) -
     holder = await services.proofs.demand(request, asked.proof)
     device = device_secret.generate()
     user = holder.user
-    if not await asyncio.to_thread(services.keyrings.has, user):
+    if not await runtime.in_thread(services.keyrings.has, user):
         newcomer = Holder(user, holder.auth, None, holder.newcomer or device, holder.address)
-        await asyncio.to_thread(services.keyrings.of, newcomer)
-    record = await asyncio.to_thread(
+        await runtime.in_thread(services.keyrings.of, newcomer)
+    record = await runtime.in_thread(
         services.admission.enrolment.take_in, user, device, "device", asked.name
     )
     return answer({**_device_json(record, ""), "device": device.text}, 201)
@@ -247,7 +247,7 @@ async def create_device_code(request: Request) -> Response:
                 hint="run ers device code --user there, as the user who runs the proxy",
             )
         user = from_text(asked.user)
-    if not await asyncio.to_thread(services.keyrings.has, user):
+    if not await runtime.in_thread(services.keyrings.has, user):
         raise NotFound("that user has no keyring here", code="no_keyring")
     made = services.admission.codes.make(user)
     services.admission.enrolment.note(user, "code_made")
@@ -271,8 +271,8 @@ async def revoke_device(request: Request) -> Response:
     is_itself = applicant.enrolled and applicant.device is not None and applicant.device.id == named
     if not is_itself:
         user = (await services.proofs.demand(request, asked.proof)).user
-    await asyncio.to_thread(services.admission.enrolment.revoke, user, named)
-    await asyncio.to_thread(services.keyrings.dismiss, user, named)
+    await runtime.in_thread(services.admission.enrolment.revoke, user, named)
+    await runtime.in_thread(services.keyrings.dismiss, user, named)
     return Response(status_code=204)
 
 

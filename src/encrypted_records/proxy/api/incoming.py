@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 from starlette.responses import Response, StreamingResponse
 
+from encrypted_records import runtime
 from encrypted_records.client import messages, transport
 from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, Malformed
 from encrypted_records.http import problem
@@ -204,7 +205,7 @@ async def _check(body: bytes) -> None:
         if quick:
             strict_json.loads(body)
         else:
-            await asyncio.to_thread(strict_json.loads, body)
+            await runtime.in_thread(strict_json.loads, body)
     except Malformed:
         raise refusal("it is no JSON, though it says so") from None
 

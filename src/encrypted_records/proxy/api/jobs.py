@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.websockets import WebSocket
 
+from encrypted_records import runtime
 from encrypted_records.errors import (
     BadInput,
     ErsError,
@@ -129,7 +130,7 @@ async def create_job(request: Request) -> Response:
     metadata = header.metadata(request.headers.get("upload-metadata", ""))
     options, note = _options(request, metadata), note_of(metadata)
     length = request.headers.get("content-length", "0")
-    await asyncio.to_thread(services.spool.require_space, int(length) if length.isdecimal() else 0)
+    await runtime.in_thread(services.spool.require_space, int(length) if length.isdecimal() else 0)
     job = await services.jobs.begin(caller, options, note)
     try:
         size = await services.jobs.receive(caller, job, request.stream())

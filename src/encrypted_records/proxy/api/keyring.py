@@ -8,8 +8,6 @@ either.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.client.api import SchemaKeyState
 from encrypted_records.crypto.format import NO_OWNER
 from encrypted_records.crypto.keys import Keyring
@@ -107,7 +106,7 @@ async def get_keyring(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
     keyring = await existing(services, holder)
-    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring))
+    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
 
 
 def keyring_json(services: Services, user: bytes, keyring: Keyring) -> dict[str, Any]:
@@ -184,7 +183,7 @@ async def rotate_keyring(request: Request) -> Response:
         # Also after a failure: it may have come when the file was replaced already.
         services.schemas.forget_user(holder.user)
     note(services, holder, "key_changed", "rotated")
-    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring), 201)
+    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring), 201)
 
 
 @endpoint(
@@ -200,8 +199,8 @@ async def show_phrases(request: Request) -> Response:
     await services.caller(request)
     asked = await read_struct(request, _Wanted) if media_type(request) else _Wanted()
     holder = await services.proofs.demand(request, asked.proof)
-    keyring = await asyncio.to_thread(services.keyrings.of, holder)
-    missing = await asyncio.to_thread(services.keyrings.backups.missing, holder.user, keyring)
+    keyring = await runtime.in_thread(services.keyrings.of, holder)
+    missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
     wanted = sorted(keyring.roots) if asked.all else missing
     return answer([{"version": one, "phrase": phrase_of(keyring.roots[one])} for one in wanted])
@@ -220,7 +219,7 @@ async def write_backup_file(request: Request) -> Response:
     asked = await read_struct(request, _Filing)
     passphrase = Passphrase(asked.passphrase)
     holder = await services.proofs.demand(request, asked.proof)
-    keyring = await asyncio.to_thread(services.keyrings.of, holder)
+    keyring = await runtime.in_thread(services.keyrings.of, holder)
     note(services, holder, "file_written")
     file = await deriving(wrap, keyring, passphrase, NO_OWNER)
     return Response(
@@ -259,8 +258,8 @@ async def confirm_backup(request: Request) -> Response:
             code="invalid_phrase",
             hint="take the words that ers keyring backup shows",
         )
-    await asyncio.to_thread(services.keyrings.backups.confirm, holder.user, shown_roots)
-    return answer(await asyncio.to_thread(keyring_json, services, holder.user, keyring))
+    await runtime.in_thread(services.keyrings.backups.confirm, holder.user, shown_roots)
+    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
 
 
 @endpoint(
@@ -289,12 +288,12 @@ async def restore_keyring(request: Request) -> Response:
     applicant = await services.admission.applicant(request, refresh=True)
     user = applicant.caller.user
     holder = applicant.holder
-    if await asyncio.to_thread(services.keyrings.is_here, user):
+    if await runtime.in_thread(services.keyrings.is_here, user):
         holder = replace(
             await services.proofs.demand(request, asked.proof), newcomer=holder.newcomer
         )
     if asked.phrases is not None:
-        keyring = await aside(keyring_of, asked.phrases, created=int(time.time()))
+        keyring = await aside(keyring_of, asked.phrases, created=int(runtime.wall()))
     else:
         keyring = await _open_file(asked)
     _check_missing(services, applicant, keyring)
@@ -313,7 +312,7 @@ async def restore_keyring(request: Request) -> Response:
     note(services, holder, "key_changed", "restored")
     if asked.older_keys:
         await services.sharing.reader.believe_older(holder)
-    return answer(await asyncio.to_thread(keyring_json, services, user, keyring), 201)
+    return answer(await runtime.in_thread(keyring_json, services, user, keyring), 201)
 
 
 def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:
@@ -370,7 +369,7 @@ def note(services: Services, holder: Holder, kind: str, detail: str = "") -> Non
 
 
 async def existing(services: Services, holder: Holder) -> Keyring:
-    keyring = await asyncio.to_thread(services.keyrings.existing, holder)
+    keyring = await runtime.in_thread(services.keyrings.existing, holder)
     if keyring is None:
         raise no_keyring()
     return keyring

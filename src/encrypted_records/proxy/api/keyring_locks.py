@@ -5,12 +5,11 @@ A passphrase opens a keyring. It is in the bodies of requests; no error, log lin
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import (
     Passphrase,
 )
@@ -70,21 +69,21 @@ async def unlock_keyring(request: Request) -> Response:
     passphrase = Passphrase((await read_struct(request, _Unlocking)).passphrase)
     applicant = await services.admission.applicant(request)
     user = applicant.caller.user
-    if not await asyncio.to_thread(services.keyrings.is_own, user):
+    if not await runtime.in_thread(services.keyrings.is_own, user):
         keyring = await existing(services, await services.holder(request))
-        return answer(await asyncio.to_thread(keyring_json, services, user, keyring))
+        return answer(await runtime.in_thread(keyring_json, services, user, keyring))
     device = applicant.device or device_secret.generate()
     keyring = await deriving(
         services.keyrings.unlock, user, passphrase, device=device.id, counted=applicant.counted
     )
     try:
-        await asyncio.to_thread(
+        await runtime.in_thread(
             services.admission.enrolment.take_in, user, device, "passphrase", "unlocked here"
         )
     except ErsError:
-        await asyncio.to_thread(services.keyrings.dismiss, user, device.id)
+        await runtime.in_thread(services.keyrings.dismiss, user, device.id)
         raise
-    shown = await asyncio.to_thread(keyring_json, services, user, keyring)
+    shown = await runtime.in_thread(keyring_json, services, user, keyring)
     return answer(shown if applicant.device else {**shown, "device": device.text})
 
 
@@ -97,7 +96,7 @@ async def unlock_keyring(request: Request) -> Response:
 async def lock_keyring(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
-    await asyncio.to_thread(services.keyrings.lock, holder)
+    await runtime.in_thread(services.keyrings.lock, holder)
     forget(services, holder.user)
     return answer({"locked": True})
 

@@ -7,7 +7,6 @@ proxy and the API read the address alike.
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from starlette.requests import Request
 
+from encrypted_records import runtime
 from encrypted_records.client.transport import forwarded_for
 from encrypted_records.errors import BadInput, Flaw, InvalidQuery, Malformed, TooLarge, Unsupported
 from encrypted_records.model import strict_json
@@ -143,7 +143,7 @@ def _as_sent_on(
 async def _read_object(body: bytes) -> Mapping[str, object]:
     """The API takes objects only, so anything else was not meant for it."""
     quick = len(body) <= _QUICK_BYTES
-    value = strict_json.loads(body) if quick else await asyncio.to_thread(strict_json.loads, body)
+    value = strict_json.loads(body) if quick else await runtime.in_thread(strict_json.loads, body)
     if not isinstance(value, dict):
         raise Malformed("expected a JSON object; nothing of it was sent on")
     return value

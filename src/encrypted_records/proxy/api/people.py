@@ -7,8 +7,6 @@ other answer.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,6 +14,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
@@ -135,7 +134,7 @@ async def list_people(request: Request) -> Response:
         # Read again: what an entry has ended meanwhile is not taken for declined.
         view = await sharing.reader.read(holder, organization) or view
     rosters = sharing.reader.rosters
-    first = await asyncio.to_thread(rosters.first_shown, holder.user, organization)
+    first = await runtime.in_thread(rosters.first_shown, holder.user, organization)
     return answer(people_json(view, told, first))
 
 
@@ -363,7 +362,7 @@ async def create_service(request: Request) -> Response:
     await services.caller(request)
     asked = await read_struct(request, _Service)
     holder = await services.proofs.demand(request, asked.proof)
-    now = int(time.time())
+    now = int(runtime.wall())
     if asked.expires is not None and not now < asked.expires <= now + _LONGEST_SERVICE:
         raise BadInput(
             "a service expires within ten years from now, or never",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.belief import Shown, head_words
 from encrypted_records.index.roster.due import due_datasets
@@ -219,7 +219,7 @@ def share_json(roster: Roster, share: Share) -> dict[str, Any]:
 
 
 def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str, Any]:
-    now, content = int(time.time()), invitation.content
+    now, content = int(runtime.wall()), invitation.content
     given = next((one for one in told.answers if one.id == content.id), None)
     answered, refused = given is not None, None
     if given is not None:

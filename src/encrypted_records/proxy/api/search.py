@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.index.log.past import least_bytes
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.aggregate import Bucket
@@ -212,7 +212,7 @@ async def get_index_status(request: Request) -> Response:
                 for name, use in services.segments.uses.items()
             },
             "activity": {
-                "days": past.days(time.time_ns() // 1_000_000),
+                "days": past.days(runtime.wall_ns() // 1_000_000),
                 "last": past.last // 1000 or None,
                 "bytes": least_bytes(snapshot),
             },

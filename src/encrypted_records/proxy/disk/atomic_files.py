@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 from pathlib import Path
+
+from encrypted_records import runtime
 
 
 def write_once(path: Path, content: bytes) -> bool:
@@ -66,7 +67,7 @@ def _keep(path: Path) -> Path:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{runtime.random_hex(8)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -17,13 +17,12 @@ import asyncio
 import ipaddress
 import logging
 import re
-import time
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from encrypted_records import logs
+from encrypted_records import logs, runtime
 from encrypted_records.client.outage import came_in
 from encrypted_records.client.transport import Renewal, forwarded_for, renewal
 from encrypted_records.errors import ErsError, Misdirected, NotAllowed
@@ -129,10 +128,10 @@ class Guard:
         scope["request_id"] = identifier
         token = logs.request_id.set(identifier)
         forwarded_for.set(_way(scope, headers))
-        came_in.set(time.monotonic())
+        came_in.set(runtime.monotonic())
         known = Renewal()
         before = renewal.set(known)
-        started = time.perf_counter()
+        started = runtime.monotonic()
         status = 0
 
         async def answering(message: Message) -> None:
@@ -157,7 +156,7 @@ class Guard:
             raise
         finally:
             # Never the query string: a careless client may have put a value into it.
-            seconds = time.perf_counter() - started
+            seconds = runtime.monotonic() - started
             route = getattr(scope.get("route"), "path", None)
             self._requests.observe(method, route, status, seconds)
             facts = {

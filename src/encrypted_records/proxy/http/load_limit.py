@@ -10,13 +10,13 @@ answered beside who asks much.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from encrypted_records import runtime
 from encrypted_records.errors import Overloaded
 from encrypted_records.http import problem
 from encrypted_records.proxy.http.responses import problem_answer
@@ -74,7 +74,7 @@ class Crowd:
         self,
         few: int = FEW,
         most_seconds: float = MOST_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         self._few = few
         self._most_seconds = most_seconds

@@ -7,12 +7,12 @@ until the session ends or is not used for a while.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from encrypted_records import runtime
 from encrypted_records.proxy.process.secret_names import SecretNames
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Desk:
 class Desks:
     """Desks by session; a session is known by an HMAC of its cookie only."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._names = SecretNames()
         self._clock = clock
         self._desks: OrderedDict[bytes, Desk] = OrderedDict()

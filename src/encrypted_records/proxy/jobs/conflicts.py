@@ -7,13 +7,13 @@ than before, the chunks that it changes are sealed again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, Flaw, NotFound, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.ingest.check import MAX_ERRORS
@@ -100,8 +100,8 @@ class Conflicts:
         """
         found = await self._judge(job, caller, source, schemas)
         seal_errors = self._uses.secrets.seal_errors
-        sealed = await asyncio.to_thread(seal_errors, job, found.flaws[:MAX_ERRORS], "conflicts")
-        await asyncio.to_thread(
+        sealed = await runtime.in_thread(seal_errors, job, found.flaws[:MAX_ERRORS], "conflicts")
+        await runtime.in_thread(
             self._uses.store.fates.replace,
             job.id,
             found.fates,
@@ -168,7 +168,7 @@ class Conflicts:
         """
         if job.id in self._held:
             return
-        before = await asyncio.to_thread(self._uses.store.fates.get, job.id)
+        before = await runtime.in_thread(self._uses.store.fates.get, job.id)
         try:
             found = await self._judge(job, caller, source, schemas)
         except (BadInput, TooLarge):
@@ -230,7 +230,7 @@ class Conflicts:
         if held is not None:
             return held
         fields = [_fields_of(one.state.definition) for one in schemas]
-        tasks = iter(await asyncio.to_thread(self._uses.store.chunks, job.id))
+        tasks = iter(await runtime.in_thread(self._uses.store.chunks, job.id))
         found: list[tuple[int, messages.ChunkKeys]] = []
         keys = [one.keys for one in schemas]
 

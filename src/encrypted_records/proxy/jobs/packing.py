@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.jobs.conflicts import decode_fates
@@ -90,7 +91,7 @@ class Packing:
         source: messages.UploadSource,
         schemas: Sequence[messages.SchemaKeyBytes],
     ) -> JobPacking:
-        chunks = await asyncio.to_thread(self.uses.store.chunks, job.id)
+        chunks = await runtime.in_thread(self.uses.store.chunks, job.id)
         packs = plan_packs(chunks, self.policy.rows)
         begun = JobPacking(self, job, caller, source, schemas, packs)
         await begun.open()
@@ -129,13 +130,13 @@ class JobPacking:
 
     async def open(self) -> None:
         """See what is left of an earlier attempt."""
-        chunks = await asyncio.to_thread(self._store.open_chunks, self._job.id)
-        groups, _ = await asyncio.to_thread(self._store.packs.read, self._job.id)
+        chunks = await runtime.in_thread(self._store.open_chunks, self._job.id)
+        groups, _ = await runtime.in_thread(self._store.packs.read, self._job.id)
         self._open = sorted({self._place[one.number] for one in chunks})
         self._note(groups, self._sealed.keys() - {one.number for one in chunks})
         packs = len(self._packs) if self._packing.policy.takes(self._job) else 0
         if packs or self._job.packs:
-            await asyncio.to_thread(self._store.packs.plan, self._job.id, packs)
+            await runtime.in_thread(self._store.packs.plan, self._job.id, packs)
 
     def note_sealed(self, chunk: messages.ChunkAt, parts: Sequence[messages.SealedPart]) -> None:
         """A chunk is staged."""
@@ -196,7 +197,7 @@ class JobPacking:
         """By pack, the schemas whose groups no segment covers as they are; segments of others are
         forgotten."""
         job = self._job.id
-        groups, stored = await asyncio.to_thread(self._store.packs.read, job)
+        groups, stored = await runtime.in_thread(self._store.packs.read, job)
         self._note(groups, self._sealed)
         wanted: dict[tuple[bytes, int], list[bytes]] = {}
         for one in groups:
@@ -209,7 +210,7 @@ class JobPacking:
         }
         others = stored.keys() - {(schema, sequence_of(place)) for schema, place in good}
         if others:
-            await asyncio.to_thread(self._store.packs.drop, job, others)
+            await runtime.in_thread(self._store.packs.drop, job, others)
         stale: dict[int, set[bytes]] = {}
         for schema, place in wanted.keys() - good:
             stale.setdefault(place, set()).add(schema)
@@ -219,18 +220,18 @@ class JobPacking:
         """Build the segments of a pack: of these schemas, or of all."""
         async with self._packing.turns:
             segments = await self._build(place, schemas)
-        await asyncio.to_thread(self._store.packs.add, self._job.id, sequence_of(place), segments)
+        await runtime.in_thread(self._store.packs.add, self._job.id, sequence_of(place), segments)
         await self._note_packed(place)
 
     async def _note_packed(self, place: int) -> None:
         self._done.add(place)
         if self._packing.policy.takes(self._job):
-            await asyncio.to_thread(self._store.packs.mark, self._job.id, len(self._done))
+            await runtime.in_thread(self._store.packs.mark, self._job.id, len(self._done))
             self._packing.uses.progress.announce(self._job.id)
 
     async def _build(self, place: int, schemas: Set[bytes] | None) -> list[tuple[bytes, Segment]]:
         chunks = self._packs[place]
-        fates = await asyncio.to_thread(self._store.fates.get, self._job.id)
+        fates = await runtime.in_thread(self._store.fates.get, self._job.id)
         task = messages.PackTask(
             source=self._source,
             chunks=list(chunks),
@@ -245,7 +246,7 @@ class JobPacking:
             keep_free=self._packing.policy.keep_free,
         )
 
-        attempt = await asyncio.to_thread(self._store.next_attempt, self._job.id)
+        attempt = await runtime.in_thread(self._store.next_attempt, self._job.id)
 
         async def listen(said: messages.Interim) -> messages.GroupsReply | None:
             if isinstance(said, messages.GroupsRequest):

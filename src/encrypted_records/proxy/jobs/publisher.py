@@ -8,12 +8,12 @@ somebody seals all records again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, MergeFirst, NotFound, StaleDefinition
 from encrypted_records.model.definition import SchemaDefinition
@@ -64,7 +64,7 @@ class Publisher:
         """
         await self._api.drop_parts(job.id, caller.auth)
         parts = await self._parts(job)
-        for checked in await asyncio.to_thread(self._store.schemas, job.id):
+        for checked in await runtime.in_thread(self._store.schemas, job.id):
             state = await self._schemas.knowing(caller, checked.schema, job.id)
             if is_published(state, job.id, parts.get(checked, ())):
                 return False
@@ -73,8 +73,8 @@ class Publisher:
     async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
         """The staged parts by schema; schemas without one are left out."""
         parts: dict[CheckedSchema, list[StagedPart]] = {}
-        for checked in await asyncio.to_thread(self._store.schemas, job.id):
-            staged = await asyncio.to_thread(self._store.parts, job.id, checked.schema)
+        for checked in await runtime.in_thread(self._store.schemas, job.id):
+            staged = await runtime.in_thread(self._store.parts, job.id, checked.schema)
             if staged:
                 parts[checked] = staged
         return parts

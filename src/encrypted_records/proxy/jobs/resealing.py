@@ -8,15 +8,14 @@ and one commit brings the new groups and ends all old ones. Rows that died meanw
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, NotFound, StaleDefinition
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.log.spans import count_live
@@ -85,7 +84,7 @@ class Resealing:
             if job.phase == "check":
                 await self._check(job, caller)
             await self._seal_open(job, caller, await self._state(job, caller))
-            await asyncio.to_thread(self._uses.store.mark_sealed, job.id)
+            await runtime.in_thread(self._uses.store.mark_sealed, job.id)
             return await self._publish(job, caller)
 
     async def _state(self, job: Job, caller: Holder) -> SchemaState:
@@ -97,7 +96,7 @@ class Resealing:
         return state
 
     async def _target(self, job: Job) -> Target:
-        return await asyncio.to_thread(self._uses.store.targets.get, job.id)
+        return await runtime.in_thread(self._uses.store.targets.get, job.id)
 
     async def _check(self, job: Job, caller: Holder) -> None:
         target, state = await self._target(job), await self._state(job, caller)
@@ -107,8 +106,8 @@ class Resealing:
         snapshot, checked = state.ledger.snapshot(), as_checked(state)
         definition = _definition(target, state.definition)
         chunks = await aside(plan_chunks, snapshot, definition, 0)
-        await asyncio.to_thread(self._uses.store.targets.note_seen, job.id, snapshot.version)
-        await asyncio.to_thread(
+        await runtime.in_thread(self._uses.store.targets.note_seen, job.id, snapshot.version)
+        await runtime.in_thread(
             self._uses.store.mark_checked,
             job.id,
             rows=snapshot.count,
@@ -131,7 +130,7 @@ class Resealing:
                 code="resealed_meanwhile",
                 hint="nothing of this job was stored; begin it again if it is still wanted",
             )
-        (checked,) = await asyncio.to_thread(self._uses.store.schemas, job.id)
+        (checked,) = await runtime.in_thread(self._uses.store.schemas, job.id)
         now = as_checked(state)
         if now.definition != checked.definition and target.definition:
             raise _definition_moved()
@@ -149,7 +148,7 @@ class Resealing:
             return
         target = await self._require_same(job, state)
         rows = RowSource(self._uses.api, caller, state, locked=locked)
-        chunks = iter(await asyncio.to_thread(self._uses.store.open_chunks, job.id))
+        chunks = iter(await runtime.in_thread(self._uses.store.open_chunks, job.id))
 
         async def seal_chunks() -> None:
             for chunk in chunks:
@@ -173,12 +172,12 @@ class Resealing:
         rest: messages.ChunkAt | None = None
         if fetched.end < chunk.offset:
             chunk, rest = fetched.cut(chunk)
-            await asyncio.to_thread(self._uses.store.targets.split, job.id, chunk, rest)
+            await runtime.in_thread(self._uses.store.targets.split, job.id, chunk, rest)
         sealed = await self._work(rows.state, fetched, target, job.id, chunk.number)
-        attempt = await asyncio.to_thread(self._uses.store.next_attempt, job.id)
+        attempt = await runtime.in_thread(self._uses.store.next_attempt, job.id)
         for part in sealed.parts:
             await self._uses.api.stage(part.schema, part.body, caller.auth, attempt=attempt)
-        await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
+        await runtime.in_thread(self._uses.store.done, job.id, chunk, sealed.parts)
         self._uses.progress.announce(job.id)
         return rest
 
@@ -208,17 +207,17 @@ class Resealing:
         seconds = 0.0
         # The first time a worker may have to be started, and the width of rows is not known.
         for _ in range(2 if some else 0):
-            began = time.monotonic()
+            began = runtime.monotonic()
             fetched = await refetch(self._uses.schemas, caller, rows, chunk)
             await self._work(state, fetched, target, bytes(16), 0)
-            seconds = time.monotonic() - began
+            seconds = runtime.monotonic() - began
         return seconds * snapshot.count / max(1, some) / self._workers.count
 
     # --- publish ----------------------------------------------------------------------------
 
     async def _parts(self, job: Job) -> list[StagedPart]:
         assert job.options.named is not None
-        return await asyncio.to_thread(self._uses.store.parts, job.id, job.options.named)
+        return await runtime.in_thread(self._uses.store.parts, job.id, job.options.named)
 
     async def _is_published(self, job: Job, state: SchemaState) -> bool:
         return is_published(state, job.id, await self._parts(job))
@@ -252,13 +251,13 @@ class Resealing:
     async def _add_chunks(self, job: Job, state: SchemaState, *, at_least: int) -> bool:
         """Add what came in behind the job's last chunk, if it is as many rows."""
         snapshot = state.ledger.snapshot()
-        end = await asyncio.to_thread(self._uses.store.targets.end_of_chunks, job.id)
-        open_chunks = await asyncio.to_thread(self._uses.store.open_chunks, job.id)
+        end = await runtime.in_thread(self._uses.store.targets.end_of_chunks, job.id)
+        open_chunks = await runtime.in_thread(self._uses.store.open_chunks, job.id)
         if snapshot.stored - end >= at_least:
             target = await self._target(job)
             definition = _definition(target, state.definition)
             chunks = await aside(plan_chunks, snapshot, definition, end)
-            await asyncio.to_thread(self._uses.store.targets.add_chunks, job.id, chunks)
+            await runtime.in_thread(self._uses.store.targets.add_chunks, job.id, chunks)
             return True
         return bool(open_chunks)
 
@@ -279,7 +278,7 @@ class Resealing:
         upload = await aside(_draft, state, snapshot, target, await self._parts(job))
         await self._committer.store(caller, [(state, upload)], staging=job.id)
         replaced = [one.uid for one in snapshot.segments]
-        await asyncio.to_thread(self._pager.drop, replaced)
+        await runtime.in_thread(self._pager.drop, replaced)
         return True
 
 

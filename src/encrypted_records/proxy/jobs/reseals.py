@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
@@ -76,7 +77,7 @@ class Reseals:
             )
         options = JobOptions(kind=Format.JSON, named=schema, work="reseal")
         async with self._beginning:
-            if await asyncio.to_thread(self._uses.store.targets.under_way, schema):
+            if await runtime.in_thread(self._uses.store.targets.under_way, schema):
                 raise Conflict(
                     "the records of this schema are being sealed again already",
                     code="reseal_under_way",
@@ -84,7 +85,7 @@ class Reseals:
                 )
             job = await self._jobs.begin(caller, options)
             try:
-                await asyncio.to_thread(self._uses.store.targets.add, job.id, target)
+                await runtime.in_thread(self._uses.store.targets.add, job.id, target)
                 await self._jobs.mark_received(caller, job, 0)
             except ErsError as error:
                 # Else it would wait for an upload, and no other could begin.

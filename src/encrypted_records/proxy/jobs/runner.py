@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
+from encrypted_records import runtime
 from encrypted_records.errors import (
     BadInput,
     ErsError,
@@ -178,7 +178,7 @@ class JobRunner:
         """The result of a step of the store; a full disk only delays it."""
         for seconds in itertools.chain(self.waits, itertools.repeat(self.waits[-1])):
             try:
-                return await asyncio.to_thread(step, *args, **kwargs)
+                return await runtime.in_thread(step, *args, **kwargs)
             except Unavailable as error:
                 await self._wait(job, error, seconds)
         raise AssertionError("the loop has no end")
@@ -187,7 +187,7 @@ class JobRunner:
         seconds = error.retry_after or seconds
         log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
         self._uses.progress.note_waiting(job, error.message)
-        await asyncio.sleep(seconds)
+        await runtime.sleep(seconds)
 
     async def _wait_for_user(self, job: Job, seconds: float) -> None:
         """Wait until the job has another token by a request of its user, or, as the API may have
@@ -214,7 +214,9 @@ class JobRunner:
             Conflict: ``job_ended``; it has ended otherwise.
         """
         log.info("a job failed: %s", error.reason)
-        await self._run_step(job, self._uses.store.mark_failed, job, in_words(error), time.time())
+        await self._run_step(
+            job, self._uses.store.mark_failed, job, in_words(error), runtime.wall()
+        )
         self._uses.progress.announce(job)
 
     async def tidy(self, job: bytes) -> None:
@@ -222,17 +224,17 @@ class JobRunner:
         self._conflicts.forget(job)
         self._publisher.forget(job)
         try:
-            ended = await asyncio.to_thread(self._uses.store.get, job)
+            ended = await runtime.in_thread(self._uses.store.get, job)
             if ended is None:
                 return  # its owner has deleted it
-            await asyncio.to_thread(self._uses.spool.delete, job)
+            await runtime.in_thread(self._uses.spool.delete, job)
             try:
                 await self._uses.api.drop_job(job, (await self._caller(ended)).auth)
             except ErsError as error:
                 if _passes(error):
                     raise
                 # Its token has expired, and what it staged expires with it.
-            await asyncio.to_thread(self._uses.store.mark_tidied, job)
+            await runtime.in_thread(self._uses.store.mark_tidied, job)
         except ErsError as error:
             log.info("what a job left is not deleted yet: %s", error.message)
 
@@ -242,8 +244,8 @@ class JobRunner:
         Raises:
             ErsError: as :meth:`JobSecrets.open_token`.
         """
-        token = await asyncio.to_thread(self._uses.store.token, job.id)
-        return await asyncio.to_thread(self._uses.secrets.open_token, job, token)
+        token = await runtime.in_thread(self._uses.store.token, job.id)
+        return await runtime.in_thread(self._uses.secrets.open_token, job, token)
 
     async def _caller(self, job: Job) -> Holder:
         return Holder.of_accepted_work(job.user, await self.authorization_of(job))
@@ -268,7 +270,7 @@ class JobRunner:
             if await self.withdraw(job, caller):
                 raise
             states = []
-        await asyncio.to_thread(self._uses.store.mark_completed, job.id, time.time())
+        await runtime.in_thread(self._uses.store.mark_completed, job.id, runtime.wall())
         self._uses.progress.announce(job.id)
         log.info("a job of %d records is completed", (await self._read(job.id)).total)
         # Before tidy() ends the job's token.
@@ -292,15 +294,15 @@ class JobRunner:
 
     async def _seal_again(self, job: Job, *, everything: bool) -> None:
         seal_again = self._uses.store.fates.seal_again
-        await asyncio.to_thread(seal_again, job.id, everything=everything)
+        await runtime.in_thread(seal_again, job.id, everything=everything)
 
     async def withdraw(self, job: Job, caller: Holder) -> bool:
         """As :meth:`Publisher.withdraw`."""
         return await self._publisher.withdraw(job, caller)
 
     async def _source(self, job: Job) -> messages.UploadSource:
-        keyring = await asyncio.to_thread(self._uses.keyrings.of, Holder.of_accepted_work(job.user))
-        keys = await asyncio.to_thread(self._uses.spool.keys, job.id, keyring)
+        keyring = await runtime.in_thread(self._uses.keyrings.of, Holder.of_accepted_work(job.user))
+        keys = await runtime.in_thread(self._uses.spool.keys, job.id, keyring)
         return messages.UploadSource(
             folder=str(self._uses.spool.folder),
             upload=job.id,
@@ -324,7 +326,7 @@ class JobRunner:
 
         async def listen(message: messages.Interim) -> messages.DefinitionReply | None:
             if isinstance(message, messages.RowCount):
-                await asyncio.to_thread(self._uses.store.mark_counted, job.id, message.rows)
+                await runtime.in_thread(self._uses.store.mark_counted, job.id, message.rows)
                 self._uses.progress.announce(job.id)
                 return None
             assert isinstance(message, messages.DefinitionRequest)
@@ -338,13 +340,13 @@ class JobRunner:
 
         report = await self.workers.run(messages.CheckTask(await self._source(job)), listen)
         assert isinstance(report, messages.CheckReport)
-        await asyncio.to_thread(
+        await runtime.in_thread(
             self._uses.store.mark_checked,
             job.id,
             rows=report.rows,
             bad_rows=report.bad_rows,
-            errors=await asyncio.to_thread(self._uses.secrets.seal_errors, job, report.errors),
-            examples=await asyncio.to_thread(
+            errors=await runtime.in_thread(self._uses.secrets.seal_errors, job, report.errors),
+            examples=await runtime.in_thread(
                 self._uses.secrets.seal_examples, job, report.examples
             ),
             rounded=report.rounded,
@@ -379,7 +381,7 @@ class JobRunner:
                 # Sealing takes long, and others may have stored values meanwhile.
                 await self._conflicts.settle(job, caller, source, schemas)
         await packing.finish()
-        await asyncio.to_thread(self._uses.store.mark_sealed, job.id)
+        await runtime.in_thread(self._uses.store.mark_sealed, job.id)
         self._publisher.expect_none(job.id)
 
     async def _seal_open(
@@ -391,8 +393,8 @@ class JobRunner:
         packing: JobPacking | None,
     ) -> bool:
         """Seal and stage every open chunk, several at the same time; whether there was one."""
-        open_chunks = await asyncio.to_thread(self._uses.store.open_chunks, job.id)
-        fates = await asyncio.to_thread(self._uses.store.fates.get, job.id)
+        open_chunks = await runtime.in_thread(self._uses.store.open_chunks, job.id)
+        fates = await runtime.in_thread(self._uses.store.fates.get, job.id)
         chunks = iter(open_chunks)
         indexed = not self._packing.policy.takes(job)
         follows = not indexed and packing is not None
@@ -404,10 +406,10 @@ class JobRunner:
                 sealed = await self.workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
                 # A request of an earlier attempt may still be on its way.
-                attempt = await asyncio.to_thread(self._uses.store.next_attempt, job.id)
+                attempt = await runtime.in_thread(self._uses.store.next_attempt, job.id)
                 for part in sealed.parts:
                     await self._uses.api.stage(part.schema, part.body, caller.auth, attempt=attempt)
-                await asyncio.to_thread(self._uses.store.done, job.id, chunk, sealed.parts)
+                await runtime.in_thread(self._uses.store.done, job.id, chunk, sealed.parts)
                 self._uses.progress.announce(job.id)
                 if packing is not None:
                     packing.note_sealed(chunk, sealed.parts)
@@ -420,7 +422,7 @@ class JobRunner:
     async def _checked(self, job: Job, caller: Holder) -> list[Checked]:
         return [
             await self._schema_keys(caller, checked)
-            for checked in await asyncio.to_thread(self._uses.store.schemas, job.id)
+            for checked in await runtime.in_thread(self._uses.store.schemas, job.id)
         ]
 
     async def _state(self, caller: Holder, schema: bytes) -> SchemaState:

@@ -7,12 +7,12 @@ is locked, and a copy of the folder is no use to continue the job or to read the
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.errors import DoesNotOpen, Flaw
 from encrypted_records.proxy.jobs import file_note
@@ -86,7 +86,7 @@ class JobSecrets:
 
     def _seal(self, holder: Holder, job: bytes, label: str, plain: bytes) -> bytes:
         keyring = self._keyrings.of(holder)
-        version, nonce = keyring.newest, os.urandom(NONCE_BYTES)
+        version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
         key = keyring.root(version).job(job, version)
         return _VERSION.pack(version) + nonce + key.encrypt(nonce, plain, job + label.encode())
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import secrets
-import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -17,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.errors import (
     BadInput,
     Closed,
@@ -87,7 +86,7 @@ class BatchJobs:
                 full.
         """
         job = Job(
-            id=uuid.uuid4().bytes,
+            id=runtime.uuid4().bytes,
             user=caller.user,
             options=options,
             state="uploading",
@@ -97,19 +96,19 @@ class BatchJobs:
             total=0,
             bad_rows=0,
             error=None,
-            created=time.time(),
+            created=runtime.wall(),
             finished=None,
             began=caller.began,
         )
-        keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
+        keyring = await runtime.in_thread(self._uses.keyrings.of, caller)
         token, kept = await self._make_token(caller, job.id)
         await self._enter_token(caller, job.id, token)
         sealed = None
         if note is not None:
-            sealed = await asyncio.to_thread(self._uses.secrets.seal_note, caller, job.id, note)
-        await asyncio.to_thread(self._uses.store.add, job, kept, sealed)
+            sealed = await runtime.in_thread(self._uses.secrets.seal_note, caller, job.id, note)
+        await runtime.in_thread(self._uses.store.add, job, kept, sealed)
         try:
-            await asyncio.to_thread(self._uses.spool.create, job.id, keyring)
+            await runtime.in_thread(self._uses.spool.create, job.id, keyring)
         except ErsError as error:
             await self.abandon(job.id, error)
             raise
@@ -140,13 +139,13 @@ class BatchJobs:
             ErsError: as :meth:`_renew_token`.
         """
         token, kept = await self._make_token(caller, job.id)
-        await asyncio.to_thread(self._uses.store.renew, job.id, kept)
+        await runtime.in_thread(self._uses.store.renew, job.id, kept)
         await self._enter_token(caller, job.id, token)
 
     async def _make_token(self, caller: Holder, job: bytes) -> tuple[str, bytes]:
         """A new token as an Authorization value, and as it is kept."""
-        token = JOB_SCHEME + secrets.token_urlsafe(TOKEN_BYTES)
-        return token, await asyncio.to_thread(self._uses.secrets.seal_token, caller, job, token)
+        token = JOB_SCHEME + runtime.random_text(TOKEN_BYTES)
+        return token, await runtime.in_thread(self._uses.secrets.seal_token, caller, job, token)
 
     def notice(self, caller: Holder) -> None:
         """Give other tokens to jobs that wait for a request of this caller."""
@@ -176,22 +175,22 @@ class BatchJobs:
             BadInput: ``csv_header``, or not JSON.
             OutOfSpace, Unavailable: the disk cannot store it.
         """
-        keyring = await asyncio.to_thread(self._uses.keyrings.of, caller)
+        keyring = await runtime.in_thread(self._uses.keyrings.of, caller)
         recognized = prepared = False
         start, size = b"", 0
-        with await asyncio.to_thread(self._uses.spool.append, job.id, keyring, 0) as appending:
+        with await runtime.in_thread(self._uses.spool.append, job.id, keyring, 0) as appending:
             async for piece in gather(body):
                 if not recognized:
                     start += piece
                     recognized = await self.look(caller, job.options, start, final=False)
-                await asyncio.to_thread(appending.write, piece)
+                await runtime.in_thread(appending.write, piece)
                 size += len(piece)
                 if size >= _SEVERAL_CHUNKS and not prepared:
                     prepared = True
                     self.runner.workers.prepare()
             if not recognized:
                 await self.look(caller, job.options, start, final=True)
-            return await asyncio.to_thread(appending.finish)
+            return await runtime.in_thread(appending.finish)
 
     async def look(self, caller: Holder, options: JobOptions, start: bytes, *, final: bool) -> bool:
         """Whether the first bytes of an upload show its layout. A CSV header is checked against the
@@ -201,7 +200,7 @@ class BatchJobs:
             BadInput: as :meth:`receive`; also where the caller reaches no schema of the id that the
                 header or the request names.
         """
-        recognized = await asyncio.to_thread(
+        recognized = await runtime.in_thread(
             recognize, start, options.kind, final=final, charset=options.charset
         )
         if recognized is not None:
@@ -248,10 +247,10 @@ class BatchJobs:
                 storing it.
         """
         owner = caller or Holder.of_accepted_work(job.user)
-        ends = await asyncio.to_thread(self._digest_of_ends, owner, job.id, size)
+        ends = await runtime.in_thread(self._digest_of_ends, owner, job.id, size)
         said = await self.note_of(owner, job) or FileNote()
         note = msgspec.structs.replace(said, ends=ends)
-        sealed = await asyncio.to_thread(self._uses.secrets.seal_note, owner, job.id, note)
+        sealed = await runtime.in_thread(self._uses.secrets.seal_note, owner, job.id, note)
         await self._renew(caller, job)
         # Of two that come at the same time one is refused.
         async with self._accepting:
@@ -271,7 +270,7 @@ class BatchJobs:
         """The upload may have outlived the job's token: renew it. If it has outlived the caller's
         own as well, the job keeps its token."""
         if caller is not None:
-            known = await asyncio.to_thread(self._uses.store.get, job.id)
+            known = await runtime.in_thread(self._uses.store.get, job.id)
             if known is not None:
                 with suppress(NotAuthenticated):
                     await self._renew_token(caller, known)
@@ -279,7 +278,7 @@ class BatchJobs:
     async def _process(self, job: Job, size: int, file: bytes | None = None) -> None:
         if size >= _SEVERAL_CHUNKS:
             self.runner.workers.prepare()
-        await asyncio.to_thread(self._uses.store.mark_received, job.id, size, file)
+        await runtime.in_thread(self._uses.store.mark_received, job.id, size, file)
         self._uses.progress.announce(job.id)
         self._start(job.id)
 
@@ -290,10 +289,12 @@ class BatchJobs:
             Conflict: ``job_ended``; it has ended already.
         """
         try:
-            await asyncio.to_thread(self._uses.store.mark_failed, job, in_words(error), time.time())
+            await runtime.in_thread(
+                self._uses.store.mark_failed, job, in_words(error), runtime.wall()
+            )
         except Unavailable:
             # The disk is full. Deleting the upload may free enough space to store the failure.
-            await asyncio.to_thread(self._uses.spool.delete, job)
+            await runtime.in_thread(self._uses.spool.delete, job)
             self._track(job, self._fail(job, error))
             return
         await self._finish(job)
@@ -315,7 +316,7 @@ class BatchJobs:
             NotFound: the caller has no such job; with an API token, none that it began.
         """
         try:
-            job = await asyncio.to_thread(self._uses.store.get, uuid.UUID(name).bytes)
+            job = await runtime.in_thread(self._uses.store.get, uuid.UUID(name).bytes)
         except ValueError:
             job = None
         if job is None or not caller.owns(job.user, job.began):
@@ -324,13 +325,13 @@ class BatchJobs:
 
     async def list_awaited(self) -> list[Job]:
         """Jobs whose upload may still continue."""
-        unfinished = await asyncio.to_thread(self._uses.store.list_unfinished)
+        unfinished = await runtime.in_thread(self._uses.store.list_unfinished)
         return [job for job in unfinished if job.state == "uploading" and job.options.resumable]
 
     async def of_user(
         self, caller: Holder, *, schema: bytes | None = None, offset: int, limit: int
     ) -> tuple[int, list[Job]]:
-        return await asyncio.to_thread(
+        return await runtime.in_thread(
             self._uses.store.of_user,
             caller.user,
             schema=schema,
@@ -341,7 +342,7 @@ class BatchJobs:
 
     async def list_schemas(self, job: Job) -> list[bytes]:
         """The schemas that the job's records are of, as far as they are known."""
-        stored = await asyncio.to_thread(self._uses.store.stored_groups, job.id)
+        stored = await runtime.in_thread(self._uses.store.stored_groups, job.id)
         return list(stored) or ([job.options.named] if job.options.named else [])
 
     def why_waiting(self, job: Job) -> str | None:
@@ -350,11 +351,11 @@ class BatchJobs:
 
     async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
         """What was said of the caller's job's file; None if nothing was, or if no key opens it."""
-        sealed = await asyncio.to_thread(self._uses.store.file, job.id)
+        sealed = await runtime.in_thread(self._uses.store.file, job.id)
         if sealed is None:
             return None
         try:
-            return await asyncio.to_thread(self._uses.secrets.open_note, caller, job.id, sealed)
+            return await runtime.in_thread(self._uses.secrets.open_note, caller, job.id, sealed)
         except Closed:
             return None
 
@@ -366,41 +367,41 @@ class BatchJobs:
             UploadedBefore: a job of the caller's has stored this file in this schema, or is
                 storing it.
         """
-        for job in await asyncio.to_thread(self._uses.store.of_size, caller.user, size):
+        for job in await runtime.in_thread(self._uses.store.of_size, caller.user, size):
             known = await self.note_of(caller, job)
             if job.options.named == options.named and known and known.is_same(note):
                 raise uploaded_before(job)
 
     async def errors(self, caller: Holder, job: Job) -> list[Flaw]:
         """What is wrong with the rows of the caller's job, the first 10,000 errors."""
-        sealed = await asyncio.to_thread(self._uses.store.errors, job.id)
-        flaws = await asyncio.to_thread(self._uses.secrets.open_errors, caller, job, sealed)
-        sealed = await asyncio.to_thread(self._uses.store.fates.errors, job.id)
+        sealed = await runtime.in_thread(self._uses.store.errors, job.id)
+        flaws = await runtime.in_thread(self._uses.secrets.open_errors, caller, job, sealed)
+        sealed = await runtime.in_thread(self._uses.store.fates.errors, job.id)
         if sealed:
             open_errors = self._uses.secrets.open_errors
-            flaws += await asyncio.to_thread(open_errors, caller, job, sealed, "conflicts")
+            flaws += await runtime.in_thread(open_errors, caller, job, sealed, "conflicts")
             flaws.sort(key=lambda flaw: flaw.row or 0)
         return flaws[:MAX_ERRORS]
 
     async def list_examples(self, caller: Holder, job: Job) -> Examples:
         """Some of the rows of the caller's job that do not fit: their numbers and cells."""
-        sealed = await asyncio.to_thread(self._uses.store.examples, job.id)
+        sealed = await runtime.in_thread(self._uses.store.examples, job.id)
         if sealed is None:
             return []
-        return await asyncio.to_thread(self._uses.secrets.open_examples, caller, job, sealed)
+        return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
 
     async def watch(self, job: bytes) -> AsyncIterator[Job]:
         """The job's state now and after changes, at most ten times a second, until it has ended."""
         with self._uses.progress.watching(job) as changed:
             while True:
                 changed.clear()
-                state = await asyncio.to_thread(self._uses.store.get, job)
+                state = await runtime.in_thread(self._uses.store.get, job)
                 if state is None:
                     return
                 yield state
                 if state.state in ENDED:
                     return
-                await asyncio.sleep(PAUSE_SECONDS)
+                await runtime.sleep(PAUSE_SECONDS)
                 await changed.wait()
 
     async def cancel(self, caller: Holder, job: Job) -> None:
@@ -412,7 +413,7 @@ class BatchJobs:
                 full; the job continues.
         """
         if job.state in ENDED:
-            await asyncio.to_thread(self._uses.store.forget, job.id)
+            await runtime.in_thread(self._uses.store.forget, job.id)
             return
         task = self._running.get(job.id)
         if task is not None:
@@ -420,12 +421,12 @@ class BatchJobs:
             await asyncio.wait([task])
         try:
             if not await self._withdraw(caller, job.id):
-                await asyncio.to_thread(self._uses.store.mark_completed, job.id, time.time())
-            await asyncio.to_thread(
+                await runtime.in_thread(self._uses.store.mark_completed, job.id, runtime.wall())
+            await runtime.in_thread(
                 self._uses.store.mark_failed,
                 job.id,
                 "cancelled by its owner (job_cancelled)",
-                time.time(),
+                runtime.wall(),
             )
         except Conflict:
             await self._finish(job.id)
@@ -438,10 +439,10 @@ class BatchJobs:
 
     async def forget(self, job: bytes) -> None:
         """Forget a job that has ended."""
-        await asyncio.to_thread(self._uses.store.forget, job)
+        await runtime.in_thread(self._uses.store.forget, job)
 
     async def _withdraw(self, caller: Holder, name: bytes) -> bool:
-        job = await asyncio.to_thread(self._uses.store.get, name)
+        job = await runtime.in_thread(self._uses.store.get, name)
         if job is None or job.state in ENDED or job.phase != "publish":
             return True
         return await self.runner.withdraw(job, caller)
@@ -450,14 +451,14 @@ class BatchJobs:
 
     async def start(self) -> None:
         """Resume the jobs of an earlier process."""
-        for job in await asyncio.to_thread(self._uses.store.list_unfinished):
+        for job in await runtime.in_thread(self._uses.store.list_unfinished):
             if job.state == "processing":
                 log.info("resuming a job of %d bytes", job.size)
                 self._start(job.id)
             elif not job.options.resumable:
                 lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
-                await asyncio.to_thread(
-                    self._uses.store.mark_failed, job.id, in_words(lost), time.time()
+                await runtime.in_thread(
+                    self._uses.store.mark_failed, job.id, in_words(lost), runtime.wall()
                 )
 
     async def sweep(self) -> None:
@@ -465,19 +466,19 @@ class BatchJobs:
         ended long ago."""
         while True:
             try:
-                for job in await asyncio.to_thread(self._uses.store.with_leftovers):
+                for job in await runtime.in_thread(self._uses.store.with_leftovers):
                     if job.id not in self._running:
                         self._track(job.id, self.runner.tidy(job.id))
                 if await self._is_clock_right():
-                    old = time.time() - KEPT_SECONDS
-                    await asyncio.to_thread(self._uses.store.forget_before, old)
+                    old = runtime.wall() - KEPT_SECONDS
+                    await runtime.in_thread(self._uses.store.forget_before, old)
             except Unavailable as error:
                 log.warning("ended jobs were not deleted: %s", error.message)
-            await asyncio.sleep(self._sweep_seconds)
+            await runtime.sleep(self._sweep_seconds)
 
     async def knows(self, job: bytes) -> bool:
         """Whether there is such a job, of any user."""
-        return await asyncio.to_thread(self._uses.store.get, job) is not None
+        return await runtime.in_thread(self._uses.store.get, job) is not None
 
     def _start(self, job: bytes) -> None:
         self._track(job, self.runner.run(job))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group, Segment
@@ -174,7 +174,7 @@ class JobStore:
     def mark_undone(self, job: bytes) -> None:
         """What the job stored is deleted."""
         with self._database.writing() as database:
-            tables.stamp(database, job, "undone", time.time())
+            tables.stamp(database, job, "undone", runtime.wall())
             database.execute("DELETE FROM stored WHERE job = ?", (job,))
 
     def list_unfinished(self) -> list[Job]:
@@ -214,7 +214,7 @@ class JobStore:
         with self._database.writing() as database:
             _move(database, job, "processing")
             database.execute("UPDATE job SET size = ? WHERE id = ?", (size, job))
-            tables.stamp(database, job, "received", time.time())
+            tables.stamp(database, job, "received", runtime.wall())
             if file is not None:
                 database.execute("UPDATE about SET file = ? WHERE job = ?", (file, job))
 
@@ -258,7 +258,7 @@ class JobStore:
                 " rounded = ? WHERE id = ?",
                 (rows, bad_rows, json.dumps(rounded or {}), job),
             )
-            tables.stamp(database, job, "checked", time.time())
+            tables.stamp(database, job, "checked", runtime.wall())
             database.execute("UPDATE about SET examples = ? WHERE job = ?", (examples, job))
 
     def check_again(self, job: bytes) -> None:
@@ -295,7 +295,7 @@ class JobStore:
         """
         with self._database.writing() as database:
             change = "UPDATE job SET attempt = max(attempt + 1, ?) WHERE id = ?"
-            database.execute(change, (int(time.time() * 1000), job))
+            database.execute(change, (int(runtime.wall() * 1000), job))
             ((attempt,),) = database.execute("SELECT attempt FROM job WHERE id = ?", (job,))
         return int(attempt)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.proxy.jobs.job import Job
 from encrypted_records.proxy.jobs.store import JobStore
@@ -66,9 +66,9 @@ class Undo:
             deleted += await self._changer.delete_groups(caller, schema, groups)
         if deleted < confirmed:
             await self.count(caller, job)  # somebody else deleted some, or its groups have ended
-        await asyncio.to_thread(self._store.mark_undone, job.id)
+        await runtime.in_thread(self._store.mark_undone, job.id)
         log.info("what a job stored is deleted: %d records", deleted)
         return deleted
 
     async def _groups(self, job: Job) -> Mapping[bytes, list[bytes]]:
-        return await asyncio.to_thread(self._store.stored_groups, job.id)
+        return await runtime.in_thread(self._store.stored_groups, job.id)

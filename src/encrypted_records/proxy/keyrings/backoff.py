@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
+from encrypted_records import runtime
 from encrypted_records.errors import Throttled
 
 #: The wait after the first wrong passphrase; it doubles with each further one, up to the longest.
@@ -23,7 +23,7 @@ class Attempts:
     def __init__(
         self,
         message: str = "too many wrong passphrases",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         self._message = message
         self._clock = clock

@@ -7,8 +7,8 @@ that would still open with the old passphrase.
 from __future__ import annotations
 
 import logging
-import time
 
+from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Passphrase
@@ -73,7 +73,7 @@ class KeyringChanges:
             present = self._keyrings.open_for(holder)
             if present is None:
                 raise files.no_keyring()
-            rotated = present.rotate(created=int(time.time()))
+            rotated = present.rotate(created=int(runtime.wall()))
             self._keyrings.replace(
                 holder.user, rotated, self._keyrings.unlocked.passphrase(holder.user)
             )

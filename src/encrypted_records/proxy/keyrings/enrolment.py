@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import Conflict, NotAllowed, NotAuthenticated, NotFound, Throttled
 from encrypted_records.model.device_secret import DOOR, DeviceSecret
@@ -45,7 +45,7 @@ class Enrolment:
     """
 
     def __init__(
-        self, store: AccessStore, policy: Policy, clock: Callable[[], float] = time.time
+        self, store: AccessStore, policy: Policy, clock: Callable[[], float] = runtime.wall
     ) -> None:
         self._store = store
         self._clock = clock

@@ -10,12 +10,12 @@ from __future__ import annotations
 import binascii
 import logging
 import os
-import secrets
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import KeychainKey
 from encrypted_records.proxy.disk.atomic_files import write_once
 
@@ -48,7 +48,7 @@ def keychain_key(
             kept.append(secret)
 
     # A keychain can wait for a person without end, and its library knows no time limit.
-    asking = threading.Thread(target=ask, name="keychain", daemon=True)
+    asking = threading.Thread(target=ask, name="keychain", daemon=True)  # noqa: TID251
     asking.start()
     asking.join(seconds)
     return KeychainKey(kept[0]) if kept else None
@@ -82,7 +82,7 @@ def _make(
     keep: Callable[[str, str, str], None],
     kept: Callable[[str, str], str | None],
 ) -> bytes | None:
-    name, secret = secrets.token_hex(16), secrets.token_bytes(_KEY_BYTES)
+    name, secret = runtime.random_hex(16), runtime.random_bytes(_KEY_BYTES)
     keep(_APP, name, secret.hex())
     # A keychain that forgets would take every keyring with it.
     if _key(kept(_APP, name)) != secret or not write_once(name_file, name.encode()):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Passphrase, Wrapper
 from encrypted_records.errors import Closed, NotAllowed, NotFound
@@ -166,7 +166,7 @@ class OpenKeyrings:
             )
         self.enrolment.admit_new(holder, others=self.has_others(user))
         self.enrolment.take_in_newcomer(holder, "made")
-        made = Keyring.generate(created=int(time.time()))
+        made = Keyring.generate(created=int(runtime.wall()))
         given = self.unlocked.passphrase(user)
         if self.files.create(user, made, given):
             log.info("made a keyring: %s", path.name)

@@ -7,10 +7,10 @@ None is a flag: arguments show in the process list.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import MachineKey, Passphrase, Wrapper
 from encrypted_records.errors import BadInput, Startup
 from encrypted_records.proxy.disk.atomic_files import write_once
@@ -100,7 +100,7 @@ def machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
     if not path.exists():
         if not may_make:
             return None
-        if write_once(path, secrets.token_bytes(_KEY_BYTES)):
+        if write_once(path, runtime.random_bytes(_KEY_BYTES)):
             log.warning(
                 "keyrings are sealed under %s: anyone who can read this folder can read the"
                 " records. Set ERS_KEYRING_PASSPHRASE_FILE to seal them with a passphrase",

@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import Passphrase, Wrapper, root_of, wrapping_of
 from encrypted_records.errors import BadInput, Conflict, Unsupported
@@ -42,7 +42,7 @@ class Keyrings:
         *secrets: Wrapper,
         enrolment: Enrolment,
         attempts: Attempts | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
         unlocked_seconds: float = UNLOCKED_SECONDS,
     ) -> None:
         self._core = OpenKeyrings(

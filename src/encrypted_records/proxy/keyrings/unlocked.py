@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.proxy.keyrings.holder import Holder
 
@@ -18,7 +18,7 @@ class Unlocked:
     """In memory only. Safe to use from several threads, and never blocks for long."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, seconds: float = UNLOCKED_SECONDS
+        self, clock: Callable[[], float] = runtime.monotonic, seconds: float = UNLOCKED_SECONDS
     ) -> None:
         self._clock = clock
         self.seconds = seconds

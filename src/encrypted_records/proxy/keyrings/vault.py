@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import TransitKey
 from encrypted_records.errors import Startup
 from encrypted_records.proxy.disk.atomic_files import write_once
@@ -69,7 +69,7 @@ def transit_key(path: Path, settings: VaultSettings, *, may_make: bool) -> Trans
     engine = _client(settings).secrets.transit
     key_name = {"name": settings.key, "mount_point": settings.mount}
     if not path.exists():
-        plain = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+        plain = base64.b64encode(runtime.random_bytes(_KEY_BYTES)).decode()
         made = _ask(
             settings, lambda: engine.encrypt_data(plaintext=plain, **key_name), "ciphertext"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from encrypted_records import runtime
 from encrypted_records.errors import Flaw
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -191,7 +191,7 @@ def moment(value: str | float | None) -> str:
 
 def age(then: float) -> str:
     """How long ago, in the largest unit: ``5 min``, ``3 days``."""
-    seconds = max(0, int(time.time() - then))
+    seconds = max(0, int(runtime.wall() - then))
     for unit_seconds, one, many in ((86_400, "day", "days"), (3600, "h", "h"), (60, "min", "min")):
         if seconds >= unit_seconds:
             count = seconds // unit_seconds

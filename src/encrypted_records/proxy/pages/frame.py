@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import ids
 from encrypted_records.proxy.http.page_sessions import Desk
@@ -79,7 +79,7 @@ def find_last(desk: Desk | None) -> Frame | None:
 async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
     """What is remembered, if that is fresh; or else what is found out now."""
     known: Frame = find_last(desk) or Frame()
-    if known.found_at > max(desk.changed_at, time.monotonic() - FRESH_SECONDS):
+    if known.found_at > max(desk.changed_at, runtime.monotonic() - FRESH_SECONDS):
         return known
     found = await _find_out(asker, known)
     desk.put(_NAME, found)
@@ -89,11 +89,11 @@ async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
 def mark_outdated(desk: Desk | None) -> None:
     """Something may have changed: look again with the next page."""
     if desk is not None:
-        desk.changed_at = time.monotonic()
+        desk.changed_at = runtime.monotonic()
 
 
 async def _find_out(asker: Asker, known: Frame) -> Frame:
-    started = time.monotonic()
+    started = runtime.monotonic()
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             organizations, datasets, schemas, invitations = await asyncio.gather(
@@ -102,7 +102,7 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
                 asker.ask("GET", "/api/schemas/", params={"limit": str(MOST_SCHEMAS)}),
                 asker.ask("GET", "/api/invitations/", params={"limit": "1"}),
             )
-            took = round((time.monotonic() - started) * 1000)
+            took = round((runtime.monotonic() - started) * 1000)
             keyring, backed_up = await _ask_for_keyring(asker)
         return Frame(
             organizations=_read_places(organizations["results"]),
@@ -112,7 +112,7 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
             api_ms=took,
             keyring=keyring,
             backed_up=backed_up,
-            found_at=time.monotonic(),
+            found_at=runtime.monotonic(),
         )
     except (ErsError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
         return replace(known, api_ms=None)

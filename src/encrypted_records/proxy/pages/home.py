@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages import example
 from encrypted_records.proxy.pages.audit_lines import Line, lines_of
@@ -153,7 +154,7 @@ def _days(states: Sequence[State]) -> list[Bar]:
     highest = max(rows, default=0)
     if not highest:
         return []
-    today = datetime.now(UTC).date()
+    today = datetime.fromtimestamp(runtime.wall(), UTC).date()
     return [
         Bar(f"{today - timedelta(days=len(rows) - 1 - at):%d %b}", count, 100 * count / highest)
         for at, count in enumerate(rows)

@@ -7,12 +7,12 @@ is shown again after an error, words and passwords excepted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, ErsError, NotFound
 from encrypted_records.proxy.pages import phrases
 from encrypted_records.proxy.pages.page import Visit, page
@@ -93,7 +93,7 @@ def _end(days: str) -> int | None:
         return None
     if not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
         raise BadInput("the days after which it ends are a number")
-    return int(time.time()) + int(days) * _DAY
+    return int(runtime.wall()) + int(days) * _DAY
 
 
 async def change(visit: Visit) -> Response:

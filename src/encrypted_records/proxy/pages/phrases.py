@@ -6,9 +6,9 @@ What is named of a mistake is the number of the word, never the word.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Flaw
 
 #: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.
@@ -33,7 +33,7 @@ def phrases_of(typed: str) -> list[str]:
 
 def places_to_ask_for() -> list[int]:
     """Numbers of words, from 1 on, that nobody can foresee."""
-    return sorted(secrets.SystemRandom().sample(range(1, WORDS + 1), ASKED))
+    return sorted(runtime.chance.sample(range(1, WORDS + 1), ASKED))
 
 
 def check_typed(phrase: str, typed: Mapping[int, str]) -> None:

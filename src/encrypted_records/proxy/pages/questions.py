@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import secrets
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.errors import ErsError, Unavailable
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.search_form import Question, types_of
@@ -131,13 +130,13 @@ async def _ask_for_schema(visit: Visit) -> dict[str, Any] | ErsError:
         schema: dict[str, Any] = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     except ErsError as error:
         return error
-    visit.desk.put(("schema", visit.id), _ShownSchema(schema, time.monotonic()))
+    visit.desk.put(("schema", visit.id), _ShownSchema(schema, runtime.monotonic()))
     return schema
 
 
 def _is_fresh(visit: Visit, shown: _ShownSchema) -> bool:
     changed_at = visit.desk.changed_at
-    return shown.asked_at > max(changed_at, time.monotonic() - FRESH_SECONDS)
+    return shown.asked_at > max(changed_at, runtime.monotonic() - FRESH_SECONDS)
 
 
 def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
@@ -149,7 +148,7 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
     question = copy.deepcopy(on.question)
     if sum(len(name) + len(text) for name, text in question.carried(on.types)) > MOST_KEPT:
         return False
-    visit.question = on.name = secrets.token_urlsafe(_NAME_BYTES)
+    visit.question = on.name = runtime.random_text(_NAME_BYTES)
     visit.desk.put(("search", visit.id, on.name), question)
     # How records are shown stays for a window that is opened later; what is asked does not.
     view = Question(hidden=question.hidden, dense=question.dense, sealed=question.sealed)

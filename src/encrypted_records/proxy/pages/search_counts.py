@@ -6,9 +6,10 @@ minute and nothing of what was asked.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from encrypted_records import runtime
 
 #: Minutes that are remembered, and that a bar of the picture stands for.
 KEPT_MINUTES = 60
@@ -19,7 +20,7 @@ BAR_MINUTES = 2
 class SearchCounts:
     """``clock`` is in seconds and never goes back."""
 
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = runtime.monotonic
     _by_minute: dict[int, int] = field(default_factory=dict, repr=False)
 
     def add(self) -> None:

@@ -25,6 +25,8 @@ from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from encrypted_records import runtime
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -92,14 +94,14 @@ def by_size(size: int, *, few: bool = False) -> Run:
     """
     if few and size <= FEW_BYTES:
         return here
-    return aside if size > LONG_BYTES else asyncio.to_thread
+    return aside if size > LONG_BYTES else runtime.in_thread
 
 
 def run_for(rows: int) -> Run:
     """Where so many rows are put in order."""
     if rows <= FEW_ROWS:
         return here
-    return aside if rows > MANY_ROWS else asyncio.to_thread
+    return aside if rows > MANY_ROWS else runtime.in_thread
 
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
 from cryptography.hazmat.primitives import hashes, hmac
+
+from encrypted_records import runtime
 
 
 class SecretNames:
     """The key is made by this process and never leaves it."""
 
     def __init__(self) -> None:
-        self._key = os.urandom(32)
+        self._key = runtime.random_bytes(32)
 
     def of(self, parts: Sequence[str]) -> bytes:
         """The name of a secret that has these parts: 32 bytes."""

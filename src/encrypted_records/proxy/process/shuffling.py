@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import struct
 from collections.abc import Iterable
 from operator import itemgetter
 from typing import TypeVar
+
+from encrypted_records import runtime
 
 T = TypeVar("T")
 
@@ -15,5 +16,5 @@ def shuffled(items: Iterable[T]) -> list[T]:
     """These in random order."""
     order = list(items)
     # The system is asked once for all of them: once for each takes longer than all else here.
-    draws = struct.unpack(f"{len(order)}Q", secrets.token_bytes(8 * len(order)))
+    draws = struct.unpack(f"{len(order)}Q", runtime.random_bytes(8 * len(order)))
     return [item for _, item in sorted(zip(draws, order, strict=True), key=itemgetter(0))]

@@ -13,6 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from encrypted_records import runtime
 from encrypted_records.proxy.process.places import Places
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Turns:
                 yield
                 took = clock() - began
             if took > SHORT_SECONDS and self._is_busy(took):
-                await asyncio.sleep(min(REST * took, MOST_REST_SECONDS))
+                await runtime.sleep(min(REST * took, MOST_REST_SECONDS))
 
     async def each(self, user: bytes, parts: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The parts, each made in a turn; they are closed with this. No turn is held while a part

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.index.log.past import Past
 from encrypted_records.model.retention import DAY_MILLISECONDS
@@ -26,11 +25,6 @@ MOST_DAYS = 31
 SETTLED_SECONDS = float(DAY_SECONDS)
 #: Seconds between two notes of the time.
 NOTE_SECONDS = 600.0
-
-
-def real_time() -> float:
-    """Seconds of a clock that nobody sets; it goes on during suspends where the system has that."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def require_right(now: float, *, api: float | None, newest: int) -> None:
@@ -91,8 +85,8 @@ class WatchedClock:
     def __init__(
         self,
         heads: Heads,
-        wall: Callable[[], float] = time.time,
-        real: Callable[[], float] = real_time,
+        wall: Callable[[], float] = runtime.wall,
+        real: Callable[[], float] = runtime.elapsed,
     ) -> None:
         """
         Args:
@@ -118,7 +112,7 @@ class WatchedClock:
         Raises:
             OutOfSpace, Unavailable: the time seen last cannot be read or stored.
         """
-        return await asyncio.to_thread(self._look)
+        return await runtime.in_thread(self._look)
 
     async def is_right(self) -> bool:
         """Whether no jump is in doubt. Raises as :meth:`look`."""
@@ -126,7 +120,7 @@ class WatchedClock:
 
     async def settle(self) -> None:
         """Somebody says that the clock is right. Raises as :meth:`look`."""
-        await asyncio.to_thread(self._settle)
+        await runtime.in_thread(self._settle)
 
     async def watch(self) -> None:
         """Look again and again."""
@@ -135,7 +129,7 @@ class WatchedClock:
                 await self.look()
             except ErsError as error:
                 log.warning("this machine's clock is not watched: %s", error.message)
-            await asyncio.sleep(NOTE_SECONDS)
+            await runtime.sleep(NOTE_SECONDS)
 
     def _look(self) -> Standing:
         with self._lock:

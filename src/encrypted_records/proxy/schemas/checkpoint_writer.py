@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from encrypted_records import runtime
 from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.errors import CheckpointBroken, Conflict, ErsError, LogBroken
 from encrypted_records.index.log import checkpoint as taking
@@ -116,7 +116,7 @@ class CheckpointWriter:
         # No other task of this process runs between these two.
         ledger, present = state.ledger, state.ledger.state()
         since = max(0, _now() - REQUESTS_MS)
-        made = await asyncio.to_thread(taking.make, ledger, present, since)
+        made = await runtime.in_thread(taking.make, ledger, present, since)
         if len(made.body) > MAX_CHECKPOINT_BYTES:
             log.info("no checkpoint is written: it would be too large")
             return
@@ -146,7 +146,7 @@ class CheckpointWriter:
                 return
             if whole.ledger.version < claimed.version:
                 new = await self._reader.fetch(caller, state.id, whole.ledger.version)
-                await asyncio.to_thread(extend, whole.ledger, _up_to(new, claimed.version))
+                await runtime.in_thread(extend, whole.ledger, _up_to(new, claimed.version))
             if _is_other(whole.ledger, claimed, begun):
                 raise LogBroken("the API's log is another one than it showed a moment ago")
             await self._require_equal(claimed, whole.ledger, whole.ledger.state(), begun)
@@ -176,7 +176,7 @@ class CheckpointWriter:
             own, present = state.ledger, state.ledger.state()
             version = present.snapshot.version
             keys, by = own.keys, own.membership
-            claimed = await asyncio.to_thread(taking.take, found, keys, own.writer, by, _now())
+            claimed = await runtime.in_thread(taking.take, found, keys, own.writer, by, _now())
         except CheckpointBroken as error:
             log.warning("%s: %s", error.reason, error.message)
             return
@@ -187,7 +187,7 @@ class CheckpointWriter:
             deltas = [*deltas, *await self._reader.fetch(caller, state.id, deltas[-1].version)]
         tail = _up_to(taking.after(claimed, deltas), version)
         try:
-            await asyncio.to_thread(extend, claimed, tail)
+            await runtime.in_thread(extend, claimed, tail)
         except ErsError:
             await self._judge(caller, own, claimed)
             return
@@ -207,7 +207,7 @@ class CheckpointWriter:
         own = Ledger(whole.keys, whole.writer, whole.membership)
         try:
             deltas = await self._reader.fetch(caller, whole.keys.schema, 0)
-            await asyncio.to_thread(extend, own, _up_to(deltas, claimed.version))
+            await runtime.in_thread(extend, own, _up_to(deltas, claimed.version))
         except ErsError as error:
             log.info("a checkpoint is not compared: %s", error.message)
             return
@@ -217,7 +217,7 @@ class CheckpointWriter:
         self, claimed: Ledger, own: Ledger, present: LedgerState, begun: Begun
     ) -> None:
         try:
-            await asyncio.to_thread(taking.require_equal, claimed, present)
+            await runtime.in_thread(taking.require_equal, claimed, present)
         except CheckpointBroken:
             self._name(own, begun)
 
@@ -249,7 +249,7 @@ def _is_other(whole: Ledger, claimed: Ledger, begun: Begun) -> bool:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return runtime.wall_ns() // 1_000_000
 
 
 def _stands(state: SchemaState) -> tuple[int, int]:

@@ -6,9 +6,9 @@ organization without one has one keyring's keys and no signatures.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
+from encrypted_records import runtime
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.errors import Closed, KeyMissing, Malformed, NotAllowed, NotFound
 from encrypted_records.index.log.ledger import Ledger
@@ -48,14 +48,14 @@ class KeySource:
             ErsError: as :meth:`RosterReader.read` and :meth:`OwnGrants.open`.
         """
         if key_id is not None:
-            existing = await asyncio.to_thread(self._keyrings.existing, caller)
+            existing = await runtime.in_thread(self._keyrings.existing, caller)
             if existing is None:
                 # No keyring is made: it would block the one that the user will restore.
                 name = f" with key {key_id.hex()}" if key_id else ""
                 raise KeyMissing(f"this schema is sealed{name}; you have no keyring here")
         view = await self._sharing.reader.read(caller, organization, within=FRESH)
         if view is None:
-            keyring = await asyncio.to_thread(self._keyrings.of, caller)
+            keyring = await runtime.in_thread(self._keyrings.of, caller)
             return keyring.schema(organization, schema), None
         try:
             opened = await self._open(view, schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from encrypted_records import runtime
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 
@@ -57,7 +58,7 @@ class LedgerKeeper:
         async with self._one_at_a_time:
             # Quick, and on the event loop, so that the ledger cannot change; encoding takes longer.
             state = ledger.state()
-            await asyncio.to_thread(self._store.put, user, ledger.keys, state)
+            await runtime.in_thread(self._store.put, user, ledger.keys, state)
 
     async def finish(self) -> None:
         """Wait for what is under way, at most ``SECONDS_AT_THE_END`` seconds."""

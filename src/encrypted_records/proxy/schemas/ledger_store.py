@@ -10,11 +10,10 @@ and a damaged one is replaced.
 from __future__ import annotations
 
 import logging
-import os
 import struct
-import time
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.errors import ErsError, Malformed
@@ -86,7 +85,7 @@ class LedgerStore(CacheFile):
     def _get(self, user: bytes, schema: bytes) -> bytes | None:
         key = (user, schema)
         self._database.execute(
-            "UPDATE ledger SET used = ? WHERE user = ? AND schema = ?", (time.time_ns(), *key)
+            "UPDATE ledger SET used = ? WHERE user = ? AND schema = ?", (runtime.wall_ns(), *key)
         )
         row = self._database.execute(
             "SELECT data FROM ledger WHERE user = ? AND schema = ?", key
@@ -119,7 +118,7 @@ class LedgerStore(CacheFile):
             self._database.execute(
                 "INSERT OR REPLACE INTO ledger (user, schema, version, used, data)"
                 " VALUES (?, ?, ?, ?, ?)",
-                (user, schema, version, time.time_ns(), sealed),
+                (user, schema, version, runtime.wall_ns(), sealed),
             )
             # The logs for which the newer ones leave no space.
             self._database.execute(
@@ -133,7 +132,7 @@ class LedgerStore(CacheFile):
 def seal(user: bytes, keys: LogKeys, plain: bytes) -> bytes:
     """What is kept of a user's log of a schema, as docs/SPEC.md says in section 14."""
     key = keys.newest
-    head, nonce = _HEAD.pack(_FORMAT, key.version), os.urandom(NONCE_BYTES)
+    head, nonce = _HEAD.pack(_FORMAT, key.version), runtime.random_bytes(NONCE_BYTES)
     return head + nonce + key.ledger.encrypt(nonce, plain, _context(head, user, keys))
 
 

@@ -7,12 +7,11 @@ what comes after it, the log is read from its beginning before anything is calle
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.errors import (
@@ -103,7 +102,7 @@ class LogReader:
     async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
         """The error of a log that lacks commits which this user has seen. It tells of other users
         of this proxy who have accepted the log."""
-        accepted = await asyncio.to_thread(self._heads.acceptances, schema)
+        accepted = await runtime.in_thread(self._heads.acceptances, schema)
         return lacking([one for one in accepted if one.user != caller.user])
 
     async def go_on(self, caller: Holder, state: SchemaState) -> None:
@@ -155,7 +154,7 @@ class LogReader:
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> SchemaState:
         # A long log takes a while to verify, and nobody else sees this ledger yet.
-        await asyncio.to_thread(extend, state.ledger, deltas)
+        await runtime.in_thread(extend, state.ledger, deltas)
         deltas = await self._reach_ends(caller, state) or deltas
         await self.take_shown(caller, state, deltas)
         await self._see(caller, state, new=True)
@@ -200,21 +199,21 @@ class LogReader:
         except (KeyMissing, LogBroken) as error:
             # Only the whole log shows whether the API or the kept log is wrong.
             log.info("a log is read from its beginning: %s", error.message)
-            await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
+            await runtime.in_thread(self._ledgers.drop, caller.user, schema)
             return None
 
     async def _open_kept(
         self, caller: Holder, organization: bytes, schema: bytes, writer: bytes
     ) -> Ledger | None:
         """The schema's log as far as it was kept on disk, where it can be used."""
-        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
-        sealed = await asyncio.to_thread(self._ledgers.find, caller.user, schema)
+        seen = await runtime.in_thread(self._heads.get, caller.user, schema)
+        sealed = await runtime.in_thread(self._ledgers.find, caller.user, schema)
         if seen is None or sealed is None:
             return None
-        if await asyncio.to_thread(self._keyrings.existing, caller) is None:
+        if await runtime.in_thread(self._keyrings.existing, caller) is None:
             return None
         keys, by = await self._source.keys(caller, organization, schema, None)
-        return await asyncio.to_thread(
+        return await runtime.in_thread(
             self._ledgers.open, caller.user, keys, writer, sealed, seen, by
         )
 
@@ -225,7 +224,7 @@ class LogReader:
     ) -> tuple[SchemaState | None, list[ManifestDelta] | None]:
         """The state by a checkpoint and what comes after it; or else the whole log, if the API has
         no checkpoint and handed that out."""
-        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
+        seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         known = 0 if seen is None else seen.version
         try:
             found, deltas = await self._checkpoints.read(schema, known, caller.auth)
@@ -262,19 +261,19 @@ class LogReader:
         if by is not None and body.roster > by.number:
             await self._source.renew(caller, state.ledger, within=0)
         keys, by = state.ledger.keys, state.ledger.membership
-        now = time.time_ns() // 1_000_000
-        ledger = await asyncio.to_thread(taking.take, found, keys, writer, by, now)
+        now = runtime.wall_ns() // 1_000_000
+        ledger = await runtime.in_thread(taking.take, found, keys, writer, by, now)
         passed = [entry for delta in deltas for entry in delta.entries]
         passed = [entry for entry in passed if entry.version <= ledger.version]
         if seen is not None and seen.version < ledger.version:
-            await asyncio.to_thread(taking.prove_passage, ledger, seen, passed)
+            await runtime.in_thread(taking.prove_passage, ledger, seen, passed)
             # What ended in between is not followed: whatever was kept of the schema goes.
             replaced = [
                 uid for entry in passed for uid in wire.decode_commit_body(entry.commit).replaced
             ]
-            await asyncio.to_thread(self._rows.forget_segments, replaced)
+            await runtime.in_thread(self._rows.forget_segments, replaced)
             rows = range(ledger.snapshot().stored)
-            await asyncio.to_thread(self._rows.forget_between, schema, rows)
+            await runtime.in_thread(self._rows.forget_between, schema, rows)
         state.ledger = ledger
         state.checkpointed = (ledger.version, body.key_version)
         return await self._finish(caller, state, taking.after(ledger, deltas))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.client.known import Moved
@@ -190,7 +189,7 @@ class Schemas:
     async def remembered(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
         """As :meth:`LogHeads.remembered`."""
         self._keyrings.check_unlocked(caller)
-        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
+        seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         return None if seen is None else VerifiedHead(seen.version, seen.digest)
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
@@ -213,7 +212,7 @@ class Schemas:
         Raises:
             ErsError: as :meth:`refresh`.
         """
-        await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
+        await runtime.in_thread(self._ledgers.drop, caller.user, schema)
         self.forget(caller, [schema])
         return await self.refresh(caller, schema)
 
@@ -228,7 +227,7 @@ class Schemas:
         """
         shown = await read_shown(self._api, caller, schema)
         # Before the API is asked: what this proxy sees from then on is no fault of its answer.
-        seen = await asyncio.to_thread(self._heads.get, caller.user, schema)
+        seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         broken: ErsError | None = None
         deltas: list[ManifestDelta] = []
         try:
@@ -251,7 +250,7 @@ class Schemas:
         """Take the log in as far as it is authentic; the error that ended it."""
         try:
             await self.source.follow(caller, state, deltas)
-            await asyncio.to_thread(extend, state.ledger, deltas)
+            await runtime.in_thread(extend, state.ledger, deltas)
         except Closed as error:
             return error
         return None
@@ -259,7 +258,7 @@ class Schemas:
     async def list_passed(self, caller: Holder, schema: bytes, up_to: int) -> list[Head]:
         """The heads of the log up to a version that this proxy remembers for the caller, the newest
         first."""
-        return await asyncio.to_thread(self._heads.list_passed, caller.user, schema, up_to)
+        return await runtime.in_thread(self._heads.list_passed, caller.user, schema, up_to)
 
     async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
         """The error of a log that lacks commits which the caller has seen."""
@@ -267,16 +266,16 @@ class Schemas:
 
     async def acceptances(self, schema: bytes) -> list[Acceptance]:
         """The users of this proxy who accepted another log of a schema, the newest first."""
-        return await asyncio.to_thread(self._heads.acceptances, schema)
+        return await runtime.in_thread(self._heads.acceptances, schema)
 
     async def accept(self, caller: Holder, ledger: Ledger, seen: Head) -> None:
         """Take another log of a schema instead of that which the caller has seen, for the caller
         alone."""
         schema, passed = ledger.keys.schema, ledger.heads(ledger.version - KEPT)
         writer = may_write(caller, ledger)
-        now = time.time_ns() // 1_000_000
+        now = runtime.wall_ns() // 1_000_000
         accepted = Acceptance(caller.user, ledger.head, seen, writer, now)
-        await asyncio.to_thread(self._heads.accept, schema, accepted, passed)
+        await runtime.in_thread(self._heads.accept, schema, accepted, passed)
         # A state that is held, or being loaded, follows the other log; and the caller's commits in
         # that log have numbers that this process must not use again for others.
         self._epoch += 1
@@ -303,7 +302,7 @@ class Schemas:
 
     def _writer_of(self, caller: Holder) -> bytes:
         """Names the commits of this process and user (docs/SPEC.md, section 7.2)."""
-        return self._writers.setdefault(caller.user, os.urandom(16))
+        return self._writers.setdefault(caller.user, runtime.random_bytes(16))
 
     async def catch_up(self, caller: Holder, state: SchemaState) -> None:
         """Bring ``state``, whose lock the caller holds, to the API's newest version."""
@@ -351,7 +350,7 @@ class Schemas:
         Args:
             new: the ledger was just read from the beginning, or from what was kept of it.
         """
-        seen = await asyncio.to_thread(self._heads.get, caller.user, state.id)
+        seen = await runtime.in_thread(self._heads.get, caller.user, state.id)
         if seen is not None and state.ledger.version < seen.version:
             # Another state of the schema, of another user say, may have gone on since the API was
             # asked. From now on an honest one answers with what was seen.
@@ -362,7 +361,7 @@ class Schemas:
         await self._forget_ended(state, since=seen.version if new and seen is not None else 0)
         if ledger.version and ledger.head != seen:
             passed = ledger.heads(max(ledger.version - KEPT, 0 if seen is None else seen.version))
-            await asyncio.to_thread(
+            await runtime.in_thread(
                 self._heads.remember, caller.user, state.id, ledger.head, passed
             )
 
@@ -391,7 +390,7 @@ class Schemas:
         )
         ledger.extend(delta)
         await self._forget_ended(state, since=0)
-        await asyncio.to_thread(self._heads.remember, caller.user, state.id, ledger.head)
+        await runtime.in_thread(self._heads.remember, caller.user, state.id, ledger.head)
         self._note(caller, state)
 
     async def _forget_ended(self, state: SchemaState, *, since: int) -> None:
@@ -400,12 +399,12 @@ class Schemas:
         leaves is found the next time."""
         ended = state.ledger.take_ended(since)
         if ended.segments:
-            await asyncio.to_thread(self._rows.forget_segments, ended.segments)
+            await runtime.in_thread(self._rows.forget_segments, ended.segments)
         for numbers in ended.numbers:
-            await asyncio.to_thread(self._rows.forget_between, state.id, numbers)
+            await runtime.in_thread(self._rows.forget_between, state.id, numbers)
         if ended.rows:
             snapshot = state.ledger.snapshot()
-            await asyncio.to_thread(self._rows.forget, state.id, snapshot, ended.rows)
+            await runtime.in_thread(self._rows.forget, state.id, snapshot, ended.rows)
 
     async def close(self) -> None:
         """Keep the newest commits of long logs, so that the next process starts there."""

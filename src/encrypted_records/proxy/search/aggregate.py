@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.aggregations import (
@@ -75,7 +75,7 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         await context.fill(segments, lambda one: one.missing_directories(aggregation.fields))
     texts = context.texts()
     is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
-    run: Run = aside if is_long else asyncio.to_thread
+    run: Run = aside if is_long else runtime.in_thread
     by_row = context.fetcher.keeps_columns(context.snapshot.count, len(aggregation.fields))
     while True:
         with context.stats.stage("measure"):

@@ -8,10 +8,10 @@ error of the file counts as having no page, and a page that does not open is fet
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.proxy.disk.sqlite import CacheFile
 from encrypted_records.proxy.search.memory_pool import CacheUsage
 
@@ -70,7 +70,7 @@ class DiskCache(CacheFile):
 
     def _get(self, segment: bytes, numbers: Sequence[int]) -> dict[int, bytes]:
         pages: dict[int, bytes] = {}
-        now = time.time_ns()
+        now = runtime.wall_ns()
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
             chosen = f"WHERE segment = ? AND number IN ({','.join('?' * len(some))})"
@@ -103,7 +103,7 @@ class DiskCache(CacheFile):
         self._guard(lambda: self._put(segment, pages), None)
 
     def _put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
-        now = time.time_ns()
+        now = runtime.wall_ns()
         self._database.execute("BEGIN IMMEDIATE")
         with self._database:
             self._database.executemany(
@@ -133,7 +133,7 @@ class DiskCache(CacheFile):
 
     def drop_unused(self) -> None:
         """Forget what was not used for ``UNUSED_SECONDS``, and empty the write-ahead log."""
-        since = time.time_ns() - UNUSED_SECONDS * 10**9
+        since = runtime.wall_ns() - UNUSED_SECONDS * 10**9
         self._guard(
             lambda: self._database.execute("DELETE FROM page WHERE used < ?", (since,)), None
         )

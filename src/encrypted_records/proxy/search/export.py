@@ -12,7 +12,6 @@ stay readable when they are replaced or deleted, so later changes do not affect 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.model.definition import SchemaDefinition
@@ -184,7 +184,7 @@ async def _in_order(
             refs = [one.ref for one in ranking.candidates(context, ranks)]
             with context.stats.stage("fetch_rows"):
                 sealed = await context.prove_rows(refs, alone=alone)
-            await asyncio.to_thread(kept.add, ranks, [sealed[ref] for ref in refs])
+            await runtime.in_thread(kept.add, ranks, [sealed[ref] for ref in refs])
             start += len(ranks)
             yield ()  # of a turn (:class:`.Turns`), this is all
         del stored
@@ -192,7 +192,7 @@ async def _in_order(
         while start < every:
             end = min(every, start + context.fetcher.window(context.state))
             some = ranking.candidates(context, slice(start, end))
-            rows = await asyncio.to_thread(kept.read, start, end)
+            rows = await runtime.in_thread(kept.read, start, end)
             sealed = {one.ref: row for one, row in zip(some, rows, strict=True)}
             records = await row_opening.open_rows(context.state, context.snapshot, sealed)
             in_order = [records[one.ref] for one in some]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Generic, TypeVar
 
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
@@ -154,7 +154,7 @@ class Fetcher:
         log drops what is kept when it tells of that, and this comes after what was put since."""
         has = upstream.state.ledger.has_segment
         if gone := [one.segment.uid for one in segments if not has(one.segment.uid)]:
-            await asyncio.to_thread(self._pager.drop, gone)
+            await runtime.in_thread(self._pager.drop, gone)
 
     async def fill(
         self,
@@ -193,7 +193,7 @@ class Fetcher:
         if not wanted:
             return
         await self.fill(upstream, segments, lambda segment: segment.missing_columns(fields))
-        await asyncio.to_thread(self._decode, wanted)
+        await runtime.in_thread(self._decode, wanted)
         await self._forget_ended(upstream, segments)
 
     async def by_row(self, upstream: Upstream, segment: PagedSegment, field: str) -> None:
@@ -381,7 +381,7 @@ async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> li
     """The segments, of which minis are fetched in one request."""
     refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
     pages = await upstream.fetch_pages(refs) if refs else []
-    return await asyncio.to_thread(_open_all, upstream, unopened, pages)
+    return await runtime.in_thread(_open_all, upstream, unopened, pages)
 
 
 def _open_all(

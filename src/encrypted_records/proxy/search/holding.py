@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi
 from encrypted_records.errors import ErsError
@@ -34,7 +35,7 @@ class VersionHold:
     schema: bytes
     version: int
     reason: str
-    uid: uuid.UUID = field(default_factory=uuid.uuid4)
+    uid: uuid.UUID = field(default_factory=runtime.uuid4)
 
     @classmethod
     def of_export(cls, upstream: Upstream) -> VersionHold:
@@ -70,7 +71,7 @@ class VersionHold:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            await runtime.sleep(RENEW_SECONDS)
             await self.begin()
 
 

@@ -7,11 +7,11 @@ does.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api, SealedRecord
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.crypto.rows import has_fields, open_row, sort_fields
@@ -252,7 +252,7 @@ async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) ->
         raise Conflict("the record lies in another group by now", code="row_not_live")
     rows = present.group.rows
     (told,) = await api.row_digests(state.id, [ref], caller.auth)
-    await asyncio.to_thread(check_row, ref, current.sealed, rows, told)
+    await runtime.in_thread(check_row, ref, current.sealed, rows, told)
 
 
 def open_sealed(keys: LogKeys, snapshot: Snapshot, sealed: SealedRecord) -> PlainRecord:

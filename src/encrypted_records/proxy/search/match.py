@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import bitmap, ordinals
 from encrypted_records.index.query.candidates import Candidates, within
@@ -132,14 +132,14 @@ async def _match_all(
     with context.stats.stage("resolve"):
         # A column of words may be long in a small segment, too, and takes long to open.
         if many or plan.tests or plan.words:
-            run: Run = aside if many else asyncio.to_thread
+            run: Run = aside if many else runtime.in_thread
             return await run(_resolve_all, context, plan, segments)
         entries = sum(map(plan.count_entries, segments))
         if entries <= FEW_ENTRIES:
             return _resolve_all(context, plan, segments)
         if first is not None and entries <= FEW_TO_LOOK_THROUGH:
             return _resolve_all(context, plan, segments, first)
-        return await asyncio.to_thread(_resolve_all, context, plan, segments, first)
+        return await runtime.in_thread(_resolve_all, context, plan, segments, first)
 
 
 def _takes_much(context: QueryContext, plan: Plan, segments: Sequence[OpenedSegment]) -> bool:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
+from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
@@ -95,7 +96,7 @@ class PageFetcher:
     async def _bring(self, upstream: Upstream, unread: _Wanted, passing: bool) -> None:
         """Put these pages, which memory does not have, into their segments."""
         alone = False
-        while unread and (wanted := await asyncio.to_thread(self._from_disk, unread, passing)):
+        while unread and (wanted := await runtime.in_thread(self._from_disk, unread, passing)):
             refs = _refs(wanted)
             theirs = {} if alone else self._find_fetches(refs)
             if own := _only(wanted, refs - theirs.keys()):
@@ -124,7 +125,7 @@ class PageFetcher:
             with self._unanswered.request(lambda: refs):
                 async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                     async for sealed in parts:
-                        await asyncio.to_thread(self._take, wanted, sealed, passing)
+                        await runtime.in_thread(self._take, wanted, sealed, passing)
 
     async def _choose(
         self, upstream: Upstream, segments: Sequence[Segment], needed: Collection[PageRef]
@@ -133,12 +134,12 @@ class PageFetcher:
         of these in vain."""
         refs = set(needed)
         if again := self._unanswered.beside(needed) - refs:
-            refs |= await asyncio.to_thread(self._cover.select_lacking, segments, again)
+            refs |= await runtime.in_thread(self._cover.select_lacking, segments, again)
         if len(refs).bit_count() == 1:  # without a thread, for which all may wait
             return shuffled(refs)
         draw = upstream.draws(ref.segment + ref.number.to_bytes(4, "big") for ref in needed)
         coming = self._fetches.all()
-        return await asyncio.to_thread(self._cover.fill_up, segments, refs, draw, coming)
+        return await runtime.in_thread(self._cover.fill_up, segments, refs, draw, coming)
 
     async def fetch_sealed(
         self,
@@ -156,7 +157,7 @@ class PageFetcher:
             NotFound: as :meth:`fill`.
         """
         by_uid = {one.uid: one for one in segments}
-        pages_of, left = await asyncio.to_thread(self._read_stored, by_uid, wanted)
+        pages_of, left = await runtime.in_thread(self._read_stored, by_uid, wanted)
         if left:
             lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}
             refs = await self._choose(upstream, [by_uid[uid] for uid in left], lacking)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
@@ -147,7 +148,7 @@ class RowChecks:
             self._altered.add(state.id)
             self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
             # Only these: of an earlier answer nothing must be asked for again.
-            await asyncio.to_thread(self._kept.forget, state.id, snapshot, answer.rows)
+            await runtime.in_thread(self._kept.forget, state.id, snapshot, answer.rows)
         except Exception as error:
             log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
         finally:
@@ -164,7 +165,7 @@ class RowChecks:
             cells = _CELLS_AT_ONCE * min(_MOST_TIMES, self._waiting)
             if (len(some) + 1) * fields > cells or size > FEW_BYTES // 2:
                 await authenticate(state, snapshot, some)
-                await asyncio.sleep(0)  # let queries go first
+                await runtime.sleep(0)  # let queries go first
                 some, size = {}, 0
         await authenticate(state, snapshot, some)
 
@@ -185,11 +186,11 @@ class RowChecks:
             by_schema.setdefault(answer.state.id, []).append(answer)
         for schema, answers in by_schema.items():
             rows = [(one.snapshot, one.rows) for one in answers]
-            await asyncio.to_thread(self._kept.store, schema, rows)
+            await runtime.in_thread(self._kept.store, schema, rows)
             for one in answers:
                 # Rows that died meanwhile must not stay.
                 if dead := one.rows.keys() - _living(one).rows.keys():
-                    await asyncio.to_thread(self._kept.forget, schema, one.snapshot, dead)
+                    await runtime.in_thread(self._kept.forget, schema, one.snapshot, dead)
         for waiting in taken:
             waiting.settle(None)
 

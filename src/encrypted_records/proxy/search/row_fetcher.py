@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
@@ -240,7 +241,7 @@ class RowFetcher:
             if at not in blocks or (ref not in blocks[at].rows and not blocks[at].loaded)
         }
         if numbers:
-            blocks |= await asyncio.to_thread(self._kept.blocks, state.id, numbers)
+            blocks |= await runtime.in_thread(self._kept.blocks, state.id, numbers)
         sealed = {
             ref: blocks[at].rows[ref] for ref, at in block_of.items() if ref in blocks[at].rows
         }
@@ -266,7 +267,7 @@ class RowFetcher:
                 open_row(state, snapshot, ref, row)
             except DoesNotOpen:
                 broken.append(ref)
-        await asyncio.to_thread(self._kept.forget, state.id, snapshot, broken)
+        await runtime.in_thread(self._kept.forget, state.id, snapshot, broken)
         if any(ref in unchecked for ref in broken):
             # The answer that they came with is remembered then, and forgotten as a whole: who asks
             # again before that would have others beside them.
@@ -287,7 +288,7 @@ class RowFetcher:
         again = [number for _, number in self._unanswered.beside(needed) - needed]
         if len(again) > self._widths.rows_in(state.id, 2 * room.size):
             again = []  # they have turned out to be wide, and such are asked for exactly
-        extra = await asyncio.to_thread(
+        extra = await runtime.in_thread(
             self._choose_extra, state.id, snapshot, missing, draw, room, again
         )
         return shuffled(dict.fromkeys([*missing, *extra]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.crypto.rows import RowOpener, opener_of
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.snapshot import Snapshot
@@ -59,7 +59,7 @@ async def _run(
     size = sum(map(len, sealed.values()))
     if fields <= few and size <= FEW_BYTES:
         return work(state, snapshot, sealed)
-    run: Run = aside if fields > MANY_FIELDS or size > MANY_BYTES else asyncio.to_thread
+    run: Run = aside if fields > MANY_FIELDS or size > MANY_BYTES else runtime.in_thread
     return await run(work, state, snapshot, sealed)
 
 

@@ -13,7 +13,6 @@ ordinals of the rows that the log does not prove, and nothing that was opened.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, closing
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api, StoredPage, StoredRecord
 from encrypted_records.crypto.rows import open_row, sort_fields
 from encrypted_records.errors import ApiFailed, Closed, DoesNotOpen, KeyMissing, Malformed
@@ -193,11 +193,11 @@ class _SalvageRun:
                 newest.execute(_NEWEST)
             if self.sound.fault is not None:
                 async for rows in self._rows():
-                    await asyncio.to_thread(self._offer, newest, rows)
+                    await runtime.in_thread(self._offer, newest, rows)
                     yield []
             self._came = {}
             async for rows in self._rows():
-                yield await asyncio.to_thread(self._save, newest, rows)
+                yield await runtime.in_thread(self._save, newest, rows)
         self.counts.missing = self._snapshot.count - self._live_rows
 
     async def _rows(self) -> AsyncIterator[list[StoredRecord]]:

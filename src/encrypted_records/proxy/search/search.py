@@ -8,13 +8,13 @@ more. It holds no value: where its row stands in a sorted order is read from the
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import Texts
@@ -100,7 +100,7 @@ class Search:
 
         async def question(context: QueryContext) -> tuple[int, SearchPage]:
             snapshot = context.snapshot
-            wanted = await asyncio.to_thread(snapshot.find_live, offset, offset + limit)
+            wanted = await runtime.in_thread(snapshot.find_live, offset, offset + limit)
             records = await open_rows(context, wanted)
             return snapshot.count, SearchPage(None, None, records, context.definition, None)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from encrypted_records import runtime
 
 
 @dataclass
@@ -39,9 +40,9 @@ class QueryStats:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
+        started = runtime.monotonic()
         try:
             yield
         finally:
-            spent = time.perf_counter() - started
+            spent = runtime.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + spent

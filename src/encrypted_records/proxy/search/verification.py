@@ -7,12 +7,12 @@ open. Each group's commit names a digest of its rows, and each segment's one of 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Altered, Malformed, NotFound
 from encrypted_records.index.log.order import Head
@@ -167,7 +167,7 @@ class Verifier:
         wanted = [by_run[number][0] for number in doubtful]
         told = await self._api.row_digests(schema, wanted, who.auth)
         for number, own in zip(doubtful, told, strict=True):
-            for place in await asyncio.to_thread(_faults, group, by_run[number], sealed, own):
+            for place in await runtime.in_thread(_faults, group, by_run[number], sealed, own):
                 done.note(place)
 
     # --- pages ------------------------------------------------------------------------------

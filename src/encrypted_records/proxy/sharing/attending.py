@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.due import due_datasets, due_services
@@ -49,7 +49,7 @@ class Attending:
         """An owner may be at work: look at what is due, if that was a minute ago."""
         if holder.token is not None or holder.service is not None:
             return  # neither is an owner's own
-        now = time.monotonic()
+        now = runtime.monotonic()
         due = self._due.get(holder.user)
         if due is not None and now < due:
             return
@@ -71,7 +71,7 @@ class Attending:
 
     async def _look(self, holder: Holder) -> None:
         try:
-            known = await asyncio.to_thread(self._reader.rosters.organizations, holder.user)
+            known = await runtime.in_thread(self._reader.rosters.organizations, holder.user)
         except ErsError:
             return  # the disk says so where somebody asks for something
         for organization in known[:_MOST_ORGANIZATIONS]:
@@ -87,7 +87,7 @@ class Attending:
         roster = view.roster
         if (
             await self._api.answers(organization, holder.auth)
-            or due_services(roster, int(time.time()))
+            or due_services(roster, int(runtime.wall()))
             or due_datasets(roster)
         ):
             done = await self._settling.settle(holder, organization)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
+from encrypted_records import runtime
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.errors import NotAllowed, NotFound
 from encrypted_records.index.roster.access import require_owner
@@ -27,7 +27,7 @@ class Draft:
         self.view = view
         self.roster = view.roster.copy()
         self.identity = view.identity
-        self.now = int(time.time())
+        self.now = int(runtime.wall())
         self.entries: list[RosterEntry] = []
         self.grants: list[Grant] = []
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from encrypted_records import runtime
 from encrypted_records.errors import IdentityReplaced, KeyMissing, NotAllowed, NotFound
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -59,7 +59,7 @@ class RosterFinder:
         shown: bytes | None,
         within: float,
     ) -> View | None:
-        seen = await asyncio.to_thread(self._reader.rosters.organizations, holder.user)
+        seen = await runtime.in_thread(self._reader.rosters.organizations, holder.user)
         for organization in dict.fromkeys([*([] if shown is None else [shown]), *seen]):
             try:
                 view = await self._reader.read(holder, organization, within=within)

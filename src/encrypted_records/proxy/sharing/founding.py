@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import DatasetResource, RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.errors import BadInput, Closed, Conflict, NotAllowed, Unavailable
@@ -63,13 +61,13 @@ class Founding:
             view = await self._found(holder, organization, name)
         if view is None:
             raise not_shown()
-        if await asyncio.to_thread(self._reader.rosters.founding, holder.user, organization):
+        if await runtime.in_thread(self._reader.rosters.founding, holder.user, organization):
             await self._drop(holder, organization)
         return view
 
     async def _found(self, holder: Holder, organization: bytes, name: str) -> View | None:
         rosters = self._reader.rosters
-        kept = await asyncio.to_thread(rosters.founding, holder.user, organization)
+        kept = await runtime.in_thread(rosters.founding, holder.user, organization)
         outcome: _Outcome = "has_records"
         if kept is not None or not await self._has_records(holder, organization):
             entry = await self._kept(holder, organization, name)
@@ -125,17 +123,17 @@ class Founding:
         """What follows the first entry, which only this proxy has so far."""
         roster = Roster(organization)
         roster.append(first)
-        keyring = await asyncio.to_thread(self._keyrings.of, holder)
-        believed = await asyncio.to_thread(believe, roster, holder.user, keyring, None)
+        keyring = await runtime.in_thread(self._keyrings.of, holder)
+        believed = await runtime.in_thread(believe, roster, holder.user, keyring, None)
         return Draft(View(holder, organization, roster, believed, keyring))
 
     async def _kept(self, holder: Holder, organization: bytes, name: str) -> RosterEntry:
         """The first entry, signed once and for all."""
         rosters = self._reader.rosters
-        kept = await asyncio.to_thread(rosters.founding, holder.user, organization)
-        keyring = await asyncio.to_thread(self._keyrings.of, holder)
+        kept = await runtime.in_thread(rosters.founding, holder.user, organization)
+        keyring = await runtime.in_thread(self._keyrings.of, holder)
         version = keyring.newest
-        identity = await asyncio.to_thread(
+        identity = await runtime.in_thread(
             keyring.root(version).identity, organization, holder.user, version
         )
         if kept is not None:
@@ -148,10 +146,10 @@ class Founding:
             Roster(organization),
             identity,
             holder.user,
-            int(time.time()),
-            Found(identity.keys, name, os.urandom(32)),
+            int(runtime.wall()),
+            Found(identity.keys, name, runtime.random_bytes(32)),
         )
-        return await asyncio.to_thread(rosters.keep_founding, holder.user, organization, entry)
+        return await runtime.in_thread(rosters.keep_founding, holder.user, organization, entry)
 
     async def _has_records(self, holder: Holder, organization: bytes) -> bool:
         schemas = await self._api.schemas(organization, holder.auth)
@@ -159,7 +157,7 @@ class Founding:
 
     async def _drop(self, holder: Holder, organization: bytes) -> None:
         rosters = self._reader.rosters
-        await asyncio.to_thread(rosters.drop_founding, holder.user, organization)
+        await runtime.in_thread(rosters.drop_founding, holder.user, organization)
 
     async def _send(
         self,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
@@ -84,7 +84,7 @@ class OwnGrants:
             GrantBroken, Unsupported: it cannot be used.
         """
         body = form.read_grant(grant)
-        opened = await asyncio.to_thread(
+        opened = await runtime.in_thread(
             open_grant, roster, identity, body.member, body.dataset, grant
         )
         self._keep((body.member, body.organization, body.dataset), opened)
@@ -106,7 +106,7 @@ class OwnGrants:
                 if body.number > view.roster.number:
                     view = await self._read_on(view, dataset)
                 identity = _identity(view, body)
-                return await asyncio.to_thread(
+                return await runtime.in_thread(
                     open_grant, view.roster, identity, view.user, dataset, grant
                 )
         return None

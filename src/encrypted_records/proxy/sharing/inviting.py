@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, InvitationOver
@@ -138,9 +137,9 @@ class Inviting:
         except BadInput:
             raise ApiFailed("the API's answer names no organization") from None
         roster = await self._reader.read_unbelieved(holder, organization)
-        now = int(time.time())
+        now = int(runtime.wall())
         check_words(roster, secret, invitation, holder.user, now)  # else no keyring is made
-        keyring = await asyncio.to_thread(self._keyrings.of, holder)
+        keyring = await runtime.in_thread(self._keyrings.of, holder)
         version = keyring.newest
         root = keyring.root(version)
         answer = answer_invitation(
@@ -148,12 +147,12 @@ class Inviting:
             secret,
             invitation=invitation,
             member=holder.user,
-            identity=await asyncio.to_thread(root.identity, organization, holder.user, version),
+            identity=await runtime.in_thread(root.identity, organization, holder.user, version),
             anchor=root.anchor(organization, holder.user, version),
             now=now,
         )
         # The words have shown that it is the inviter's, so it is remembered before the API hears.
-        await asyncio.to_thread(self._reader.rosters.remember, holder.user, roster)
+        await runtime.in_thread(self._reader.rosters.remember, holder.user, roster)
         await self._api.give_answer(invitation, answer, holder.auth)
         made = roster.invitation(invitation)
         inviter = roster.member(made.inviter) if made is not None else None

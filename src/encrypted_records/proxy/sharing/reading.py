@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
@@ -111,14 +111,14 @@ class RosterReader:
         """
         known = self._of(holder.user, organization)
         async with known.lock:
-            fresh = known.believed is not None and time.monotonic() - known.read_at < within
+            fresh = known.believed is not None and runtime.monotonic() - known.read_at < within
             try:
                 if not fresh:
                     await self._catch_up(known, holder)
                 if not known.roster.number:
                     await self._require_unseen(holder, organization)
                     return None
-                keyring = await asyncio.to_thread(self._keyrings.existing, holder)
+                keyring = await runtime.in_thread(self._keyrings.existing, holder)
                 if keyring is None:
                     raise _without_keyring(known.roster, holder.user)
                 believed = await self._believe(known, holder, keyring, older_keys=older_keys)
@@ -143,7 +143,7 @@ class RosterReader:
                 log.warning("an organization is not believed: %s", error.message)
 
     async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
-        if await asyncio.to_thread(self.rosters.get, holder.user, organization):
+        if await runtime.in_thread(self.rosters.get, holder.user, organization):
             raise hidden_roster()
 
     async def names(self, user: bytes, organization: bytes) -> set[bytes]:
@@ -153,8 +153,8 @@ class RosterReader:
         Raises:
             OutOfSpace, Unavailable: the disk does not give it.
         """
-        entries = await asyncio.to_thread(self.rosters.kept_entries, user, organization, 1)
-        return await asyncio.to_thread(_named, entries)
+        entries = await runtime.in_thread(self.rosters.kept_entries, user, organization, 1)
+        return await runtime.in_thread(_named, entries)
 
     async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
         """The roster as the API shows it, of somebody who is not in it: of the invited, who check
@@ -168,7 +168,7 @@ class RosterReader:
             try:
                 await self._catch_up(known, holder)
                 if await self._reach_remembered(known, holder) is not None:
-                    await asyncio.to_thread(self.rosters.remember, holder.user, known.roster)
+                    await runtime.in_thread(self.rosters.remember, holder.user, known.roster)
             except Refused:
                 self.forget(holder.user, organization)
                 raise
@@ -197,7 +197,7 @@ class RosterReader:
                     known.roster.append(entry)
             if known.roster.number:  # else it was forgotten meanwhile, and is read again
                 try:
-                    await asyncio.to_thread(self.rosters.remember, view_of.user, known.roster)
+                    await runtime.in_thread(self.rosters.remember, view_of.user, known.roster)
                 except RosterOlder:
                     remembered = await self._remembered(known, view_of)
                     if remembered is None or remembered.number <= known.roster.number:
@@ -237,15 +237,15 @@ class RosterReader:
             entries = await self._api.entries(roster.organization, roster.number, holder.auth)
             known.fresh.extend(enumerate(entries, roster.number + 1))
             if len(entries) > _FEW:
-                await asyncio.to_thread(roster.extend, entries)
+                await runtime.in_thread(roster.extend, entries)
             else:
                 roster.extend(entries)
             if len(entries) < MAX_ENTRIES:
                 break
-        known.read_at = time.monotonic()
+        known.read_at = runtime.monotonic()
 
     async def _remembered(self, known: _Known, holder: Holder) -> Remembered | None:
-        return await asyncio.to_thread(self.rosters.get, holder.user, known.roster.organization)
+        return await runtime.in_thread(self.rosters.get, holder.user, known.roster.organization)
 
     async def _reach_remembered(self, known: _Known, holder: Holder) -> Remembered | None:
         """Ask for the rest of what is remembered, which may have been added since the API was
@@ -275,7 +275,7 @@ class RosterReader:
         while believed is None:
             reached = await self._reach_remembered(known, holder)
             try:
-                believed = await asyncio.to_thread(
+                believed = await runtime.in_thread(
                     self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
                 )
             except RosterOlder:
@@ -290,7 +290,7 @@ class RosterReader:
         """Keep what was read and is remembered by now."""
         if known.fresh:
             organization = known.roster.organization
-            await asyncio.to_thread(
+            await runtime.in_thread(
                 self.rosters.keep_entries, holder.user, organization, known.fresh
             )
             known.fresh.clear()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.keys import Keyring
@@ -51,21 +50,21 @@ class Recovering:
             Closed: ``grant_missing``: the API shows not all grants of the lost owner.
             GrantBroken, Unavailable, ErsError: as elsewhere; nothing has changed.
         """
-        lost_keyring = await asyncio.to_thread(keyring_of, phrases, created=int(time.time()))
+        lost_keyring = await runtime.in_thread(keyring_of, phrases, created=int(runtime.wall()))
         for attempt in range(1, ATTEMPTS + 1):
             roster = await self._read(holder, organization)
-            lost = await asyncio.to_thread(_find, roster, lost_keyring)
+            lost = await runtime.in_thread(_find, roster, lost_keyring)
             grants = await self._api.grants_of(organization, lost.member, holder.auth)
             # Read again: a grant may name an entry that came after the first reading.
             roster = await self._read(holder, organization)
-            lost = await asyncio.to_thread(_find, roster, lost_keyring)
+            lost = await runtime.in_thread(_find, roster, lost_keyring)
             believed = belief.believe(roster, lost.member, lost_keyring, None, older_keys=True)
             of_lost = replace(holder, user=lost.member)
             view = View(of_lost, organization, roster, believed, lost_keyring)
             draft = Draft(view)
-            keys = await asyncio.to_thread(_open, view, grants)
+            keys = await runtime.in_thread(_open, view, grants)
             _require_all(roster, keys)
-            keyring = await asyncio.to_thread(self._keyrings.of, holder)
+            keyring = await runtime.in_thread(self._keyrings.of, holder)
             draft.sign(_standing(draft, holder.user, name, keyring))
             for dataset, held in keys.items():
                 draft.grant(holder.user, dataset, held)
@@ -76,7 +75,7 @@ class Recovering:
                     raise
                 continue
             self._reader.forget(holder.user, organization)
-            await asyncio.to_thread(self._reader.rosters.remember, holder.user, draft.roster)
+            await runtime.in_thread(self._reader.rosters.remember, holder.user, draft.roster)
             assert draft.roster.head.digest == entry_digest(draft.entries[-1])
             return lost.name
         raise AssertionError("the last attempt returns or raises")

@@ -8,11 +8,11 @@ must still be authentic, and the user must be in it under the user's own keys.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Literal
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, RosterOlder
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.belief import Remembered
@@ -57,13 +57,13 @@ class Rollbacks:
         """
         shown = await self._reader.read_shown(holder, organization)
         rosters, user = self._reader.rosters, holder.user
-        seen = await asyncio.to_thread(rosters.get, user, organization)
+        seen = await runtime.in_thread(rosters.get, user, organization)
         if seen is None or shown.digest_at(seen.number) == seen.digest:
             return RosterStanding(shown, "whole", seen, 0 if seen is None else seen.number, [])
         if shown.number and shown.found != seen.found:
             raise RosterOlder("the API shows another organization under this one's id")
-        kept = await asyncio.to_thread(rosters.kept_entries, user, organization, 1)
-        return await asyncio.to_thread(_compare, shown, seen, kept)
+        kept = await runtime.in_thread(rosters.kept_entries, user, organization, 1)
+        return await runtime.in_thread(_compare, shown, seen, kept)
 
     async def accept(
         self, holder: Holder, organization: bytes, number: int, digest: bytes, *, forked: bool
@@ -102,10 +102,10 @@ class Rollbacks:
                 " ers proxy accept-rollback --forked, or forked in the request",
             )
         if roster.number:
-            keyring = await asyncio.to_thread(self._keyrings.of, holder)
+            keyring = await runtime.in_thread(self._keyrings.of, holder)
             seen = belief.remember(roster)
-            await asyncio.to_thread(belief.believe, roster, holder.user, keyring, seen)
-        await asyncio.to_thread(self._reader.rosters.replace, holder.user, roster)
+            await runtime.in_thread(belief.believe, roster, holder.user, keyring, seen)
+        await runtime.in_thread(self._reader.rosters.replace, holder.user, roster)
         log.warning(
             "user %s accepts another roster of organization %s: entry %d (%s) instead of %d (%s),"
             " of which it has the first %d",

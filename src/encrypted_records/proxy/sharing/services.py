@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.model import ids
@@ -48,7 +48,7 @@ class ServiceMaking:
             ErsError: as :meth:`RosterChanges.change`. Without its entry a service reaches nothing.
         """
         await self._changes.change(holder, organization, _require_owner)
-        secret = os.urandom(KEY_BYTES)
+        secret = runtime.random_bytes(KEY_BYTES)
         root = RootKey(secret)
         service = root.service_id
         digest = hashlib.sha256(root.token(service)).hexdigest()

@@ -6,14 +6,13 @@ so whatever was interrupted is done by the next proxy of an owner that settles.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotFound, Unavailable
@@ -101,7 +100,7 @@ class Settling:
         for answer in await self._api.answers(organization, holder.auth):
             await self._admit(holder, organization, answer, done)
         view = await self._view(holder, organization)
-        for service in due_services(view.roster, int(time.time())):
+        for service in due_services(view.roster, int(runtime.wall())):
             await self._remove(holder, organization, service.member, done)
         view = await self._view(holder, organization)
         for due in due_datasets(view.roster):
@@ -323,7 +322,7 @@ class Settling:
             standing = draft.standing(view.user)
             if not standing.owns or view.believed.version == version:
                 return
-            if await asyncio.to_thread(self._keyrings.backups.missing, view.user, keyring):
+            if await runtime.in_thread(self._keyrings.backups.missing, view.user, keyring):
                 return
             # Opened before the entry, with the keys that they were sealed to.
             held = {

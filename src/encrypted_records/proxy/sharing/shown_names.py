@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from encrypted_records import runtime
 from encrypted_records.errors import (
     IdentityReplaced,
     KeyMissing,
@@ -71,7 +71,7 @@ class ShownNames:
         organizations = {one.organization for one in shown}
         # What it is of, is the API's word too.
         rosters = self._reader.rosters
-        organizations |= set(await asyncio.to_thread(rosters.organizations, holder.user))
+        organizations |= set(await runtime.in_thread(rosters.organizations, holder.user))
         ask = partial(
             self._find, holder, shown, organizations, everywhere=everywhere, by_names=by_names
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound, UploadedBefore
 from encrypted_records.ingest.filetypes import check_start
@@ -57,7 +57,7 @@ class Handover:
         assert upload.length is not None
         try:
             metadata = header.metadata(status_of(upload, keyring).metadata or "")
-            await asyncio.to_thread(self._check_start, upload, keyring, metadata)
+            await runtime.in_thread(self._check_start, upload, keyring, metadata)
             once = metadata.get("on_repeat") == b"refuse"
             await self._jobs.accept(caller, job, upload.length, once=once)
         except (BadInput, UploadedBefore) as error:

@@ -7,10 +7,10 @@ compared. What cannot be looked at now, because the API is away, the job finds o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import BadInput, ErsError
 from encrypted_records.ingest.filetypes import SHORTEST, check_start
@@ -119,7 +119,7 @@ class Judge:
         if job is None:
             return nothing
         metadata = header.metadata(status_of(upload, keyring).metadata or "")
-        start = await asyncio.to_thread(self._read, upload, keyring)
+        start = await runtime.in_thread(self._read, upload, keyring)
         return FirstBytes(self._jobs, caller, job.options, format_of(metadata), start)
 
     def _read(self, upload: Upload, keyring: Keyring) -> bytes:

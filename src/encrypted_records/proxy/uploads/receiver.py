@@ -11,7 +11,6 @@ arrives.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, ChecksumMismatch, ErsError, Locked
 from encrypted_records.proxy.spool.appender import Appending
 from encrypted_records.proxy.uploads.tus import protocol
@@ -42,16 +42,16 @@ class Hold:
         self.released = asyncio.Event()
         #: what writes the body, once it has begun
         self.appending: Appending | None = None
-        self._last = time.monotonic()
+        self._last = runtime.monotonic()
         self._taking: asyncio.Task[Any] | None = None
         self._ending = brief
 
     def came(self) -> None:
         """Note that bytes have arrived."""
-        self._last = time.monotonic()
+        self._last = runtime.monotonic()
 
     def idle(self, seconds: float) -> bool:
-        return time.monotonic() - self._last > seconds
+        return runtime.monotonic() - self._last > seconds
 
     @property
     def gives_way(self) -> bool:

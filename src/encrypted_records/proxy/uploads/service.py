@@ -7,7 +7,6 @@ does not exist.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import re
@@ -15,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import (
     BadInput,
@@ -100,7 +100,7 @@ class Uploads:
             NotFound, BadInput, Conflict: a part does not exist, is not partial, or not complete.
             ErsError: the body was refused, or the job; then the upload does not exist.
         """
-        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        keyring = await runtime.in_thread(self._keyrings.of, caller)
         parts = [await self._part(caller, keyring, url) for url in asked.parts]
         length = sum(size for _, size in parts) if asked.parts else asked.status.length
         if length is not None and length > header.MAX_SIZE:
@@ -113,7 +113,7 @@ class Uploads:
             upload = (await self._jobs.begin(caller, options, note)).id
         begin = replace(asked.status, length=length)
         try:
-            made = await asyncio.to_thread(self._enter, upload, caller, keyring, begin, parts)
+            made = await runtime.in_thread(self._enter, upload, caller, keyring, begin, parts)
             if asked.body is not None:
                 return await self.append(caller, upload, Append(0, None, asked.body), stream)
             await self._handover.give(caller, made, keyring)
@@ -159,8 +159,8 @@ class Uploads:
         """Forget an upload whose creation has failed, and fail its job."""
         with suppress(Conflict, NotFound):
             await self._jobs.abandon(upload, error)
-        await asyncio.to_thread(self._spool.delete, upload)
-        await asyncio.to_thread(self._store.forget, upload)
+        await runtime.in_thread(self._spool.delete, upload)
+        await runtime.in_thread(self._store.forget, upload)
 
     async def _part(self, caller: Holder, keyring: Keyring, url: str) -> tuple[bytes, int]:
         """The upload that a final one names as its part, and its size."""
@@ -171,7 +171,7 @@ class Uploads:
         if part.kind is not Kind.PARTIAL:
             raise header.malformed("Upload-Concat", "names an upload that is not partial")
         async with self._holds.hold(part.id, brief=True):
-            offset = await asyncio.to_thread(self._offset, part, keyring)
+            offset = await runtime.in_thread(self._offset, part, keyring)
         if offset != part.length:
             raise Conflict(
                 "a part is not complete",
@@ -187,7 +187,7 @@ class Uploads:
             NotFound: there is no upload of this id, or it is another user's.
             Gone: it has ended.
         """
-        entry = await asyncio.to_thread(self._store.get, upload)
+        entry = await runtime.in_thread(self._store.get, upload)
         if entry is None or not caller.owns(entry.owner, entry.began):
             raise NotFound("there is no such upload")
         is_due = (entry.due or math.inf) < self._clock.wall() and await self._clock.is_right()
@@ -206,7 +206,7 @@ class Uploads:
             DoesNotOpen: ``spool_damaged``: bytes that were acknowledged are lost.
         """
         entry = await self.find(caller, upload)
-        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        keyring = await runtime.in_thread(self._keyrings.of, caller)
         hold = self._holds.of(upload)
         if hold is not None and not hold.gives_way:
             synced = entry.offset if hold.appending is None else hold.appending.synced
@@ -231,7 +231,7 @@ class Uploads:
             BadInput: ``upload_interrupted``; the bytes that came are kept.
         """
         await self.find(caller, upload)
-        keyring = await asyncio.to_thread(self._keyrings.of, caller)
+        keyring = await runtime.in_thread(self._keyrings.of, caller)
         async with self._holds.hold(upload) as hold:
             entry = await self._settle(caller, upload, keyring)
             length = protocol.admit(asked, status_of(entry, keyring))
@@ -239,7 +239,7 @@ class Uploads:
                 if asked.body.size != 0:
                     raise protocol.beyond_length()
                 return entry
-            await asyncio.to_thread(self._spool.require_space, asked.body.size or 0)
+            await runtime.in_thread(self._spool.require_space, asked.body.size or 0)
             checked = asked.body.checksum is not None
             state = UploadState.VERIFYING if checked else UploadState.OPEN
             entry = await self._put(replace(entry, length=length, state=state))
@@ -281,7 +281,7 @@ class Uploads:
         most = (header.MAX_SIZE if upload.length is None else upload.length) - upload.offset
         problem: ErsError | None
         try:
-            with await asyncio.to_thread(
+            with await runtime.in_thread(
                 self._spool.append, upload.id, keyring, upload.offset
             ) as appending:
                 hold.appending = appending
@@ -291,7 +291,7 @@ class Uploads:
         except (OutOfSpace, Unavailable) as error:
             if asked.body.checksum is not None:
                 raise
-            offset = await asyncio.to_thread(
+            offset = await runtime.in_thread(
                 self._spool.measure, upload.id, keyring, at_least=upload.offset
             )
             problem = error
@@ -326,10 +326,10 @@ class Uploads:
                 await self._clear_expired()
             except ErsError as error:
                 log.warning("expired uploads are not deleted yet: %s", error.message)
-            await asyncio.sleep(SWEEP_SECONDS)
+            await runtime.sleep(SWEEP_SECONDS)
 
     async def _clear_expired(self) -> None:
-        due = await asyncio.to_thread(self._store.list_expired, self._clock.wall())
+        due = await runtime.in_thread(self._store.list_expired, self._clock.wall())
         if due and not await self._clock.is_right():
             return
         for upload in due:
@@ -337,7 +337,7 @@ class Uploads:
                 if upload.may_expire:
                     await self._expire(upload)
                 else:
-                    await asyncio.to_thread(self._store.forget, upload.id)
+                    await runtime.in_thread(self._store.forget, upload.id)
             except Exception:
                 # The next sweep tries again; other uploads must not wait for it.
                 log.exception("an expired upload was not deleted")
@@ -346,12 +346,12 @@ class Uploads:
         """Finish the work of an earlier process: give complete uploads to their jobs, and fail jobs
         whose upload was never entered."""
         for job in await self._jobs.list_awaited():
-            upload = await asyncio.to_thread(self._store.get, job.id)
+            upload = await runtime.in_thread(self._store.get, job.id)
             try:
                 if upload is None:
                     await self._jobs.abandon(job.id, NotFound("the upload was never begun"))
                 elif upload.is_complete:
-                    keyring = await asyncio.to_thread(
+                    keyring = await runtime.in_thread(
                         self._keyrings.of, Holder.of_accepted_work(upload.owner)
                     )
                     await self._handover.give(None, upload, keyring)
@@ -360,12 +360,12 @@ class Uploads:
 
     async def _clear_spool(self) -> None:
         """Delete bytes of no known upload, which an earlier process did not delete."""
-        for upload in await asyncio.to_thread(self._spool.uploads):
+        for upload in await runtime.in_thread(self._spool.uploads):
             # A new upload is entered before its file is made.
-            entered = await asyncio.to_thread(self._store.get, upload)
+            entered = await runtime.in_thread(self._store.get, upload)
             if entered is None and not await self._jobs.knows(upload):
                 log.info("bytes of an unknown upload are deleted")
-                await asyncio.to_thread(self._spool.delete, upload)
+                await runtime.in_thread(self._spool.delete, upload)
 
     async def _expire(self, upload: Upload) -> bool:
         """End an expired upload, unless bytes are arriving. Returns whether it has ended."""
@@ -379,13 +379,13 @@ class Uploads:
         self._receiver.close()
 
     async def _end(self, upload: Upload, state: UploadState) -> None:
-        await asyncio.to_thread(self._spool.delete, upload.id)
+        await runtime.in_thread(self._spool.delete, upload.id)
         await self._put(
             replace(upload, state=state, expires=self._clock.wall() + REMEMBERED_SECONDS)
         )
 
     async def _put(self, upload: Upload) -> Upload:
-        await asyncio.to_thread(self._store.put, upload)
+        await runtime.in_thread(self._store.put, upload)
         return upload
 
     async def _settle(self, caller: Holder, upload: bytes, keyring: Keyring) -> Upload:
@@ -395,7 +395,7 @@ class Uploads:
         complete upload.
         """
         entry = await self.find(caller, upload)
-        offset = await asyncio.to_thread(self._offset, entry, keyring)
+        offset = await runtime.in_thread(self._offset, entry, keyring)
         if offset != entry.offset:
             entry = await self._put(replace(entry, offset=offset))
         await self._handover.give(caller, entry, keyring)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-import time
 from dataclasses import replace
 
-from encrypted_records import logs
+from encrypted_records import logs, runtime
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.rows import seal_group
 from encrypted_records.errors import ErsError, NotFound
@@ -134,11 +133,11 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         if source.charset
         else STANDARD,
     )
-    last = time.monotonic()
+    last = runtime.monotonic()
     for blocks in upload.blocks():
         checker.take(blocks)
-        if time.monotonic() - last > COUNT_SECONDS:
-            last = time.monotonic()
+        if runtime.monotonic() - last > COUNT_SECONDS:
+            last = runtime.monotonic()
             pipe.write(messages.RowCount(checker.findings.rows))
     findings = checker.finish()
     return messages.CheckReport(

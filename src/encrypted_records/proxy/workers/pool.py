@@ -159,7 +159,7 @@ async def _start() -> asyncio.subprocess.Process:
         Unavailable: ``worker_lost``; no process can be started.
     """
     try:
-        return await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(  # noqa: TID251
             sys.executable,
             "-m",
             "encrypted_records.proxy.workers.main",

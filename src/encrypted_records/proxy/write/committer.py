@@ -6,10 +6,9 @@ the API says so: commits after a broken one cannot be read.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import (
     Closed,
@@ -94,10 +93,10 @@ class Committer:
             await self._schemas.catch_up(caller, state)
 
     async def _require_clock(self) -> None:
-        if time.monotonic() < self._right_until:
+        if runtime.monotonic() < self._right_until:
             return
         api = await self._api.clock()
-        if api is None or time.time() < api - _MOST_BEHIND:
+        if api is None or runtime.wall() < api - _MOST_BEHIND:
             why = "more than a day behind the API's" if api else "not known to be right"
             raise Conflict(
                 f"records go by their age here, and this machine's clock is {why}: others would"
@@ -105,7 +104,7 @@ class Committer:
                 code="clock_wrong",
                 hint="set the clocks of this machine and of the API's, then try again",
             )
-        self._right_until = time.monotonic() + _RIGHT_SECONDS
+        self._right_until = runtime.monotonic() + _RIGHT_SECONDS
 
     async def store(
         self,
@@ -177,10 +176,10 @@ async def keeps_moving(error: Conflict, until: float) -> bool:
     Args:
         until: when to give up, as :func:`time.monotonic` counts.
     """
-    if error.reason not in _MOVING or time.monotonic() >= until:
+    if error.reason not in _MOVING or runtime.monotonic() >= until:
         return False
     if error.reason in _ROSTER:
-        await asyncio.sleep(_ROSTER_PAUSE)
+        await runtime.sleep(_ROSTER_PAUSE)
     return True
 
 

@@ -9,7 +9,6 @@ next try replaces.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Collection
@@ -17,6 +16,7 @@ from contextlib import suppress
 
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
@@ -121,7 +121,7 @@ class Compactor:
     ) -> messages.SealedPart:
         task = fetched.task(state, staging, indexed=False)
         if sum(one.group.count for one in fetched.sources) <= MAX_MINI_RECORDS:
-            sealed = await asyncio.to_thread(reseal, task)
+            sealed = await runtime.in_thread(reseal, task)
         else:
             worked = await self._workers.run(task)
             assert isinstance(worked, messages.SealedChunk)

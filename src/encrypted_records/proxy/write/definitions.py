@@ -7,13 +7,12 @@ demands more is compared with what is stored, and its commit refused if a record
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.model.definition import SchemaDefinition
@@ -130,9 +129,9 @@ class DefinitionChanger:
             new = sent.following(present, renamed)
             refuse_reserved(new.fields.keys() - present.fields.keys())
             changes = list_changes(present, new)
-            began = time.monotonic()
+            began = runtime.monotonic()
             obstacles = await find_obstacles(context, new, changes, dropped)
-            seconds = time.monotonic() - began
+            seconds = runtime.monotonic() - began
             count, version = snapshot.count, snapshot.version
             return Plan(new, changes, obstacles, count, seconds, version, present, dropped)
 
@@ -152,7 +151,7 @@ class DefinitionChanger:
             ErsError: as :meth:`Committer.store`.
         """
         sent = await by_size(len(text))(parse_definition, text)
-        until = time.monotonic() + PATIENCE
+        until = runtime.monotonic() + PATIENCE
         for attempt in itertools.count(1):
             plan = await self._plan(caller, schema, sent, renamed or {})
             refuse(plan)
@@ -161,9 +160,9 @@ class DefinitionChanger:
             except Conflict as error:
                 # Others store meanwhile, however often: it is compared with theirs, too.
                 often = attempt >= ATTEMPTS
-                if error.reason not in LOST_RACES or (often and time.monotonic() >= until):
+                if error.reason not in LOST_RACES or (often and runtime.monotonic() >= until):
                     raise
-                await asyncio.sleep(PAUSE if often else 0)
+                await runtime.sleep(PAUSE if often else 0)
                 log.info("a commit lost a race (%s), drafting it again", error.reason)
             else:
                 return plan

@@ -6,12 +6,11 @@ what it said. What this proxy keeps itself is gone when it says so.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
 from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery, NotFound
@@ -152,9 +151,9 @@ class Eraser:
             merged = await self._merger.purge(caller, state)
             asked.append((state, merged, await self._erasures.ask(schema, caller.auth)))
             # A kept log has the headers of segments, sealed.
-            await asyncio.to_thread(self._ledgers.drop, caller.user, schema)
-        await asyncio.to_thread(self._empty_logs)
-        until = time.monotonic() + self._wait_seconds
+            await runtime.in_thread(self._ledgers.drop, caller.user, schema)
+        await runtime.in_thread(self._empty_logs)
+        until = runtime.monotonic() + self._wait_seconds
         receipts = []
         for state, merged, said in asked:
             head = state.ledger.head
@@ -171,10 +170,10 @@ class Eraser:
         looked: ErasureProgress | ErasureState = said
         pause = LOOK_SECONDS
         while looked.done < version and not looked.holds:
-            left = until - time.monotonic()
+            left = until - runtime.monotonic()
             if left <= 0:
                 break
-            await asyncio.sleep(min(pause, left))
+            await runtime.sleep(min(pause, left))
             pause = min(pause * 1.5, MOST_LOOK_SECONDS)
             looked = await self._erasures.progress(state.id, caller.auth)
         if looked is said:

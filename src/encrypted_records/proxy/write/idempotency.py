@@ -9,11 +9,11 @@ request was stored: no table of answers can be lost, and any proxy with the keyr
 from __future__ import annotations
 
 import hashlib
-import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from encrypted_records import runtime
 from encrypted_records.crypto.keys import UidKey
 from encrypted_records.errors import BadInput, Conflict, Flaw
 from encrypted_records.model import ids
@@ -46,7 +46,7 @@ class IdempotencyKey:
             raise _invalid("it is not a UUID") from None
         if key.version != 7:
             raise _invalid("it is not a UUID of version 7")
-        made, now = ids.milliseconds(key.bytes) / 1000, time.time()
+        made, now = ids.milliseconds(key.bytes) / 1000, runtime.wall()
         if not -NEWEST < now - made < OLDEST:
             raise _invalid(
                 f"by the clock that made it, it is {_clock(made)}; by this proxy's, {_clock(now)}",

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.index.segments.merge import LARGE_ROWS, ORDINARY_ROWS
 
@@ -68,7 +68,7 @@ class Lane(Tasks):
     def __init__(
         self,
         rows: range,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
         *,
         yields: bool = False,
     ) -> None:
@@ -117,7 +117,7 @@ class Lanes:
         self,
         most: int = ORDINARY_ROWS,
         most_large: int = LARGE_ROWS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """
         Args:

@@ -6,13 +6,12 @@ merge of minutes looks now and then whether that has happened, and stops if it h
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Conflict, NotFound, Unavailable
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
@@ -68,13 +67,13 @@ class MergeCommits:
         seen = ledger.snapshot()
         rows = rows_of(inputs)
         large = rows not in lanes.ordinary.rows
-        looked = time.monotonic()
+        looked = runtime.monotonic()
 
         async def look() -> None:
             nonlocal looked
-            if rows in lanes.huge.rows and time.monotonic() - looked >= LOOK_SECONDS:
+            if rows in lanes.huge.rows and runtime.monotonic() - looked >= LOOK_SECONDS:
                 await self._look(caller, state, ledger, inputs)
-                looked = time.monotonic()
+                looked = runtime.monotonic()
 
         if fetch is None:
             new = await self._executor.build(caller, state, seen, inputs, large=large, look=look)
@@ -93,7 +92,7 @@ class MergeCommits:
         except Conflict:
             await self._executor.give_up(caller, new.staging)
             raise
-        await asyncio.to_thread(self._pager.drop, [segment.uid for segment in inputs])
+        await runtime.in_thread(self._pager.drop, [segment.uid for segment in inputs])
         log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
         return MergeOutcome(len(inputs), new.segment.count)
 

@@ -6,13 +6,13 @@ is too large for the body of one commit is staged before it, piece by piece.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
@@ -123,7 +123,7 @@ class MergeExecutor:
             return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
-            await asyncio.to_thread(self._pager.drop, [one.uid for one in inputs])
+            await runtime.in_thread(self._pager.drop, [one.uid for one in inputs])
             return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
 
     async def rebuild(
@@ -182,7 +182,7 @@ class MergeExecutor:
         if sum(one.size for one in opened) > MOST_HERE:
             return None
         key = state.ledger.key
-        built = await asyncio.to_thread(merge, key, definition, opened, snapshot)
+        built = await runtime.in_thread(merge, key, definition, opened, snapshot)
         return PreparedSegment(built.segment, built.header, built.pages, built=(built,))
 
     async def _build_in_worker(

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge import (
@@ -103,7 +103,7 @@ class MergeScheduler:
 
     def give_up_at(self) -> float:
         """Until when a writer who begins now waits for room, as :func:`time.monotonic` counts."""
-        return time.monotonic() + self._room_seconds
+        return runtime.monotonic() + self._room_seconds
 
     async def make_room(
         self, caller: Holder, states: Sequence[SchemaState], *, until: float
@@ -118,21 +118,21 @@ class MergeScheduler:
         """
         if not any(map(is_full, states)):
             # The API has more segments than this proxy knows of; the next try reads the log first.
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await runtime.sleep(_PAUSE_SECONDS)
         for state in states:
             while is_full(state):
                 under_way = self._begin(caller, state)
                 if not under_way:
                     raise too_many_segments()
-                left = until - time.monotonic()
+                left = until - runtime.monotonic()
                 await asyncio.wait(
                     under_way, timeout=max(0, left), return_when=asyncio.FIRST_COMPLETED
                 )
                 if left <= 0:
                     raise too_many_segments()
                 if is_full(state):
-                    await asyncio.sleep(_PAUSE_SECONDS)
-        if time.monotonic() > until:
+                    await runtime.sleep(_PAUSE_SECONDS)
+        if runtime.monotonic() > until:
             raise too_many_segments()
 
     def _begin(self, caller: Holder, state: SchemaState) -> list[asyncio.Task[None]]:
@@ -265,7 +265,7 @@ class MergeScheduler:
                 lost += 1
                 if lost > MOST_LOST:
                     raise Conflict("the index is being merged", hint="try again")
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await runtime.sleep(_PAUSE_SECONDS)
             else:
                 rows += outcome.rows
         return rows
@@ -306,7 +306,7 @@ class MergeScheduler:
                 if lost not in self._taken:
                     return await self._merge(caller, state, choose, fetch)
             # A merge that has taken it fails when it asks for a page.
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await runtime.sleep(_PAUSE_SECONDS)
         raise Conflict("the index is being merged", hint="try again")
 
     async def close(self) -> None:
@@ -382,4 +382,4 @@ class MergeScheduler:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return runtime.wall_ns() // 1_000_000

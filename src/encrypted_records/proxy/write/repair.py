@@ -8,13 +8,13 @@ nothing is deleted before somebody has named the number of records.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.damage import Damage, DamageApi
 from encrypted_records.errors import Conflict
@@ -102,7 +102,7 @@ class Repairer:
     async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Found]:
         state = await self._schemas.refresh(caller, schema)
         said = await self._damage.of(schema, caller.auth)
-        return state, await asyncio.to_thread(_compare, state.ledger.snapshot(), said)
+        return state, await runtime.in_thread(_compare, state.ledger.snapshot(), said)
 
     async def _rebuild(self, caller: Holder, state: SchemaState, lost: Segment) -> None:
         rows = RowSource(self._api, caller, state)

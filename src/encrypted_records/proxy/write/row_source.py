@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 from pyroaring import BitMap
 
+from encrypted_records import runtime
 from encrypted_records.client.api import MAX_DIGESTS, MAX_ROWS, Api
 from encrypted_records.errors import Conflict, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
@@ -106,7 +106,7 @@ class RowSource:
         """
         snapshot = self.state.ledger.snapshot()
         live = snapshot.live_between(chunk.number, chunk.offset)
-        wanted = await asyncio.to_thread(list, live)
+        wanted = await runtime.in_thread(list, live)
         bodies: list[bytes] = []
         at = size = 0
         while at < len(wanted) and size < MOST_BYTES:

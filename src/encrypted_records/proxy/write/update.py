@@ -8,7 +8,6 @@ Repeating a request is safe: what is stored follows from what it says, not from 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import (
     Conflict,
@@ -224,7 +224,7 @@ class Updater:
                     f"at most {MAX_DELETED} records are deleted at once",
                     hint="narrow the condition, and delete them in several requests",
                 )
-            rows = await asyncio.to_thread(_refs, parts, context.snapshot)
+            rows = await runtime.in_thread(_refs, parts, context.snapshot)
             if rows and await self._end(caller, [(context.state, rows)]) is None:
                 return None
             return count
@@ -248,7 +248,7 @@ class Updater:
         async def attempt() -> int | None:
             state = await self._schemas.refresh(caller, schema)
             live = state.ledger.snapshot().live_of(groups)
-            rows = await asyncio.to_thread(lambda: list(islice(live, MAX_DELETED)))
+            rows = await runtime.in_thread(lambda: list(islice(live, MAX_DELETED)))
             if rows and await self._end(caller, [(state, rows)]) is None:
                 return None
             return len(rows)
@@ -291,7 +291,7 @@ class Updater:
         async def attempt() -> int | None:
             context, numbers = await self._runner.ask(caller, schema, question)
             some, snapshot = numbers[:MAX_DELETED], context.snapshot
-            rows = await asyncio.to_thread(lambda: [snapshot.ref(number) for number in some])
+            rows = await runtime.in_thread(lambda: [snapshot.ref(number) for number in some])
             if not rows:
                 return 0
             under = snapshot.definition.digest
