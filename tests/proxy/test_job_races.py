@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import ids, wire
-from encrypted_records.model.records import ATTEMPT_HEADER
+from encrypted_records.model import ids, json_text, wire
+from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.overrides import Overrides
 from tests.support import jobs
@@ -260,3 +261,41 @@ def test_a_job_waits_for_its_keyring_to_be_unlocked(
         assert unlocked.status == 200, unlocked.body
         jobs.completed(store, path)
         assert stored(store) == ROWS
+
+
+@pytest.mark.parametrize("then", ["ends", "is cancelled"])
+def test_a_job_that_the_api_publishes_in_one_of_its_schemas_alone_is_not_completed(
+    store: Store, front: Front, then: str
+) -> None:
+    """It keeps the records of the other schema, and says that it failed."""
+    other = store.another_schema(DEFINITION)
+    answers: list[int] = []
+
+    def invent(asked: Asked) -> Reply | None:
+        if not asked.path.endswith("/publish/"):
+            return None
+        if not answers:
+            half = wire.encode(wire.decode_all(asked.body, Commit)[:1])
+            sent = {
+                "Content-Type": wire.MEDIA_TYPE,
+                "Authorization": asked.headers["Authorization"],
+            }
+            url = f"{store.service.base_url}{asked.path}"
+            answers.append(call("POST", url, half, headers=sent).status)
+        reached.set()
+        assert go_on.wait(60)
+        return FAILURE
+
+    reached, go_on = threading.Event(), threading.Event()
+    front.invent = invent
+    rows = [{"schema": one.schema, "data": row} for row in ROWS for one in (store, other)]
+    path = jobs.started(store, json_text.encode(rows))
+    assert reached.wait(60)
+    if then == "is cancelled":
+        assert store.proxy("DELETE", path).status == 422
+    go_on.set()
+    found = jobs.ended(store, path)
+    assert answers == [201]
+    assert found["status"] == "failed"
+    assert "(log_broken)" in found["error"]
+    assert sorted(len(one.everything()) for one in (store, other)) == [0, len(ROWS)]

@@ -9,13 +9,13 @@ somebody seals all records again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Conflict, MergeFirst, NotFound, StaleDefinition
+from encrypted_records.errors import Conflict, LogBroken, MergeFirst, NotFound, StaleDefinition
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import find_added_sets
 from encrypted_records.model.records import CommitUpload, RowRef
@@ -60,15 +60,35 @@ class Publisher:
         parts first, which a late request would publish, and reads the log after that.
 
         Raises:
+            LogBroken: the API has published a part of it.
             ErsError: the API does not answer, so that nothing is certain.
         """
+        # Its word that they are gone counts for nothing: what is published later all the same shows
+        # in the log, as the job's.
         await self._api.drop_parts(job.id, caller.auth)
-        parts = await self._parts(job)
-        for checked in await runtime.in_thread(self._store.schemas, job.id):
-            state = await self._schemas.knowing(caller, checked.schema, job.id)
-            if is_published(state, job.id, parts.get(checked, ())):
-                return False
-        return True
+        _, published = await self._look(job, caller, await self._parts(job))
+        return not published
+
+    async def _look(
+        self, job: Job, caller: Holder, parts: Mapping[CheckedSchema, Sequence[StagedPart]]
+    ) -> tuple[list[SchemaState], bool]:
+        """The states of the job's schemas, and whether their logs have it: it is published in all
+        of them together.
+
+        Raises:
+            LogBroken: some have it and others do not. Behind an answer that got lost, an API would
+                else have a job completed of which it kept a part.
+        """
+        states: dict[bytes, SchemaState] = {}
+        found: set[bool] = set()
+        # Once more where it may have come between two of these readings.
+        for _ in range(2):
+            for one in parts:
+                states[one.schema] = await self._schemas.knowing(caller, one.schema, job.id)
+            found = {is_published(states[one.schema], job.id, own) for one, own in parts.items()}
+            if len(found) < 2:
+                return list(states.values()), True in found
+        raise LogBroken("the API has published a job in some of its schemas, and not in the others")
 
     async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
         """The staged parts by schema; schemas without one are left out."""
@@ -101,6 +121,7 @@ class Publisher:
 
         Raises:
             FatesChanged: of unique fields others hold values than when the job was sealed.
+            LogBroken: the API has published a part of it.
             ErsError: as :meth:`Committer.store`.
         """
         parts = await self._parts(job)
@@ -109,10 +130,8 @@ class Publisher:
         attempt, prepared = 0, False
         while attempt < ATTEMPTS:
             attempt += 1
-            states = [
-                await self._schemas.knowing(caller, checked.schema, job.id) for checked in parts
-            ]
-            if not states or is_published(states[0], job.id, next(iter(parts.values()))):
+            states, published = await self._look(job, caller, parts)
+            if published or not states:
                 return states
             if not prepared:
                 await prepare()
@@ -124,7 +143,8 @@ class Publisher:
                     raise
                 await self.merge(caller, states)
             except (Conflict, NotFound) as error:
-                # The staged parts may be gone because an earlier attempt has published them.
+                # The staged parts may be gone because an earlier attempt has published them. The
+                # logs say that, and not this answer: without it there, all is sealed once more.
                 lost = error.reason in _RACE_LOST or error.reason == "staging_gone"
                 if isinstance(error, StaleDefinition) or not lost:
                     raise
