@@ -401,9 +401,9 @@ async def _prepare(
 
 
 async def _organization_of(services: Services, holder: Holder, dataset: bytes) -> bytes:
-    """By the API's word; the roster of the one that it names has the dataset, or nothing is done"""
     shown = await services.sharing.api.dataset(dataset, holder.auth)
-    return from_path(shown.organization.rstrip("/").rpartition("/")[2])
+    named = from_path(shown.organization.rstrip("/").rpartition("/")[2])
+    return await services.sharing.finder.organization_of(holder, dataset, named)
 
 
 def _member_in_path(request: Request) -> bytes:

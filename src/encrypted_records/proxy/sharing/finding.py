@@ -40,6 +40,20 @@ class RosterFinder:
 
         return await self._find(holder, dataset, has, shown, within)
 
+    async def organization_of(self, holder: Holder, dataset: bytes, shown: bytes) -> bytes:
+        """Which organization a dataset is of.
+
+        Args:
+            shown: which the API says, whose word counts where no roster that the user is in has
+                the dataset. Else it could name another one of the user's, in which nothing is to be
+                done, and so have a right stay that is taken away.
+
+        Raises:
+            Refused, Unavailable: as :meth:`of_dataset`.
+        """
+        view = await self.of_dataset(holder, dataset, shown=shown)
+        return shown if view is None else view.organization
+
     async def of_schema(
         self, holder: Holder, schema: bytes, *, shown: bytes | None = None, within: float = 0.0
     ) -> View | None:

@@ -166,10 +166,9 @@ class OlderKeys:
         return [one for one in receipts if one.left.done < resealed[one.schema]]
 
     async def _organization(self, caller: Holder, dataset: bytes) -> bytes:
-        """By the API's word; the roster of the one that it names has the dataset, or nothing is
-        done."""
         shown = await self._sharing.api.dataset(dataset, caller.auth)
-        return ids.from_reference(shown.organization, "organizations", pointer="/organization")
+        named = ids.from_reference(shown.organization, "organizations", pointer="/organization")
+        return await self._sharing.finder.organization_of(caller, dataset, named)
 
 
 def _oldest_key(ledger: Ledger, epoch: int) -> int:
