@@ -182,7 +182,7 @@ async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
     services = services_of(request)
     caller = await services.caller(request)
     schema = from_path(path.split("/")[3])
-    if not await services.definitions.has_log(schema, caller.auth):
+    if not await services.definitions.has_log(caller.user, schema, caller.auth):
         return False
     holder = await services.holder(request)
     await services.definitions.change(holder, schema, bytes(text))

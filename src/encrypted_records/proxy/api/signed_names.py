@@ -78,6 +78,9 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
     await services.sharing.naming.name_schema(holder, organization, one, names)
     if text is None or schema.key_version is not None:
         return SignedChange(services, holder, organization)
+    # Its word that there are no records does not free the name under which others look for them.
+    if (await services.schemas.refresh(holder, one)).ledger.version:
+        return SignedChange(services, holder, organization)
     definition = await by_size(len(text))(parse_definition, bytes(text))
     before = await services.sharing.naming.free_schema(holder, organization, one)
     if before is None:

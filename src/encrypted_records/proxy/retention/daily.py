@@ -47,8 +47,10 @@ class DailyRetention:
     async def _run(self, caller: Holder, schema: bytes) -> None:
         try:
             done = await self._retainer.run(caller, schema)
-        except NotAllowed:
-            # A reader's: the first request of somebody who writes does it.
+        except NotAllowed as error:
+            # A reader's: the first request of somebody who writes does it. An API that says so of a
+            # writer wins a day, as it does by giving no answer.
+            log.info("retention is left to others: %s", error.reason)
             self._retainer.put_off_to_tomorrow(caller, schema)
         except ErsError as error:
             log.warning("retention is not carried out: %s", error.message)

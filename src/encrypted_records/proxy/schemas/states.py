@@ -192,6 +192,11 @@ class Schemas:
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         return None if seen is None else VerifiedHead(seen.version, seen.digest)
 
+    async def has_seen(self, user: bytes, schema: bytes) -> bool:
+        """Whether this proxy has seen a commit of the schema for a user; asks nothing."""
+        seen = await asyncio.to_thread(self._heads.get, user, schema)
+        return seen is not None and seen.version > 0
+
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
         """As :meth:`refresh`, by a log that shows whether it has stored the request of this id."""
         state = await self.refresh(caller, schema)

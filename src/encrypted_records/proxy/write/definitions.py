@@ -84,9 +84,11 @@ class DefinitionChanger:
         self._committer = committer
         self._runner = runner
 
-    async def has_log(self, schema: bytes, auth: str) -> bool:
-        """Whether the schema has commits, as the API says; without one, anybody may define it."""
-        return (await self._api.schema(schema, auth)).key_id is not None
+    async def has_log(self, user: bytes, schema: bytes, auth: str) -> bool:
+        """Whether the schema has commits, as the API says or the user has seen; without one,
+        anybody may define it."""
+        shown = await self._api.schema(schema, auth)
+        return shown.key_id is not None or await self._schemas.has_seen(user, schema)
 
     async def plan(
         self,
