@@ -122,6 +122,8 @@ class Proofs:
         except NotAuthenticated:
             same = False
         except ErsError:
+            # Not answered, so not tried. Who guesses behind that needs an API which helps, and that
+            # knows each password as it comes.
             self.attempts.right(name)
             raise
         if not same:

@@ -119,6 +119,7 @@ async def list_people(request: Request) -> Response:
     if view is None:
         return answer(nobody_json(organization))
     sharing = services.sharing
+    # The API's word, and only shown: who is in, and what they may, is in the roster alone.
     told = Told()
     if view.believed.standing.owns:
         number = view.roster.number

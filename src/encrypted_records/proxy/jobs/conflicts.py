@@ -202,6 +202,7 @@ class Conflicts:
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
+            # No row is let through on this word: a job waits, and compares at a newer version.
             raise Conflict("the log has moved on", code=LOG_MOVED) from None
         except DoesNotOpen:
             # A cached page may be the altered one.
@@ -270,6 +271,7 @@ class Conflicts:
             except NotFound as error:
                 if error.reason != "row_gone":
                     raise
+                # The job waits as above; a name is what opens a row, and never a guess.
                 raise Conflict("the log has moved on", code=LOG_MOVED) from None
             own.names |= found
 

@@ -241,6 +241,7 @@ class Resealing:
                 lost = error.reason in _RACE_LOST and not isinstance(error, StaleDefinition)
                 if not lost or attempt == ATTEMPTS:
                     raise
+                # Not taken for published, which the log alone says: all is sealed once more.
                 if error.reason == "staging_gone" and attempt > 1:
                     raise StaleDefinition("the staged parts of the job are gone") from None
                 log.info("a job's commit lost a race (%s), drafting it again", error.reason)

@@ -333,6 +333,7 @@ class JobRunner:
             try:
                 state = await self._state(caller, message.schema)
             except NotFound:
+                # Rows of a schema that is said not to be there are bad ones, named and counted.
                 return messages.DefinitionReply(None)
             require_set(state.definition, job.options)
             checked[message.schema] = as_checked(state)

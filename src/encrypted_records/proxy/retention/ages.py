@@ -53,6 +53,7 @@ class Ages:
             except NotFound as error:
                 if error.reason != "row_gone":
                     raise
+                # No row is old for being gone: the log has to say that it ended, or it is broken.
                 raise RowsGone from None
             days = np.full(end - first, _NEVER, np.uint16)
             for number, (record, _) in names.items():

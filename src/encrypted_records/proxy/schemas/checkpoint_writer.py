@@ -168,6 +168,8 @@ class CheckpointWriter:
         """Compare the API's newest checkpoint, brought to where the log stands, with the log."""
         found, deltas = await self._api.read(state.id, 0, caller.auth)
         if found is None:
+            # Hidden from us, it may still be shown to others: each of them has it verified behind
+            # what they do with it, and the one that is written now takes its place.
             return
         try:
             if taking.read(found).version > state.ledger.version:

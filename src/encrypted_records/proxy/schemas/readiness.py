@@ -97,6 +97,8 @@ class Readiness:
                 caller, shown.organization, name, dataset, placement
             )
             if not founded:
+                # An API that says so without reason has the records sealed under the user's own
+                # keys, which nobody else has, and keeps the organization from being shared.
                 return False
         await self._source.begin_again(caller, state)
         return True

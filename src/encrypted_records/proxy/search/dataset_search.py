@@ -98,6 +98,7 @@ async def _ask(
         try:
             return await runner.ask(caller, schema, question)
         except NotFound:
+            # Left out of the answer only if nobody has signed it, or its name was freed.
             await runner.datasets.require_gone(caller, shown)
             return None
     except (InvalidQuery, Closed) as error:

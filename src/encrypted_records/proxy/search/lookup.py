@@ -104,6 +104,7 @@ async def look_up(
     stale: set[RowRef] = set()
     unlike: set[_Seen] = set()
     for _ in range(_ATTEMPTS):
+        # That there is none of an id is the API's word: the index has no ids (docs/LEAKAGE.md).
         sealed = await api.sealed_records(ids, caller.auth)
         if [one.id for one in sealed] != [to_text(identifier) for identifier in ids]:
             raise LogBroken("the API returned another record than it was asked for")

@@ -152,6 +152,8 @@ class Founding:
         return await runtime.in_thread(rosters.keep_founding, holder.user, organization, entry)
 
     async def _has_records(self, holder: Holder, organization: bytes) -> bool:
+        # The API's word. Records that it denies are of no log that the roster signs, and refused by
+        # name; where it makes some up, sharing is refused as ``roster_missing``.
         schemas = await self._api.schemas(organization, holder.auth)
         return any(one.key_version is not None for one in schemas)
 
@@ -175,6 +177,7 @@ class Founding:
             raise no_roster() from None
         except Conflict as error:
             if error.reason == "has_records":
+                # Who is told so without reason shares nothing, and stores under keys of their own.
                 await self._drop(holder, organization)
                 return "has_records"
             # Somebody else was first: reading shows whose it is, and whether it is believed.

@@ -109,6 +109,7 @@ class OwnGrants:
                 return await runtime.in_thread(
                     open_grant, view.roster, identity, view.user, dataset, grant
                 )
+        # Withheld, or never made: what the earlier one does not open stays closed, by name.
         return None
 
     async def _read_on(self, view: View, dataset: bytes) -> View:

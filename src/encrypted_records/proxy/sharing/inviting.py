@@ -128,6 +128,7 @@ class Inviting:
         """
         secret = InvitationSecret.from_words(words)
         shown = await self._api.invitation(invitation, holder.auth)
+        # An API that hides it keeps somebody out, and nothing was made for it yet.
         if shown is None:
             raise InvitationOver("no such invitation waits for this account")
         try:

@@ -97,6 +97,7 @@ class Settling:
         done = Settled()
         await self._follow_own_keys(holder, organization)
         await self._changes.change(holder, organization, _require_owner)
+        # One that the API withholds lets nobody in, and is shown as an invitation that waits.
         for answer in await self._api.answers(organization, holder.auth):
             await self._admit(holder, organization, answer, done)
         view = await self._view(holder, organization)

@@ -93,7 +93,8 @@ class Compactor:
                 upload = await aside(_draft, state, ended, part, is_staged=staging is not None)
                 await self._committer.store(caller, [(state, upload)], staging=staging)
         except (BadInput, NotFound) as error:
-            # Another proxy does the same, and has replaced our part or published its own.
+            # Another proxy does the same, and has replaced our part or published its own. Where
+            # that is a lie, the groups stay as they are.
             if staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None

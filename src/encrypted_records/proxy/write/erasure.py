@@ -158,6 +158,7 @@ class Eraser:
         for state, merged, said in asked:
             head = state.ledger.head
             left = await self._wait(caller, state, said, head.version, until)
+            # Nothing here depends on it: it is what the receipt says that the API has said.
             gone = left.done >= head.version
             receipts.append(ErasureReceipt(state.id, head.version, head.digest, merged, gone, left))
         return receipts
@@ -199,6 +200,7 @@ class Eraser:
             try:
                 state = await self._schemas.refresh(caller, schema)
             except NotFound:
+                # Taken for empty only if nobody has signed it, or its name was freed.
                 await self._datasets.require_gone(caller, shown)
                 continue
             spec = state.definition.fields.get(field)

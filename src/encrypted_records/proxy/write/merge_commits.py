@@ -85,7 +85,8 @@ class MergeCommits:
         try:
             await self._publish(caller, state, ledger, seen, inputs, new)
         except (BadInput, NotFound) as error:
-            # Another proxy does the same merge and has replaced our parts.
+            # Another proxy does the same merge and has replaced our parts. Where that is a lie, the
+            # segments stay as they are, and an erasure that waits for the merge fails by name.
             if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None

@@ -153,6 +153,7 @@ async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: Chun
         except NotFound as error:
             if error.reason != "row_gone":
                 raise
+        # Believed only if the log has moved on since, and says itself which rows have ended.
         async with nullcontext() if rows.locked else rows.state.lock:
             await schemas.catch_up(caller, rows.state)
         if rows.state.ledger.version == version:

@@ -78,6 +78,8 @@ class UniqueKeys:
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
+            # Nothing is stored on this word: the keys are looked up again at a newer version, or it
+            # is given up by this name.
             raise Conflict("the log has moved on", code=LOG_MOVED) from None
         except DoesNotOpen:
             # A cached page may be the altered one.
