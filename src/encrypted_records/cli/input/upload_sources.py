@@ -8,14 +8,16 @@ that memory stays flat.
 from __future__ import annotations
 
 import json
-import mmap
-import resource
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from encrypted_records.cli.input import column_reader
 from encrypted_records.cli.input.files import STDIN, open_input
 from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.client.media import LocalFile, reading
@@ -26,10 +28,7 @@ KINDS = {kind.value: kind.media_type for kind in Format}
 _LINES = Format.NDJSON.media_type
 COLUMNAR = (".parquet", ".arrow", ".feather")
 _CHUNK_BYTES = 1 << 20
-#: What a batch of Parquet may take: rows, and bytes.
-_ROWS = 10_000
-_BATCH_BYTES = 32 << 20
-#: What reading the next batch may take, whatever the file says.
+#: What reading a file of columns may take at once, whatever the file says.
 _MOST_BYTES = 2 << 30
 #: Why a pipe is refused.
 NOT_COLUMNAR = "Parquet and Arrow are read from places all over a file"
@@ -200,94 +199,45 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
             hint="install encrypted-records[arrow], or turn the file into CSV",
         ) from None
     file.require_size(NOT_COLUMNAR)
-    read = _read_parquet if file.path.suffix.lower() == ".parquet" else _read_arrow
-    batches = read(file)
+    kind = "parquet" if file.path.suffix.lower() == ".parquet" else "arrow"
+    # Its environment is empty, and no module of the present folder takes the place of another.
+    command = [sys.executable, "-P", "-m", column_reader.__name__, kind, str(_MOST_BYTES)]
+    with reading(file.path):
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=file.rewind(), stdout=subprocess.PIPE, env={}
+        )
+    assert process.stdout is not None
+    whole = False
     try:
-        while True:
-            with _bounded_memory(file.path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-    except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):
-            with reading(file.path):
-                raise
-        raise InvalidSetting(f"{file.path} is no Parquet or Arrow file, or is damaged") from None
+        with suppress(pyarrow.ArrowException, OSError):  # how it has ended, says why
+            yield from pyarrow.ipc.open_stream(process.stdout)
+            whole = True
+        process.stdout.close()  # else it would wait to be read, where nothing of it can be
+        _require_read(file.path, process.wait(), whole=whole)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
-def _read_parquet(file: LocalFile) -> Iterator[Any]:
-    from pyarrow import parquet, types  # noqa: PLC0415 - optional, and slow to import
-
-    with parquet.ParquetFile(file.rewind()) as opened:
-        schema, metadata = opened.schema_arrow, opened.metadata
-    folded = [
-        one.name
-        for one in schema
-        if (types.is_string(one.type) or types.is_binary(one.type))
-        and _may_stay_folded(metadata, one.name)
-    ]
-    fixed = [one.type for one in schema if types.is_fixed_size_binary(one.type)]
-    width = sum(kind.byte_width for kind in fixed)
-    # A text that all rows share is there once, and stays so: unfolded, 58 kB become 10 GB.
-    with parquet.ParquetFile(
-        file.rewind(), metadata=metadata, read_dictionary=folded, buffer_size=_CHUNK_BYTES
-    ) as opened:
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            row_bytes = max(group.total_byte_size // max(group.num_rows, 1), width, 1)
-            rows = min(max(_BATCH_BYTES // row_bytes, 1), _ROWS)
-            yield from opened.iter_batches(rows, row_groups=[number])
-
-
-def _may_stay_folded(metadata: Any, column: str) -> bool:
-    """Whether a column's values are encoded so that a dictionary can be read of them."""
-    known = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
-    return all(known.issuperset(one.encodings) for one in chunks if one.path_in_schema == column)
-
-
-def _read_arrow(file: LocalFile) -> Iterator[Any]:
-    import pyarrow  # noqa: PLC0415 - optional, and slow to import
-
-    mapped = mmap.mmap(file.rewind().fileno(), 0, access=mmap.ACCESS_READ)
-    content = pyarrow.BufferReader(pyarrow.py_buffer(mapped))
-    try:
-        opened = pyarrow.ipc.open_file(content)
-        batches = (opened.get_batch(at) for at in range(opened.num_record_batches))
-    except pyarrow.ArrowInvalid:  # the streaming format has no directory
-        content.seek(0)
-        batches = iter(pyarrow.ipc.open_stream(content))
-    for batch in batches:
-        batch.validate(full=True)  # else places beyond its end would be read
-        yield batch
-
-
-@contextmanager
-def _bounded_memory(path: Path) -> Iterator[None]:
-    """Few bytes of a file can stand for gigabytes, and what its own lists say of that need not be
-    true. So the system limits what is taken, where it can.
+def _require_read(path: Path, ending: int, *, whole: bool) -> None:
+    """
+    Args:
+        ending: of the process that has read it.
+        whole: whether all came that it has written.
 
     Raises:
-        InvalidSetting: a block of the file takes more than 2 GiB.
+        InvalidSetting: this is not all of the file.
     """
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    try:
-        taken = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) << 10
-    except (OSError, IndexError):  # not Linux
-        taken = 0
-    limit = taken + _MOST_BYTES
-    lower = taken and (before[0] == resource.RLIM_INFINITY or limit < before[0])
-    if lower:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
-    try:
-        yield
-    except MemoryError:
+    if ending == column_reader.TOO_MUCH:
         raise InvalidSetting(
             f"{path} unfolds to more memory than there is for it: 2 GiB at once",
             hint="write it with smaller row groups or batches, or as CSV",
-        ) from None
-    finally:
-        if lower:
-            resource.setrlimit(resource.RLIMIT_DATA, before)
+        )
+    if ending > column_reader.UNREADABLE:
+        number = ending - column_reader.UNREADABLE
+        with reading(path):
+            raise OSError(number, os.strerror(number))
+    # Also where it was killed, which is how a library ends that reads beyond a damaged file.
+    if ending or not whole:
+        raise InvalidSetting(f"{path} is no Parquet or Arrow file, or is damaged")

@@ -194,7 +194,7 @@ class Schemas:
 
     async def has_seen(self, user: bytes, schema: bytes) -> bool:
         """Whether this proxy has seen a commit of the schema for a user; asks nothing."""
-        seen = await asyncio.to_thread(self._heads.get, user, schema)
+        seen = await runtime.in_thread(self._heads.get, user, schema)
         return seen is not None and seen.version > 0
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
