@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from encrypted_records import runtime
 from encrypted_records.proxy.jobs.store import JobStore
+from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
@@ -34,6 +35,7 @@ class Figures(Collector):
         cache: MemoryCache,
         pages: DiskCache,
         jobs: JobStore,
+        clock: WatchedClock,
     ) -> None:
         self._loop = loop
         self._schemas = schemas
@@ -41,6 +43,7 @@ class Figures(Collector):
         self._cache = cache
         self._pages = pages
         self._jobs = jobs
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """
@@ -54,6 +57,11 @@ class Figures(Collector):
         for state, count in self._jobs.counts().items():
             jobs.add_metric([state], count)
         yield jobs
+        yield GaugeMetricFamily(
+            "ers_clock_doubtful_seconds",
+            "Seconds of the clock's time by which nothing is deleted yet: it went ahead.",
+            self._clock.doubtful,
+        )
 
     async def _index(self) -> list[Metric]:
         segments = pending = 0

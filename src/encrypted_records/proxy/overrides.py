@@ -12,6 +12,7 @@ from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
+from encrypted_records.proxy.retention.clocks import name_boot
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
@@ -52,6 +53,8 @@ class Overrides:
     clock: Callable[[], float] = runtime.wall
     #: by which jumps of that clock are found: seconds that only go on
     real_time: Callable[[], float] = runtime.elapsed
+    #: and a name for the time since this machine was started, in which those go on
+    boot: Callable[[], str] = name_boot
     salvaged_bytes: int = ANSWER_BYTES
     salvage_pages: int = MOST_TEMPORARY_PAGES
     #: how many requests are never too many, and after how many seconds an answer is too late

@@ -248,6 +248,7 @@ class Services:
             cache=self.segments,
             pages=self.stores.pages,
             jobs=self.stores.jobs,
+            clock=self.clock,
         )
 
 
@@ -307,8 +308,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
         packing=overrides.packing,
     )
-    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time)
-    jobs = BatchJobs(job_dependencies, runner, clock.is_right, overrides.sweep_seconds)
+    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
+    jobs = BatchJobs(job_dependencies, runner, clock.certain, overrides.sweep_seconds)
     datasets = reading.query_runner.datasets
     eraser = Eraser(
         *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),

@@ -9,11 +9,12 @@ import click
 
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import DONE, format_count, report, say, warn
-from encrypted_records.errors import Conflict, ErsError, KeyMissing, NotFound
+from encrypted_records.cli.terminal import DONE, REFUSED, format_count, report, say, warn
+from encrypted_records.errors import ErsError, KeyMissing, NotFound
 
 _IF_RIGHT = (
-    "set the clock of the proxy's machine; if it is right: ers retention run --clock-is-right"
+    "set the clock of the proxy's machine, or let the proxy run for a day; if the clock is right:"
+    " ers retention run --clock-is-right"
 )
 
 
@@ -40,9 +41,9 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
     due = await session.client.look_at_retention(url)
     if output.form == "table":
         say(_line_of(due))
-        _warn_of(due)
     else:
         output.write_one(due)
+    _warn_of(due, schema)
 
 
 @retention.command(short_help="Delete the records that are old enough.")
@@ -51,7 +52,7 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Delete although the proxy's clock went ahead by more than a month: it is right.",
+    help="Delete by the proxy's clock although it went ahead: it is right.",
 )
 @connected(organization=True)
 @takes_output
@@ -66,8 +67,10 @@ async def run(
     SCHEMA, in every schema that has such a rule; those that cannot be read here are named. Proxies
     do it by themselves once a day, when somebody who may write searches or stores there; where
     nobody comes by, have cron do it, with a service's string. What was deleted is erased later, as
-    after any deletion. After the clock of the proxy's machine went ahead by more than a month,
-    nothing is deleted until the proxy has run for a day, or somebody says that the clock is right.
+    after any deletion. After the clock of the proxy's machine went ahead, or the machine was off
+    for more than a day, those days make no record older until the proxy has run for a day, or
+    somebody says that the clock is right. Records that are held back so are counted (held), and the
+    exit code is 4.
 
     \b
     Examples:
@@ -85,9 +88,7 @@ async def run(
                 due = await session.client.look_at_retention(url)
                 if due["retention"] is None and not named:
                     continue
-                if dry_run:
-                    _warn_of(due)
-                else:
+                if not dry_run:
                     due = await session.client.carry_out_retention(
                         url, clock_is_right=clock_is_right
                     )
@@ -98,11 +99,13 @@ async def run(
                     closed.append(name)
             except ErsError as error:
                 # The other schemas have theirs all the same.
-                codes.append(report(_in_our_words(error)))
+                codes.append(report(error))
             else:
+                if _warn_of(due, name) and not dry_run:
+                    codes.append(REFUSED)
                 yield {"schema": name, **due}
 
-    columns = ("schema", "before", "records" if dry_run else "deleted")
+    columns = ("schema", "before", "records" if dry_run else "deleted", "held")
     await output.many(found(), columns, called="schemas with a retention")
     if closed:
         warn(f"{format_count(len(closed), 'schema')} cannot be read here: {', '.join(closed)}")
@@ -125,16 +128,13 @@ async def _every(session: CommandSession) -> dict[str, str]:
     return found
 
 
-def _in_our_words(error: ErsError) -> ErsError:
-    if error.reason != "clock_jumped":
-        return error
-    return Conflict(error.message, code=error.reason, hint=_IF_RIGHT)
-
-
-def _warn_of(due: Mapping[str, Any]) -> None:
-    if due["doubt"] is not None:
-        warn(f"Nothing is deleted by age: {due['doubt']}")
-        warn(f"hint: {_IF_RIGHT}")
+def _warn_of(due: Mapping[str, Any], schema: str) -> bool:
+    """Say that records are held back, where some are."""
+    if not due["held"]:
+        return False
+    warn(f"{format_count(due['held'], 'record')} of {schema} held back: {due['doubt']}")
+    warn(f"hint: {_IF_RIGHT}")
+    return True
 
 
 def _line_of(due: Mapping[str, Any]) -> str:

@@ -28,6 +28,12 @@ async def status(session: CommandSession, output: Output) -> int:
         warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL; records go to proxies alone")
         return REFUSED
     if answer.get("clock_jumped") is True:
-        warn("The clock of the proxy's machine went ahead: no records are deleted by their age")
-        warn("hint: set it; if it is right: ers retention run --clock-is-right")
+        warn(
+            "The clock of the proxy's machine went ahead, or the machine was off for days: records"
+            " that are old enough only by these days are not deleted by age yet"
+        )
+        warn(
+            "hint: set the clock, or let the proxy run for a day; if it is right: ers retention run"
+            " --clock-is-right"
+        )
     return DONE

@@ -16,20 +16,21 @@ RETENTION_SECONDS = 900.0
 class Retentions(Connection):
     async def look_at_retention(self, schema: str) -> dict[str, Any]:
         """How many ``records`` of a schema, named by its path, are old enough to go: those whose
-        day is ``before`` that one. ``retention`` is the rule, None where there is none. ``doubt``
-        says why the proxy's clock does not decide now, None where it does."""
+        day is ``before`` that one. ``retention`` is the rule, None where there is none. ``held``
+        counts further ones that stay, because the proxy's clock went ahead; ``doubt`` says why."""
         return await self._retention("GET", schema)
 
     async def carry_out_retention(
         self, schema: str, *, clock_is_right: bool = False
     ) -> dict[str, Any]:
-        """Delete the records that are old enough; how many were ``deleted``.
+        """Delete the records that are old enough; how many were ``deleted``, and how many are
+        ``held`` back, because the proxy's clock went ahead; ``doubt`` says why.
 
         Args:
-            clock_is_right: delete although the proxy's clock went ahead: it is right.
+            clock_is_right: delete those too: the clock is right.
 
         Raises:
-            Conflict: ``no_retention``, ``clock_wrong``, ``clock_jumped``; nothing was deleted.
+            Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.
             NotAllowed: ``not_writer``.
         """
         return await self._retention(

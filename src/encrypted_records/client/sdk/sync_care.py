@@ -29,20 +29,21 @@ class Care(Named):
 
     def look_at_retention(self) -> dict[str, Any]:
         """For how long records stay by the definition (``retention``), and how many ``records`` are
-        old enough to go, of ``before`` a day; ``doubt`` says why the proxy's clock does not decide
-        now, None where it does. Nothing is deleted."""
+        old enough to go, of ``before`` a day; ``held`` counts further ones that stay, because the
+        proxy's clock went ahead, and ``doubt`` says why. Nothing is deleted."""
         return self._link.run(self._link.proxy.look_at_retention(self.url))
 
     def carry_out_retention(self, *, clock_is_right: bool = False) -> dict[str, Any]:
-        """Delete the records that are old enough to go; how many were ``deleted``.
+        """Delete the records that are old enough to go; how many were ``deleted``, and how many
+        are ``held`` back, because the proxy's clock went ahead (``doubt`` says why).
 
         Proxies do it once a day by themselves, when somebody who may write searches or stores.
 
         Args:
-            clock_is_right: delete although the proxy's clock went ahead: it is right.
+            clock_is_right: delete those too: the clock is right.
 
         Raises:
-            Conflict: ``no_retention``, ``clock_wrong``, ``clock_jumped``; nothing was deleted.
+            Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.
             NotAllowed: ``not_writer``.
         """
         return self._link.run(

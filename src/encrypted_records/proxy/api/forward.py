@@ -283,7 +283,7 @@ async def get_status(request: Request) -> Response:
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
     told = read_object(upstream) | {"behind_proxy": True}
-    if services_of(request).clock.jumped:
+    if services_of(request).clock.doubtful > 0:
         told["clock_jumped"] = True
     response = answer(told)
     proof = services_of(request).admission.answer_to(request.headers)

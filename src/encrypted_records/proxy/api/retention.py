@@ -34,10 +34,12 @@ _SHARED: dict[str, Part] = {
     "retention": _RULE,
     "before": {"type": ["string", "null"], "format": "date"},
     "version": NUMBER,
+    "held": NUMBER,
+    "doubt": {"type": ["string", "null"]},
 }
-_DUE = object_of({**_SHARED, "records": NUMBER, "doubt": {"type": ["string", "null"]}})
+_DUE = object_of({**_SHARED, "records": NUMBER})
 _RIGHT = parameter(
-    "query", "clock_is_right", FLAG, "delete although the clock went ahead: it is right"
+    "query", "clock_is_right", FLAG, "delete by the clock although it went ahead: it is right"
 )
 _DONE = object_of({**_SHARED, "deleted": NUMBER})
 
@@ -53,7 +55,7 @@ async def look_at_retention(request: Request) -> Response:
     caller = await services.holder(request)
     only(request, set())
     due = await services.retainer.look(caller, id_in_path(request))
-    return answer({**_json_of(due), "records": due.records, "doubt": due.doubt})
+    return answer({**_json_of(due), "records": due.records})
 
 
 @endpoint(
@@ -74,7 +76,13 @@ async def carry_out_retention(request: Request) -> Response:
 
 def _json_of(due: Due) -> dict[str, Any]:
     before = None if due.before is None else due.before.isoformat()
-    return {"retention": rule_json(due.rule), "before": before, "version": due.version}
+    return {
+        "retention": rule_json(due.rule),
+        "before": before,
+        "version": due.version,
+        "held": due.held,
+        "doubt": due.doubt,
+    }
 
 
 def rule_json(rule: Retention | None) -> dict[str, Any] | None:

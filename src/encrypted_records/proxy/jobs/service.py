@@ -54,17 +54,18 @@ class BatchJobs:
         self,
         dependencies: JobDependencies,
         runner: JobRunner,
-        is_clock_right: Callable[[], Awaitable[bool]],
+        certain_time: Callable[[], Awaitable[float]],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         """
         Args:
-            is_clock_right: whether it has not jumped ahead, after which no job is forgotten.
+            certain_time: the latest time that is not in doubt, by which jobs are forgotten; in
+                seconds since 1970.
             sweep_seconds: pause between two sweeps of what ended jobs have left.
         """
         self._uses = dependencies
         self.runner = runner
-        self._is_clock_right = is_clock_right
+        self._certain_time = certain_time
         self._sweep_seconds = sweep_seconds
         self._running: dict[bytes, asyncio.Task[None]] = {}
         self._renewing: set[asyncio.Task[None]] = set()
@@ -469,9 +470,8 @@ class BatchJobs:
                 for job in await runtime.in_thread(self._uses.store.with_leftovers):
                     if job.id not in self._running:
                         self._track(job.id, self.runner.tidy(job.id))
-                if await self._is_clock_right():
-                    old = runtime.wall() - KEPT_SECONDS
-                    await runtime.in_thread(self._uses.store.forget_before, old)
+                old = await self._certain_time() - KEPT_SECONDS
+                await runtime.in_thread(self._uses.store.forget_before, old)
             except Unavailable as error:
                 log.warning("ended jobs were not deleted: %s", error.message)
             await runtime.sleep(self._sweep_seconds)

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.index.log.past import Past
 from encrypted_records.model.retention import DAY_MILLISECONDS
-from encrypted_records.proxy.schemas.heads import ClockMark, Heads
+from encrypted_records.proxy.schemas.heads import ClockMark, Doubt, Heads
 
 log = logging.getLogger(__name__)
 
 DAY_SECONDS = DAY_MILLISECONDS // 1000
-#: How far the clock may be from others, in seconds.
+#: How far the clock may be from others, and how far it may step without a doubt, in seconds.
 MOST_SECONDS = float(DAY_SECONDS)
-#: For how many days a proxy may be stopped, or a log may have no new rows, before a later time is
-#: doubted.
-MOST_DAYS = 31
-#: Seconds of real time after which a later time is no longer doubted.
+#: Seconds that a proxy has to run with a clock that does not step before a doubt ends.
 SETTLED_SECONDS = float(DAY_SECONDS)
 #: Seconds between two notes of the time.
 NOTE_SECONDS = 600.0
+#: Between two looks the proxy ran for no longer than this: it was stopped, or the machine slept.
+_MOST_RUN_SECONDS = 2 * NOTE_SECONDS
+#: Doubts that are kept one by one.
+_MOST_DOUBTS = 64
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def name_boot() -> str:
+    """A name for the time since this machine was started, in which :func:`runtime.elapsed` is one clock;
+    empty where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def require_right(now: float, *, api: float | None, newest: int) -> None:
@@ -49,37 +61,66 @@ def require_right(now: float, *, api: float | None, newest: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The clock at a moment. ``now`` is in seconds since 1970; ``jumped`` is the number of days of
-    a jump that is in doubt, or None; ``new`` says that the proxy has not seen a day pass yet."""
+    """The clock at a moment: ``now`` in seconds since 1970, and ``doubts`` about it."""
 
     now: float
-    jumped: int | None
-    new: bool
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def doubtful(self) -> float:
+        """How many seconds of ``now`` nothing but this clock bears out."""
+        return sum(doubt.seconds for doubt in self.doubts if doubt.seconds is not None)
+
+    @property
+    def certain(self) -> float:
+        """The latest time that does not rest on a step in doubt, in seconds since 1970.
+
+        A new proxy has nothing to compare with: there it is ``now``.
+        """
+        return self.now - self.doubtful
+
+    def certain_for(self, past: Past) -> float:
+        """:attr:`certain`, by the commits of a log too: those are authenticated, and each is
+        evidence that its time has come.
+
+        Commits of the two days before a doubt began may be this machine's own, made by the clock
+        that is in doubt; those before are not.
+        """
+        if not self.doubts:
+            return self.now
+        began = min(doubt.noticed for doubt in self.doubts)
+        proven = max((day for day in past.stored if (day + 2) * DAY_SECONDS <= began), default=None)
+        if proven is None:
+            return self.certain
+        is_new = any(doubt.seconds is None for doubt in self.doubts)
+        known = 0.0 if is_new else self.certain
+        return min(self.now, max(known, float(proven * DAY_SECONDS)))
 
     def doubt(self, past: Past) -> str | None:
-        """Why a log's records may not be deleted by their age now; None where they may be.
-
-        A proxy that has not run for a day knows no earlier time of its own. The log's earlier
-        commits, which are authenticated, stand in for it.
-        """
-        if self.jumped is not None:
-            return f"this machine's clock went ahead by {self.jumped} days"
-        today = int(self.now // DAY_SECONDS)
-        earlier = max((day for day in past.stored if day < today), default=None)
-        if self.new and earlier is not None and today - earlier > MOST_DAYS:
+        """Why a log's records are deleted by an earlier time than the clock's; None where they are
+        not."""
+        missing = self.now - self.certain_for(past)
+        if missing < MOST_SECONDS:
+            return None
+        if self.doubtful > 0:
             return (
-                "this proxy is new, and by this machine's clock the log's newest records before"
-                f" today are {today - earlier} days old"
+                f"this machine's clock went ahead by {round(self.doubtful / DAY_SECONDS)} days, and"
+                " nothing but this clock says that so much time has passed"
             )
-        return None
+        return (
+            "this proxy has not run for a day yet, and by this machine's clock the log's newest"
+            f" records of before its start are {round(missing / DAY_SECONDS)} days old"
+        )
 
 
 class WatchedClock:
-    """This machine's clock, and whether it has jumped ahead.
+    """This machine's clock, and how much of its time is in doubt.
 
-    A jump is a step of more than a day against real time while the proxy runs, and more than
-    MOST_DAYS since the last note in its folder when it starts. It is in doubt until a day of real
-    time has passed, somebody settles it, or the clock goes back.
+    A step of more than a day against real time is in doubt: while the proxy runs, and while it was
+    stopped if the machine was not started again, real time is known; across a start of the machine
+    it is not, so that a long stop is in doubt as well. A doubt ends when the proxy has run for a
+    day since then with a clock that did not step, when somebody settles it, or when the clock goes
+    back by as much. Each ends by itself: one that comes does not prolong those before.
     """
 
     def __init__(
@@ -87,25 +128,28 @@ class WatchedClock:
         heads: Heads,
         wall: Callable[[], float] = runtime.wall,
         real: Callable[[], float] = runtime.elapsed,
+        boot: Callable[[], str] = name_boot,
     ) -> None:
         """
         Args:
             wall: seconds since 1970.
-            real: seconds that only go on.
+            real: seconds that only go on while the machine is not started again.
+            boot: a name for the time since the machine was started; empty if unknown.
         """
         self._heads = heads
         self.wall = wall
-        self._real = real
+        self.real = real
+        self._boot = boot()
         self._mark: ClockMark | None = None
-        #: on the clock of ``real``: when it was looked at, and when its mark was stored
-        self._looked = self._noted = 0.0
+        #: on the clock of ``real``: when the mark was stored
+        self._noted = 0.0
         self._lock = threading.Lock()
 
     @property
-    def jumped(self) -> bool:
-        """Whether the last look found a jump that is in doubt."""
+    def doubtful(self) -> float:
+        """Seconds that the last look found in doubt."""
         mark = self._mark
-        return mark is not None and mark.before is not None
+        return 0.0 if mark is None else Standing(mark.wall, mark.doubts).doubtful
 
     async def look(self) -> Standing:
         """
@@ -114,9 +158,9 @@ class WatchedClock:
         """
         return await runtime.in_thread(self._look)
 
-    async def is_right(self) -> bool:
-        """Whether no jump is in doubt. Raises as :meth:`look`."""
-        return (await self.look()).jumped is None
+    async def certain(self) -> float:
+        """The latest time, in seconds since 1970, that is not in doubt. Raises as :meth:`look`."""
+        return (await self.look()).certain
 
     async def settle(self) -> None:
         """Somebody says that the clock is right. Raises as :meth:`look`."""
@@ -133,87 +177,100 @@ class WatchedClock:
 
     def _look(self) -> Standing:
         with self._lock:
-            now, real = self.wall(), self._real()
-            mark = self._mark or self._begin(now, real)
-            passed = max(real - self._looked, 0.0)
-            if now - mark.wall - passed > MOST_SECONDS:
-                mark = self._doubt(mark, now)
-            elif mark.before is not None and now < mark.wall - MOST_SECONDS:
-                mark = _go_back(mark, now)
-            elif mark.before is None and now < mark.wall + passed - MOST_SECONDS:
-                mark = _stay_behind(mark, now, passed)
+            now, real = self.wall(), self.real()
+            mark = self._mark or self._heads.clock()
+            if mark is None:
+                mark = ClockMark(now, real, self._boot, 0.0, (Doubt(None, now, 0.0),))
+            passed = self._since(mark, real)
+            step = now - mark.wall - passed
+            if step > MOST_SECONDS:
+                mark = self._go_ahead(mark, now, step)
+            elif step < -MOST_SECONDS:
+                mark = _go_back(mark, now, -step, passed)
             else:
-                observed = mark.observed + passed
-                settled = observed >= SETTLED_SECONDS
-                mark = ClockMark(now, None if settled else mark.before, observed)
-            self._keep(mark, real)
-            jumped = None if mark.before is None else int((now - mark.before) // DAY_SECONDS)
-            return Standing(now, jumped, mark.observed < SETTLED_SECONDS)
+                mark = replace(mark, wall=now, behind=0.0, doubts=_age(mark.doubts, passed))
+            mark = replace(mark, real=real, boot=self._boot)
+            self._keep(mark)
+            return Standing(now, mark.doubts)
 
-    def _begin(self, now: float, real: float) -> ClockMark:
-        """The first look since the start: nobody knows how long the proxy was stopped."""
-        self._looked = real
-        mark = self._heads.clock()
-        if mark is None:
-            return ClockMark(now, None, 0.0)
-        if 0 <= now - mark.wall <= MOST_DAYS * DAY_SECONDS:
-            return ClockMark(now, mark.before, mark.observed)
-        return mark
+    def _since(self, mark: ClockMark, real: float) -> float:
+        """The real seconds since a mark; 0 where nobody knows how many they are."""
+        if self._mark is None and (not self._boot or mark.boot != self._boot):
+            return 0.0
+        return max(real - mark.real, 0.0)
 
-    def _doubt(self, mark: ClockMark, now: float) -> ClockMark:
-        before = mark.wall if mark.before is None else mark.before
-        days = int((now - before) // DAY_SECONDS)
-        log.warning("this machine's clock went ahead by %d days: nothing is deleted by age", days)
-        return ClockMark(now, before, 0.0)
+    def _go_ahead(self, mark: ClockMark, now: float, step: float) -> ClockMark:
+        log.warning(
+            "this machine's clock went ahead by %d days, maybe while it was off: nothing is deleted"
+            " by the age of these days before the proxy has run for a day",
+            round(step / DAY_SECONDS),
+        )
+        doubts = (*mark.doubts, Doubt(step, now, 0.0))
+        return replace(mark, wall=now, behind=0.0, doubts=_shorten(doubts))
 
     def _settle(self) -> None:
         self._look()
         with self._lock:
-            self._keep(ClockMark(self.wall(), None, SETTLED_SECONDS), self._real())
+            self._keep(ClockMark(self.wall(), self.real(), self._boot, 0.0, ()))
 
-    def _keep(self, mark: ClockMark, real: float) -> None:
+    def _keep(self, mark: ClockMark) -> None:
         """Hold the mark, and store it where it says something new or the stored one is old."""
         before = self._mark
-        self._mark, self._looked = mark, real
+        self._mark = mark
         if (
             before is None
-            or before.before != mark.before
+            or len(before.doubts) != len(mark.doubts)
             or before.wall > mark.wall
-            or before.observed > mark.observed
-            or real - self._noted >= NOTE_SECONDS
+            or before.behind > mark.behind
+            or mark.real - self._noted >= NOTE_SECONDS
         ):
             self._heads.note_clock(mark)
-            self._noted = real
+            self._noted = mark.real
 
 
-def _go_back(mark: ClockMark, now: float) -> ClockMark:
-    """The mark after somebody set a clock that is in doubt: right, or still too far ahead."""
-    before = now if mark.before is None else mark.before
-    if now - before > MOST_DAYS * DAY_SECONDS:
-        return ClockMark(now, before, 0.0)
-    log.warning("this machine's clock went back, and is no longer in doubt")
-    return ClockMark(max(now, before), None, SETTLED_SECONDS)
+def _age(doubts: Sequence[Doubt], passed: float) -> tuple[Doubt, ...]:
+    """The doubts that are left when the clock did not step for so many seconds."""
+    ran = min(passed, _MOST_RUN_SECONDS)
+    aged = (replace(doubt, ran=doubt.ran + ran) for doubt in doubts)
+    return tuple(doubt for doubt in aged if doubt.ran < SETTLED_SECONDS)
 
 
-def _stay_behind(mark: ClockMark, now: float, passed: float) -> ClockMark:
-    """The mark while the clock shows an earlier time than before.
+def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
+    """The same doubts, the two oldest as one where they are too many."""
+    if len(doubts) <= _MOST_DOUBTS:
+        return doubts
+    one, other, *rest = doubts
+    unknown = one.seconds is None or other.seconds is None
+    seconds = None if unknown else (one.seconds or 0.0) + (other.seconds or 0.0)
+    both = Doubt(seconds, min(one.noticed, other.noticed), min(one.ran, other.ran))
+    return (both, *rest)
+
+
+def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMark:
+    """The mark after the clock went back: somebody set right what had gone ahead, or it shows an
+    earlier time than before.
 
     A clock that is set right soon, as that of a machine which starts without a battery, has not
-    jumped then. After a day the earlier time is taken for the right one.
+    jumped then. After a day of running the earlier time is taken for the right one.
     """
-    observed = 0.0 if mark.observed >= SETTLED_SECONDS else mark.observed + passed
-    if observed >= SETTLED_SECONDS:
-        return ClockMark(now, None, observed)
-    return ClockMark(mark.wall + passed, None, observed)
-
-
-def doubted(why: str) -> Conflict:
-    return Conflict(
-        f"nothing is deleted by age: {why}",
-        code="clock_jumped",
-        hint="set the clock; if it is right, repeat with ?clock_is_right=true; or let the proxy run"
-        " for a day",
-    )
+    left: list[Doubt] = []
+    for doubt in reversed(mark.doubts):
+        if doubt.seconds is None or back <= 0:
+            left.append(doubt)
+            continue
+        rest = doubt.seconds - back
+        back = max(-rest, 0.0)
+        if rest > MOST_SECONDS:
+            left.append(Doubt(rest, now, 0.0))
+    if len(left) < len(mark.doubts):
+        log.warning("this machine's clock went back, by what had been in doubt")
+    mark = replace(mark, doubts=tuple(reversed(left)))
+    if back <= MOST_SECONDS:
+        return replace(mark, wall=now, behind=0.0)
+    behind = mark.behind + min(passed, _MOST_RUN_SECONDS)
+    if behind >= SETTLED_SECONDS:
+        return replace(mark, wall=now, behind=0.0)
+    return replace(mark, wall=now + back, behind=behind)
 
 
 def _wrong(why: str) -> Conflict:

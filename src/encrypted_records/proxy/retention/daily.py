@@ -57,3 +57,7 @@ class DailyRetention:
         else:
             if done.records:
                 log.info("deleted %d records by retention", done.records)
+            if done.held:
+                log.warning(
+                    "clock_jumped: retention holds %d records back: %s", done.held, done.doubt
+                )

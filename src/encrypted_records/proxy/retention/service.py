@@ -7,6 +7,7 @@ or by ids that are proven; the API's word counts for neither, else it could have
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, numbe
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.retention.ages import Ages
-from encrypted_records.proxy.retention.clocks import WatchedClock, doubted, require_right
+from encrypted_records.proxy.retention.clocks import WatchedClock, require_right
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.match import match_rows
@@ -43,13 +44,15 @@ AGAIN_SECONDS = 600.0
 class Due:
     """What a rule lets go at a version of the log: ``records`` whose day is before ``before``.
 
-    ``doubt`` says why none is deleted by this machine's clock; None where that may decide.
+    ``held`` counts those that would go by this machine's clock and stay, because that is in doubt;
+    ``doubt`` says why, and is None where there are none.
     """
 
     rule: Retention | None
     before: date | None
     records: int
     version: int
+    held: int = 0
     doubt: str | None = None
 
 
@@ -71,22 +74,24 @@ class Retainer:
         self._ages = OrderedDict()
         #: by schema; two runs at once would count the same records
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
-        #: by user and schema, when its rule is to be carried out next, in seconds since 1970
+        #: by user and schema, when its rule is to be carried out next, in seconds of real time: a
+        #: clock that was ahead and is set right again must not put it off
         self._due: dict[tuple[bytes, bytes], float] = {}
 
     def is_due(self, caller: Holder, schema: bytes) -> bool:
         """Whether this user has not carried out the schema's rule today, nor tried to just now."""
-        return self._clock.wall() >= self._due.get((caller.user, schema), 0.0)
+        return self._clock.real() >= self._due.get((caller.user, schema), -math.inf)
 
     def put_off(self, caller: Holder, schema: bytes) -> None:
         """Try again in a while."""
         if len(self._due) >= _MOST_DUE:
             self._due.clear()
-        self._due[caller.user, schema] = self._clock.wall() + AGAIN_SECONDS
+        self._due[caller.user, schema] = self._clock.real() + AGAIN_SECONDS
 
     def put_off_to_tomorrow(self, caller: Holder, schema: bytes) -> None:
         """It is done, or this user cannot do it."""
-        self._due[caller.user, schema] = (self._clock.wall() // _DAY_SECONDS + 1) * _DAY_SECONDS
+        left = _DAY_SECONDS - self._clock.wall() % _DAY_SECONDS
+        self._due[caller.user, schema] = self._clock.real() + left
 
     async def look(self, caller: Holder, schema: bytes) -> Due:
         """What goes now; nothing is changed.
@@ -101,9 +106,12 @@ class Retainer:
             rule, version = rule_of(context), context.snapshot.version
             if rule is None:
                 return Due(None, None, 0, version)
-            found = await self._find(now, context)
-            doubt = standing.doubt(context.state.ledger.past)
-            return Due(rule, rule.before(now), len(found), version, doubt)
+            past = context.state.ledger.past
+            certain = standing.certain_for(past)
+            going = len(await self._find(certain, context))
+            held = len(await self._find(now, context)) - going if certain < now else 0
+            doubt = standing.doubt(past) if held else None
+            return Due(rule, rule.before(certain), going, version, held, doubt)
 
         return await self._runner.ask(caller, schema, question)
 
@@ -130,14 +138,15 @@ class Retainer:
         return await self._runner.ask(caller, schema, question)
 
     async def run(self, caller: Holder, schema: bytes, *, clock_is_right: bool = False) -> Due:
-        """Delete what goes now; how many records that were.
+        """Delete what goes now; how many records that were. Time of this machine's clock that is
+        in doubt makes no record older.
 
         Args:
             clock_is_right: the caller says that a clock in doubt is right. Once the caller was
                 allowed to delete by it, it is no longer in doubt.
 
         Raises:
-            Conflict: ``no_retention``; ``clock_wrong``; ``clock_jumped``.
+            Conflict: ``no_retention``; ``clock_wrong``.
             NotAllowed: ``not_writer``.
             ErsError: as :meth:`Updater.delete_found` and :meth:`WatchedClock.look`.
         """
@@ -157,15 +166,20 @@ class Retainer:
         api, standing = await self._api.clock(), await self._clock.look()
         now, past = standing.now, state.ledger.past
         require_right(now, api=api, newest=past.last)
-        doubt = standing.doubt(past)
-        if doubt is not None and not clock_is_right:
-            raise doubted(doubt)
+        certain = now if clock_is_right else standing.certain_for(past)
         deleted = await self._changer.delete_found(
-            caller, schema, partial(self._find, now), because="retention"
+            caller, schema, partial(self._find, certain), because="retention"
         )
-        if doubt is not None:
+        if clock_is_right and standing.doubts:
             await self._clock.settle()
-        return Due(rule, rule.before(now), deleted, state.ledger.version)
+        held = 0
+        if certain < now:
+            held = await self._runner.ask(caller, schema, partial(self._count, now))
+        doubt = standing.doubt(past) if held else None
+        return Due(rule, rule.before(certain), deleted, state.ledger.version, held, doubt)
+
+    async def _count(self, now: float, context: QueryContext) -> int:
+        return len(await self._find(now, context))
 
     async def _find(self, now: float, context: QueryContext) -> list[int]:
         """The numbers of the rows that go.

@@ -60,11 +60,18 @@ CREATE TABLE IF NOT EXISTS passed (
     digest BLOB NOT NULL,
     PRIMARY KEY (schema, version)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS clock (
+CREATE TABLE IF NOT EXISTS clock_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     wall REAL NOT NULL,
-    before REAL,
-    observed REAL NOT NULL
+    real REAL NOT NULL,
+    boot TEXT NOT NULL,
+    behind REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS clock_doubt (
+    id INTEGER PRIMARY KEY,
+    seconds REAL,
+    noticed REAL NOT NULL,
+    ran REAL NOT NULL
 )
 """
 # A slower thread must not put an older head over a newer one.
@@ -94,21 +101,39 @@ _ACCEPTANCES = """
 SELECT user, version, digest, seen_version, seen_digest, writer, time FROM acceptance
 WHERE schema = ? ORDER BY time DESC
 """
-_NOTE_CLOCK = "INSERT OR REPLACE INTO clock (id, wall, before, observed) VALUES (1, ?, ?, ?)"
+_NOTE_CLOCK = "INSERT OR REPLACE INTO clock_mark VALUES (1, ?, ?, ?, ?)"
+_NOTE_DOUBT = "INSERT INTO clock_doubt (seconds, noticed, ran) VALUES (?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A step ahead of this machine's clock that nothing else bears out.
+
+    ``seconds`` is how far it went; None at the first start of a proxy, which knows no time before.
+    ``noticed`` is what the clock showed then, in seconds since 1970, and ``ran`` for how many
+    seconds the proxy has run since.
+    """
+
+    seconds: float | None
+    noticed: float
+    ran: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
     """The time that this machine's clock showed last.
 
-    ``wall`` is that time, or a later one that it should show, and ``before`` the time shown before
-    a jump that is still in doubt, both in seconds since 1970. ``observed`` counts the seconds that
-    the proxy has seen pass since the jump, or since its first start.
+    ``wall`` is that time, in seconds since 1970, or a later one that it should show; ``real`` is
+    the reading of a clock that nobody sets, which begins again with each ``boot`` of the machine.
+    ``behind`` counts the seconds for which the proxy has run with a clock that is behind ``wall``.
+    The oldest doubt comes first.
     """
 
     wall: float
-    before: float | None
-    observed: float
+    real: float
+    boot: str
+    behind: float
+    doubts: tuple[Doubt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +233,21 @@ class Heads:
     def clock(self) -> ClockMark | None:
         """None before the first note. Raises as :meth:`remember`."""
         with self._database.asking() as database:
-            row = database.execute("SELECT wall, before, observed FROM clock").fetchone()
-        return None if row is None else ClockMark(*row)
+            row = database.execute("SELECT wall, real, boot, behind FROM clock_mark").fetchone()
+            doubts = database.execute("SELECT seconds, noticed, ran FROM clock_doubt ORDER BY id")
+            found = tuple(Doubt(*doubt) for doubt in doubts.fetchall())
+        if row is None:
+            return None
+        wall, real, boot, behind = row
+        return ClockMark(wall, real, boot, behind, found)
 
     def note_clock(self, mark: ClockMark) -> None:
         """Durable when it returns. Raises as :meth:`remember`."""
         with self._database.writing() as database:
-            database.execute(_NOTE_CLOCK, (mark.wall, mark.before, mark.observed))
+            database.execute(_NOTE_CLOCK, (mark.wall, mark.real, mark.boot, mark.behind))
+            database.execute("DELETE FROM clock_doubt")
+            doubts = [(doubt.seconds, doubt.noticed, doubt.ran) for doubt in mark.doubts]
+            database.executemany(_NOTE_DOUBT, doubts)
 
     def close(self) -> None:
         self._database.close()

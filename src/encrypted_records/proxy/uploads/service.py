@@ -68,7 +68,7 @@ class Uploads:
     ) -> None:
         """
         Args:
-            clock: by which uploads expire; in doubt, none does.
+            clock: by which uploads expire; time that is in doubt ends none.
         """
         self._store = store
         self._spool = spool
@@ -190,7 +190,8 @@ class Uploads:
         entry = await runtime.in_thread(self._store.get, upload)
         if entry is None or not caller.owns(entry.owner, entry.began):
             raise NotFound("there is no such upload")
-        is_due = (entry.due or math.inf) < self._clock.wall() and await self._clock.is_right()
+        due = entry.due or math.inf
+        is_due = due < self._clock.wall() and due < await self._clock.certain()
         if is_due and await self._expire(entry):
             entry = replace(entry, state=UploadState.EXPIRED)
         refuse_ended(entry)
@@ -329,9 +330,8 @@ class Uploads:
             await runtime.sleep(SWEEP_SECONDS)
 
     async def _clear_expired(self) -> None:
-        due = await runtime.in_thread(self._store.list_expired, self._clock.wall())
-        if due and not await self._clock.is_right():
-            return
+        certain = await self._clock.certain()
+        due = await runtime.in_thread(self._store.list_expired, certain)
         for upload in due:
             try:
                 if upload.may_expire:
