@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,7 +68,9 @@ class BatchJobs:
         self.runner = runner
         self._certain_time = certain_time
         self._sweep_seconds = sweep_seconds
+        #: by job, the work that began last; and all work that has not ended
         self._running: dict[bytes, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.Lock()
 
@@ -484,13 +487,19 @@ class BatchJobs:
         self._track(job, self.runner.run(job))
 
     def _track(self, job: bytes, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._running[job] = task
-        task.add_done_callback(lambda _: self._running.pop(job, None))
+        task = self._running[job] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._end, job))
+
+    def _end(self, job: bytes, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # Other work of the same job may have begun before this one ended.
+        if self._running.get(job) is task:
+            del self._running[job]
 
     async def stop(self) -> None:
         """Stop all work; the next process resumes it."""
-        every = {*self._running.values(), *self._renewing}
+        every = self._tasks | self._renewing
         for task in every:
             task.cancel()
         if every:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from encrypted_records import runtime
 from encrypted_records.client.checkpoints import CheckpointApi
@@ -73,7 +74,11 @@ class CheckpointWriter:
         ):
             return
         task = self._tasks[state.id] = asyncio.create_task(self._write_or_log(caller, state))
-        task.add_done_callback(lambda _: self._tasks.pop(state.id, None))
+        task.add_done_callback(partial(self._end, state.id))
+
+    def _end(self, schema: bytes, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(schema) is task:
+            del self._tasks[schema]
 
     def _is_due(self, state: SchemaState) -> bool:
         version, after = state.ledger.version, self._policy.after(state.ledger.version)
