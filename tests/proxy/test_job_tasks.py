@@ -1,4 +1,4 @@
-"""Work of jobs in the background: the end of one piece does not hide another one of the same job."""
+"""Work of jobs in the background: the end of one piece hides no other piece of the same job."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def name_boot() -> str:
-    """A name for the time since this machine was started, in which :func:`runtime.elapsed` is one clock;
-    empty where the system has none."""
+    """A name for the time since this machine was started, in which :func:`runtime.elapsed` is one
+    clock; empty where the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
