@@ -29,6 +29,7 @@ from typing import Any, ClassVar, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from encrypted_records import logs, runtime
 from encrypted_records.client import journal
@@ -59,6 +60,10 @@ _TRANSIENT = frozenset({502, 503, 504})
 
 #: The rest is for :class:`Patience`.
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+#: What is forwarded may take as long as it likes, but not pause for longer than this.
+_FORWARDING = aiohttp.ClientTimeout(
+    total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
+)
 
 #: What traces are told of a request that shows no credentials.
 BARE = "bare"
@@ -290,6 +295,28 @@ class Transport(Closing):
                     body = await answer.read()
                 Response(answer.status, answer.headers, body).check()
             yield self._chunks(answer)
+
+    async def open(
+        self, method: str, target: str, headers: Mapping[str, str], data: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """Send what somebody else has asked for, with nothing but these headers; the answer as it
+        comes, whatever its status. Its reader closes it, and nothing is repeated.
+
+        Args:
+            target: path and query, percent-encoded as they are to be sent.
+
+        Raises:
+            TimeoutError, aiohttp.ClientError, OSError: no answer.
+        """
+        return await self.session.request(
+            method,
+            URL(self.base_url + target, encoded=True),
+            headers=headers,
+            data=data,
+            allow_redirects=False,
+            skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
+            timeout=_FORWARDING,
+        )
 
     async def messages(self, path: str) -> AsyncIterator[str]:
         """Open a WebSocket and yield its text messages until the other side closes it.

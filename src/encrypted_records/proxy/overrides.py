@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from encrypted_records import runtime
+from encrypted_records.client.transport import Transport
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
@@ -19,6 +20,7 @@ from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, S
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
 from encrypted_records.proxy.search.upstream import Sizes
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
+from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS
 from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
 
@@ -62,6 +64,11 @@ class Overrides:
     answer_seconds: float = MOST_SECONDS
     #: how often at most an owner's requests make the proxy look for what is due
     attend_seconds: float = EVERY_SECONDS
+
+    #: what sends requests to the API at a base URL
+    transport: Callable[[str], Transport] = Transport
+    #: what does work in processes of its own
+    workers: Callable[[], WorkerPool] = WorkerPool
 
     @property
     def of_questions(self) -> tuple[int, int, Sizes]:

@@ -18,7 +18,6 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.client.transport import Transport
 from encrypted_records.errors import Startup
 from encrypted_records.listening import pace
 from encrypted_records.memory.turns import MemoryTurns
@@ -274,7 +273,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     Raises:
         Startup: the proxy's folder cannot be used, or its keys or their passphrase cannot.
     """
-    api = Api(Transport(settings.base_url))
+    api = Api(overrides.transport(settings.base_url))
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -288,7 +287,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
             hint="choose another with --data-dir, or make it writable",
         ) from None
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
-    workers = WorkerPool()
+    workers = overrides.workers()
     heads = _LogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
     sharing = Sharing.of(*shared, heads, overrides.attend_seconds)
@@ -364,7 +363,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         spool=stores.spool,
         uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
         workers=workers,
-        readers=WorkerPool(),
+        readers=overrides.workers(),
         names=names,
         desks=Desks(),
         crowd=crowd,

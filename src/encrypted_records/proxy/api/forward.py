@@ -21,10 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, WebSocketRoute
 from starlette.websockets import WebSocket
-from yarl import URL
 
 from encrypted_records.client import journal
-from encrypted_records.client.transport import ANSWER_SECONDS, CONNECT_SECONDS
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, NotFound
 from encrypted_records.model import api_token
 from encrypted_records.model.device_secret import ANSWER_HEADER
@@ -38,9 +36,6 @@ from encrypted_records.proxy.api.signed_names import free_name, sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
-
-#: A stream may take as long as it likes, but not pause for longer than this.
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
 
 #: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
 #: 100,000 characters, each written in six.
@@ -193,14 +188,8 @@ async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
 async def _ask(request: Request, target: str, body: bytes | None) -> aiohttp.ClientResponse:
     transport = services_of(request).api.transport
     try:
-        answered = await transport.session.request(
-            request.method,
-            URL(transport.base_url + target, encoded=True),
-            headers=headers_of(request, transport.base_url, body),
-            data=body,
-            allow_redirects=False,
-            skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
-            timeout=_TIMEOUT,
+        answered = await transport.open(
+            request.method, target, headers_of(request, transport.base_url, body), body
         )
     except TimeoutError:
         raise ApiTimeout("the API gave no answer in time") from None
