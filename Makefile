@@ -5,6 +5,7 @@
 #   make test         run all tests: many minutes
 #   make test-fast    those that start no service: under a minute on two idle cores
 #   make fuzz         throw hostile bytes at every parser    FUZZ_SECONDS=
+#   make simulate     run proxies and API from new seeds     SECONDS=
 #   make bench        measure what is claimed: one table per script of bench/
 #   make check        lint, format, types, import rules
 #   make web          bundle the scripts of the proxy's pages; needs Node 20 or newer
@@ -16,6 +17,7 @@
 PYTHON ?= python3
 DATA_DIR ?= .data
 FUZZ_SECONDS ?= 600
+SECONDS ?= 600
 UV_VERSION := 0.13.8
 BOTH_SIDES := --extra proxy --extra api
 
@@ -39,7 +41,7 @@ WEB_SOURCES := $(wildcard web/*.json web/build.mjs web/src/*)
 TEXTS := src/encrypted_records/proxy/pages/help_texts/.copied
 DOCUMENTS := $(wildcard *.md docs/*.md docs/*/*)
 
-.PHONY: run demo test test-fast fuzz bench check docs web wheel environment clean
+.PHONY: run demo test test-fast fuzz simulate bench check docs web wheel environment clean
 .DEFAULT_GOAL := run
 
 run: $(FOR_RUN) $(WEB)
@@ -59,6 +61,9 @@ test-fast: $(FOR_TEST)
 
 fuzz: $(FOR_TEST)
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/fuzz
+
+simulate: $(FOR_TEST)
+	@$(BIN)/python -m tests.simulation --seconds "$(SECONDS)"
 
 bench: $(FOR_TEST)
 	@$(BIN)/uv sync --quiet --frozen --inexact $(BOTH_SIDES) --group docs --group bench

@@ -30,6 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", help="of tests/simulation: the seeds to run, such as 1234 or 0-99")
+
+
 #: Bytes of memory that one more process with its services and a browser may take.
 WORKER_BYTES = 4 << 30
 

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib
 import io
 import os
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
 from tests.simulation.world import World
 
 T = TypeVar("T")
+
+_WITH_CLOCKS = (
+    *("jwt.api_jwt", "rest_framework_simplejwt.backends", "rest_framework_simplejwt.state"),
+    *("encrypted_records.server.urls", "encrypted_records.server.wsgi"),
+)
 
 #: The host that proxies believe to ask.
 HOST = "127.0.0.1:8000"
@@ -174,7 +179,9 @@ class ApiServer:
 
         said: list[tuple[int, list[tuple[str, str]]]] = []
 
-        def start(status: str, sent: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], object]:
+        def start(
+            status: str, sent: list[tuple[str, str]], _: Any = None
+        ) -> Callable[[bytes], object]:
             said.append((int(status[:3]), sent))
             return lambda _: None
 
@@ -243,7 +250,8 @@ def prepare(folder: Path) -> None:
         ERS_PUBLIC_URL="http://127.0.0.1:8080",
         ERS_EMAIL_URL="memorymail://",
         ERS_RATE_LIMITS=",".join(
-            f"{name}=1000000/hour" for name in "passwords register reset links invite tokens messages".split()
+            f"{name}=1000000/hour"
+            for name in "passwords register reset links invite tokens messages".split()
         ),
     )
     os.environ.pop("ERS_DATABASE_URL", None)
@@ -251,42 +259,44 @@ def prepare(folder: Path) -> None:
     import django
 
     django.setup()
+    for name in _WITH_CLOCKS:  # before clocks are replaced, all that has names for them
+        importlib.import_module(name)
     from django.conf import settings
     from django.db.backends.sqlite3.base import DatabaseWrapper
 
-    # Before clocks are replaced, all that has names for them.
-    import jwt.api_jwt
-    import rest_framework_simplejwt.backends
-    import rest_framework_simplejwt.state
-
-    import encrypted_records.server.urls
-    import encrypted_records.server.wsgi  # noqa: F401
     from encrypted_records.server.accounts import mail
 
     # What a hash costs is no matter of order.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    mail.later = lambda write, argument: write(argument)  # type: ignore[assignment]
-    plain = DatabaseWrapper._commit
+    mail.later = lambda write, argument: write(argument)
+    plain = DatabaseWrapper._commit  # type: ignore[attr-defined]
 
     def commit(self: Any) -> Any:
         for burn in self.execute_wrappers:
             burn.__self__._burn()
         return plain(self)
 
-    DatabaseWrapper._commit = commit  # type: ignore[method-assign]
+    DatabaseWrapper._commit = commit  # type: ignore[attr-defined]
 
 
-def make_template(folder: Path) -> Template:
-    """A database with tables and accounts, made in a world of its own."""
+def make_template(folder: Path) -> None:
+    """Make a database with tables and accounts, in a world of its own."""
     world = World("template", folder / "template")
     with world.installed():
         server = ApiServer(world)
         server.run(_migrate)
-        accounts = {name: _register(server, name) for name in (*PEOPLE, *WARM_PEOPLE)}
+        accounts = [_register(server, name) for name in (*PEOPLE, *WARM_PEOPLE)]
         server.close()
     with closing(sqlite3.connect(server.file)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return Template(server.file, accounts)
+    (folder / "accounts.json").write_bytes(msgspec.json.encode(accounts))
+
+
+def read_template(folder: Path) -> Template:
+    """What :func:`make_template` has left there."""
+    accounts = msgspec.json.decode((folder / "accounts.json").read_bytes(), type=list[Account])
+    database = folder / "template" / "api" / "db.sqlite3"
+    return Template(database, {one.name: one for one in accounts})
 
 
 def _migrate() -> None:
@@ -309,7 +319,9 @@ def _register(server: ApiServer, name: str) -> Account:
     assert answer.status in (200, 201), answer
     text = str(mail.outbox[-1].body)
     signed = dict(re.findall(r"(user_id|timestamp|signature)[=:]\s*([^&\s]+)", text))
-    verified = _post(server, "/api/accounts/verify-registration/", {n: unquote(v) for n, v in signed.items()})
+    verified = _post(
+        server, "/api/accounts/verify-registration/", {n: unquote(v) for n, v in signed.items()}
+    )
     assert verified.status == 200, (text, verified)
     token = _post(server, "/api/token/", {"email": email, "password": password}).json()["access"]
     user = server.exchange("GET", "/api/users/self/", {"Authorization": f"Bearer {token}"}, b"")

@@ -81,7 +81,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[Handle]
-    _scheduled: list[TimerHandle]
+    _scheduled: list[Any]
+    _stopping: bool
 
     def __init__(self, order: random.Random, start: float) -> None:
         super().__init__()
@@ -96,7 +97,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ends = start + MOST_SECONDS
         self._hub: greenlet | None = None
         self._errors: list[dict[str, Any]] = []
-        self.set_task_factory(lambda loop, coroutine, **more: SimulatedTask(coroutine, loop=loop, **more))  # type: ignore[arg-type]
+        self.set_task_factory(
+            lambda loop, coroutine, **more: SimulatedTask(coroutine, loop=loop, **more)
+        )
         self.set_exception_handler(lambda _, context: self._errors.append(context))
 
     # --- what asyncio asks of a loop ---------------------------------------------------------
@@ -112,10 +115,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[Any]:
         done = self.create_future()
         delay = self.order.choice(_DELAYS)
-        self.call_later(self.order.random() * 0.2 if delay is None else delay, self._work, done, func, args)
+        self.call_later(
+            self.order.random() * 0.2 if delay is None else delay, self._work, done, func, args
+        )
         return done
 
-    def _work(self, done: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _work(
+        self, done: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
         if done.cancelled() and self.order.randrange(100) >= _BEGUN:
             return
         # A thread knows of no running loop.
@@ -135,7 +142,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         else:
             done.set_exception(error)
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Handle:
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> Handle:
         return self.call_soon(callback, *args, context=context)
 
     def _process_events(self, event_list: Any) -> None:
@@ -177,7 +186,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _advance(self) -> None:
         """Move on to the next timer."""
-        while self._scheduled and (self._scheduled[0]._cancelled or self._owner_of(self._scheduled[0]) in self.dead):
+        while self._scheduled and (
+            self._scheduled[0]._cancelled or self._owner_of(self._scheduled[0]) in self.dead
+        ):
             gone = heapq.heappop(self._scheduled)
             gone._scheduled = False
             self.graves.append(gone)
@@ -208,7 +219,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @staticmethod
     def _owner_of(handle: Handle) -> str:
-        return str(handle._context.get(owner, ""))
+        return str(handle._context.get(owner, ""))  # type: ignore[attr-defined]
 
     def _run(self, handle: Handle, own: str) -> None:
         if not own:

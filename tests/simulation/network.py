@@ -8,19 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import aiohttp
-import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
-from encrypted_records.client.messages import Body, Request, Response
+from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import ApiUnreachable
 from tests.simulation.api import BASE_URL, ApiServer, PowerCut, Reply
-from tests.simulation.loop import owner
 from tests.simulation.world import World
 
 #: What may become of a request, and how often of those in trouble.
@@ -75,7 +73,9 @@ class Network:
         sent = dict(headers)
         there, back = chance.uniform(*_WAY), chance.uniform(*_WAY)
         if fate == "slow":
-            there, back = chance.choice([(chance.uniform(0, 15), back), (there, chance.uniform(0, 15))])
+            there, back = chance.choice(
+                [(chance.uniform(0, 15), back), (there, chance.uniform(0, 15))]
+            )
 
         def arrive(heard: bool = True, fuse: int | None = None) -> None:
             try:
@@ -151,7 +151,7 @@ class SimulatedTransport(Transport):
     async def attempt(self, asked: Request) -> Response:
         path = asked.path
         if asked.params:
-            path = str(aiohttp.client.URL(path).update_query(asked.params))
+            path = str(URL(path).update_query(asked.params))
         with self._ours():
             reply = await self.network.exchange(
                 asked.method, path, asked.headers, bytes(asked.data or b"")
@@ -180,9 +180,9 @@ class SimulatedTransport(Transport):
         return await self.send_prepared(path, send, headers, auth)
 
     async def open(
-        self, method: str, target: str, headers: Mapping[str, str], data: bytes | None
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], data: bytes | None
     ) -> aiohttp.ClientResponse:
-        reply = await self.network.exchange(method, target, headers, data or b"")
+        reply = await self.network.exchange(method, target, dict(headers), data or b"")
         return cast(aiohttp.ClientResponse, Arrived(method, reply))
 
 

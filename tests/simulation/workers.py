@@ -10,18 +10,22 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from greenlet import getcurrent, greenlet
 
 from encrypted_records.errors import Unavailable
+from encrypted_records.ingest.check import STANDARD
 from encrypted_records.proxy.workers import main, messages, pipe
 from encrypted_records.proxy.workers.pool import Listener, WorkerPool
 from tests.simulation.world import World
 
 #: Processes of a machine of the simulation.
 PROCESSES = 2
+#: Rows of a job that are sealed together.
+CHUNK_ROWS = 40
 #: Seconds of work between two messages.
 _WORK = (0.0005, 0.05)
 
@@ -81,7 +85,8 @@ class SimulatedWorkers(WorkerPool):
                 if not isinstance(message, messages.Interim):
                     if ends_after is not None:
                         raise Unavailable("a worker process ended", code="worker_lost")
-                    return message
+                    ended: messages.Result | messages.Failed = message
+                    return ended
                 assert listener is not None
                 reply = await listener(message)
                 given = None if reply is None else messages.decode_to_worker(messages.encode(reply))
@@ -100,9 +105,15 @@ def installed() -> Iterator[None]:
         _unread[worker] = worker.parent.switch(bytes(messages.encode(message)))
 
     def read() -> messages.ToWorker | None:
-        return _unread.pop(getcurrent())
+        given: messages.ToWorker | None = _unread.pop(getcurrent())
+        return given
 
-    with patch.object(pipe, "write", write), patch.object(pipe, "read", read):
+    small = replace(STANDARD, records=CHUNK_ROWS)
+    with (
+        patch.object(pipe, "write", write),
+        patch.object(pipe, "read", read),
+        patch.object(main, "STANDARD", small),
+    ):
         yield
 
 

@@ -30,6 +30,12 @@ _real_datetime = datetime.datetime
 _real_connect = sqlite3.connect
 
 
+#: Calls of the system before which a process may end.
+_POINTS = ("fsync", "replace", "rename", "link")
+#: Packages whose modules may have a name of their own for the class that knows the time.
+_WITH_CLOCKS = ("django", "jwt", "rest_framework", "rest_framework_simplejwt", "encrypted_records")
+
+
 class Fuse:
     """Burns at the n-th point that is passed.
 
@@ -192,13 +198,12 @@ class _Patches:
             (os, "urandom", world.random_bytes),
             (random, "_urandom", world.random_bytes),
             (sqlite3, "connect", lambda *a, **k: _real_connect(*a, **{**k, "factory": connection})),
-            *((os, name, self._pointed(getattr(os, name))) for name in ("fsync", "replace", "rename", "link")),
+            *((os, name, self._pointed(getattr(os, name))) for name in _POINTS),
         ]
         own = _datetime_of(world)
         for name, module in sorted(sys.modules.items()):
-            if name.partition(".")[0] in ("django", "jwt", "rest_framework", "rest_framework_simplejwt", "encrypted_records") and (
-                getattr(module, "datetime", None) is _real_datetime
-            ):
+            of_clock = getattr(module, "datetime", None) is _real_datetime
+            if of_clock and name.partition(".")[0] in _WITH_CLOCKS:
                 replaced.append((module, "datetime", own))
         state = random.getstate()
         random.seed(f"{world.seed} module")

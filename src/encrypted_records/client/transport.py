@@ -297,7 +297,7 @@ class Transport(Closing):
             yield self._chunks(answer)
 
     async def open(
-        self, method: str, target: str, headers: Mapping[str, str], data: bytes | None
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], data: bytes | None
     ) -> aiohttp.ClientResponse:
         """Send what somebody else has asked for, with nothing but these headers; the answer as it
         comes, whatever its status. Its reader closes it, and nothing is repeated.

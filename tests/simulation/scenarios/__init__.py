@@ -1,0 +1,27 @@
+"""The scenarios, by name. Each module has ``run``, a coroutine over a scene, and says what it
+holds."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from tests.simulation.scenarios import counters, jobs, records, removal
+from tests.simulation.scene import Scene
+
+
+class Scenario(Protocol):
+    """
+    Raises:
+        Fault: the service broke a promise.
+    """
+
+    def __call__(self, scene: Scene) -> Coroutine[Any, Any, None]: ...
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "counters": counters.run,
+    "jobs": jobs.run,
+    "records": records.run,
+    "removal": removal.run,
+}

@@ -1,0 +1,37 @@
+"""Records: writers of one keyring at two proxies store, change, delete, read and search, while
+segments are merged, groups compacted, and proxies killed.
+
+An acknowledged change is there for all who ask later, at any proxy; it is done once; an id is given
+once; a keyed repetition has the same answer.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.expected import Expected
+from tests.simulation.proxy import Proxy
+from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
+from tests.simulation.scene import Scene
+
+
+async def two_proxies(scene: Scene) -> tuple[Proxy, Proxy, str]:
+    """Two proxies with one keyring, and a schema of theirs."""
+    one, two = scene.proxy("a"), scene.proxy("b")
+    await one.start()
+    await scene.must(one, scene.accounts[0], "POST", "/api/keyring/backup/")
+    schema = await scene.new_schema(one, scene.accounts[0], DEFINITION)
+    two.take_keys(one)
+    await two.start()
+    return one, two, schema
+
+
+async def run(scene: Scene) -> None:
+    one, two, schema = await two_proxies(scene)
+    expected = Expected(DEFINITION["properties"])
+    writers = [Writer(scene, name, schema, expected) for name in "xyz"]
+    scene.network.trouble = 12
+    one.lost = two.lost = 10
+    await scene.together(
+        *(one.work(14) for one in writers), scene.kill_some(4, 20), scene.sweep_some(3, 20)
+    )
+    await scene.calm()
+    await judge_end(scene, schema, expected)
