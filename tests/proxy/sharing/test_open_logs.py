@@ -18,6 +18,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.proxy.sharing import settling
+from tests.cli.command import Ers
 from tests.proxy.lies import LOG, cut, instead, of, on
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
@@ -191,6 +192,27 @@ def test_a_log_that_nobody_here_has_seen_stays_due_by_name_until_it_is_ended(
     assert scene.judged_late() == ENDED
     scene.ada.ingest([{"n": 4}])
     assert numbers(scene.ada) == numbers(owner) == [1, 2, 3, 4]
+
+
+def test_a_command_that_leaves_a_log_open_names_it_and_does_not_exit_with_0(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = scene.proxy_without_memory()
+    ers = Ers(
+        monkeypatch,
+        capsys,
+        ERS_PROXY_URL=owner.service.proxy_url,
+        ERS_EMAIL=owner.account.email,
+        ERS_PASSWORD=owner.account.password,
+    )
+    with scene.telling(SILENCE["not found"]):
+        scene.remove(owner)
+        said = ers("share", "settle")
+    assert said.code == 4
+    assert "People/Adults: " in said.err
+    assert "(log_open)" in said.err
+    assert "Nothing is due" not in said.out
+    assert "Nothing is due" in ers.done("share", "settle").out
 
 
 def test_the_pages_name_a_log_that_is_open(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from encrypted_records.cli.commands.share import named_member, say_kept, tell
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import confirm, say
+from encrypted_records.cli.terminal import DONE, confirm, say
 from encrypted_records.client.proxy.sharing import People
 from encrypted_records.errors import ErsError, InvalidSetting, NotFound
 
@@ -136,7 +136,7 @@ async def list_members(session: CommandSession, output: Output) -> None:
 @click.option("--role", type=click.Choice(_ROLES), required=True)
 @connected(organization=True)
 @takes_output
-async def update_member(session: CommandSession, email: str, role: str, output: Output) -> None:
+async def update_member(session: CommandSession, email: str, role: str, output: Output) -> int:
     """Change the role of a member of an organization that you own.
 
     \b
@@ -147,19 +147,20 @@ async def update_member(session: CommandSession, email: str, role: str, output: 
     who = await _signed_member(session, organization, email)
     if who is None:
         output.write_one(await session.client.change(await _member(session, email), role=role))
-        return
+        return DONE
     settled = await call_with_proof(
         session, lambda proof: session.client.change_role(organization, who, role, proof=proof)
     )
-    tell(settled)
+    code = tell(settled)
     output.write_one({"email": email, "role": role})
+    return code
 
 
 @member.command("delete", short_help="Remove a member, or leave.")
 @click.argument("email")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def delete_member(session: CommandSession, email: str, yes: bool) -> None:
+async def delete_member(session: CommandSession, email: str, yes: bool) -> int:
     """Remove a member of an organization that you own, or leave it yourself. Each dataset that is
     shared with them gets a new key for what comes; what they could read before, they may have kept.
 
@@ -171,12 +172,14 @@ async def delete_member(session: CommandSession, email: str, yes: bool) -> None:
     who = await _signed_member(session, organization, email)
     url = await _member(session, email) if who is None else ""
     confirm(f"Remove {email}?", yes=yes, undone="nobody was removed")
+    code = DONE
     if who is None:
         await session.client.delete(url)
     else:
-        tell(await session.client.remove_person(organization, who))
+        code = tell(await session.client.remove_person(organization, who))
         say_kept(email)
     say(f"Removed {email}.")
+    return code
 
 
 async def _signed_member(session: CommandSession, organization: str, email: str) -> str | None:
@@ -278,7 +281,7 @@ async def accept_invitation(session: CommandSession, id: str, output: Output) ->
 @invitation.command("delete", short_help="Withdraw or decline one.")
 @click.argument("id")
 @connected(organization=True)
-async def delete_invitation(session: CommandSession, id: str) -> None:  # noqa: A002
+async def delete_invitation(session: CommandSession, id: str) -> int:  # noqa: A002
     """Withdraw an invitation to an organization that you own, or decline one for you.
 
     \b
@@ -286,8 +289,9 @@ async def delete_invitation(session: CommandSession, id: str) -> None:  # noqa: 
       ers organization invitation delete "$SENT"
     """
     organization = await _signed_invitation(session, id)
+    code = DONE
     if organization is not None:
-        tell(await session.client.remove_person(organization, id))
+        code = tell(await session.client.remove_person(organization, id))
     else:
         try:
             await session.client.delete(f"/api/invitations/{id}/")
@@ -295,6 +299,7 @@ async def delete_invitation(session: CommandSession, id: str) -> None:  # noqa: 
             organization = (await session.names.organization())["url"]
             await session.client.delete(f"{organization}invitations/{id}/")
     say("Deleted.")
+    return code
 
 
 async def _signed_invitation(session: CommandSession, invitation: str) -> str | None:

@@ -100,7 +100,7 @@ async def list_(session: CommandSession, output: Output) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def delete(session: CommandSession, name: str, yes: bool) -> None:
+async def delete(session: CommandSession, name: str, yes: bool) -> int:
     """Delete the service NAME (or an id). The datasets that it was in get new keys.
 
     \b
@@ -109,5 +109,7 @@ async def delete(session: CommandSession, name: str, yes: bool) -> None:
     """
     who = await member_named(session, name)
     confirm(f"Delete the service {name}?", yes=yes, undone="nothing was deleted")
-    tell(await session.client.remove_person((await session.names.organization())["url"], who))
+    organization = (await session.names.organization())["url"]
+    code = tell(await session.client.remove_person(organization, who))
     say(f"Deleted {name}.")
+    return code

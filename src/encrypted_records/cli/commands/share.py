@@ -23,7 +23,7 @@ from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import FORMATS
-from encrypted_records.cli.terminal import confirm, say, warn
+from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
 from encrypted_records.client.proxy.sharing import People, Settled
 from encrypted_records.errors import InvalidSetting, NotFound
 
@@ -109,7 +109,7 @@ async def invite(
     new: bool,
     wait: bool,
     form: str | None,
-) -> None:
+) -> int:
     """Invite EMAIL to a dataset, and print twelve words, once. Tell them by phone or in person; the
     message that goes to the address does not have them. Who enters them with `ers share accept` is
     let in by your proxy, or any other owner's: with --wait by this command, else with
@@ -149,19 +149,19 @@ async def invite(
         )
     warn(f"Tell {email} these words, by phone or in person; they are not shown again. With them:")
     warn(f"  ers share accept {made.id}")
-    if wait:
-        await _await_admission(session, organization, made.id)
+    return await _await_admission(session, organization, made.id) if wait else DONE
 
 
-async def _await_admission(session: CommandSession, organization: str, invitation: str) -> None:
+async def _await_admission(session: CommandSession, organization: str, invitation: str) -> int:
     deadline = time.monotonic() + _WAIT_SECONDS
+    code = DONE
     while time.monotonic() < deadline:
-        settled = await session.client.settle(organization)
-        tell(settled)
+        code = tell(await session.client.settle(organization))
         people = await session.client.people(organization)
         if all(one.id != invitation or one.status == "expired" for one in people.invitations):
-            return
+            return code
         await asyncio.sleep(_LOOK_SECONDS)
+    return code
 
 
 @share.command(short_help="Enter the words of an invitation.")
@@ -190,7 +190,7 @@ async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as t
 @connected(organization=True)
 async def set_(
     session: CommandSession, member: str, dataset: str, schemas: tuple[str, ...], role: str
-) -> None:
+) -> int:
     """Share a dataset with MEMBER (an address, a service's name, or an id), in place of what was
     shared of it. Where that is less than before, the dataset gets a new key.
 
@@ -207,7 +207,7 @@ async def set_(
         ),
     )
     say(f"Shared with {member}.")
-    tell(settled)
+    return tell(settled)
 
 
 @share.command(short_help="Take a dataset away from a member.")
@@ -215,7 +215,7 @@ async def set_(
 @dataset_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
-async def remove(session: CommandSession, member: str, dataset: str, yes: bool) -> None:
+async def remove(session: CommandSession, member: str, dataset: str, yes: bool) -> int:
     """Take a dataset away from MEMBER, and give it a new key for what comes. What was stored
     before, the member may have kept.
 
@@ -226,14 +226,15 @@ async def remove(session: CommandSession, member: str, dataset: str, yes: bool) 
     who = await member_named(session, member)
     url = (await session.names.dataset(dataset))["url"]
     confirm(f"Take {dataset} away from {member}?", yes=yes, undone="nothing was taken away")
-    tell(await session.client.unshare(url, who))
+    code = tell(await session.client.unshare(url, who))
     say_kept(member)
+    return code
 
 
 @share.command(short_help="Withdraw an invitation.")
 @click.argument("invited")
 @connected(organization=True)
-async def withdraw(session: CommandSession, invited: str) -> None:
+async def withdraw(session: CommandSession, invited: str) -> int:
     """Withdraw the invitation of INVITED, an e-mail address or the id of one. Its words open
     nothing then.
 
@@ -252,16 +253,19 @@ async def withdraw(session: CommandSession, invited: str) -> None:
             code="not_a_member",
             hint="ers share list shows invitations, with their ids",
         )
+    code = DONE
     for one in found:
-        tell(await session.client.remove_person(organization, one.id))
+        code = max(code, tell(await session.client.remove_person(organization, one.id)))
         say(f"Withdrew the invitation of {one.email}.")
+    return code
 
 
 @share.command(short_help="Let in who has answered, and give new keys where due.")
 @connected(organization=True)
-async def settle(session: CommandSession) -> None:
+async def settle(session: CommandSession) -> int:
     """Do what an owner's proxy has to do: let in who has answered an invitation, put out services
     that have expired, give datasets a new key that somebody has lost. Doing it again is harmless.
+    What could not be done is named, and the exit code is 4.
 
     \b
     Example:
@@ -269,23 +273,26 @@ async def settle(session: CommandSession) -> None:
     """
     organization = (await session.names.organization())["url"]
     settled = await session.client.settle(organization)
-    tell(settled)
-    if not settled.troubles:
+    code = tell(settled)
+    if code == DONE:
         say("Nothing is due.")
+    return code
 
 
 @share.command(short_help="Give a dataset a new key for what comes.")
 @click.argument("dataset")
 @connected(organization=True)
-async def rotate(session: CommandSession, dataset: str) -> None:
+async def rotate(session: CommandSession, dataset: str) -> int:
     """Give DATASET a new key for what is stored from now on, sealed to everybody who is in it.
 
     \b
     Example:
       ers share rotate medical
     """
-    tell(await session.client.rotate_dataset((await session.names.dataset(dataset))["url"]))
+    url = (await session.names.dataset(dataset))["url"]
+    code = tell(await session.client.rotate_dataset(url))
     say(f"{dataset} has a new key for what comes.")
+    return code
 
 
 async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any]]:
@@ -352,8 +359,8 @@ def _not_one(how_many: str) -> NotFound:
     )
 
 
-def tell(settled: Settled) -> None:
-    """Say what was done, and what could not be."""
+def tell(settled: Settled) -> int:
+    """Say what was done, and what could not be; the exit code, which is not 0 for the latter."""
     for name in settled.admitted:
         say(f"{name} was let in.")
     for name in settled.removed:
@@ -362,6 +369,7 @@ def tell(settled: Settled) -> None:
         say(f"{name} has a new key for what comes.")
     for one in settled.troubles:
         warn(f"{one.name}: {one.detail} ({one.code}); {one.hint}")
+    return REFUSED if settled.troubles else DONE
 
 
 def say_kept(name: str) -> None:
