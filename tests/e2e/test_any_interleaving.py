@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import Background
 from tests import aggregate_oracle, oracle
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
@@ -94,9 +95,12 @@ class Machine(RuleBasedStateMachine):
         self.stack.close()
 
     def start(self, at: int) -> None:
-        proxy: Proxy = self.proxies[at].enter_context(
-            running_proxy(self.front.url, self.folder / str(at), overrides=Overrides(tiers=TIERS))
+        overrides = Overrides(tiers=TIERS)
+        # Merges come between, whenever they do.
+        started = running_proxy(
+            self.front.url, self.folder / str(at), overrides=overrides, background=Background
         )
+        proxy: Proxy = self.proxies[at].enter_context(started)
         self.running[at : at + 1] = [proxy]
 
     def share_keys(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
+from encrypted_records.proxy.process.background import ROW_CHECKS
 from encrypted_records.proxy.search import row_cover, row_fetcher
 from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support.front import Asked, Front, Lie, Reply, running_front
@@ -79,9 +79,8 @@ class Watched:
         return state.ledger.snapshot()
 
     def settle(self) -> None:
-        """Wait until the proxy has looked at all that came."""
-        while self.proxy.services.rows.checks:
-            time.sleep(0.005)
+        """Have the proxy look at all that came."""
+        self.proxy.settle(ROW_CHECKS)
 
     def requests(self, is_one: Callable[[Asked], bool], kind: type[M]) -> list[frozenset[M]]:
         """What each request named since this was last asked, and forget them."""

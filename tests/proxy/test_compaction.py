@@ -23,6 +23,7 @@ from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import MERGES
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.search import lookup
@@ -31,7 +32,7 @@ from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of
 from tests.proxy.test_standing import end_all, pages
-from tests.server.test_sweeping import until
+from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Account, Service, clean_environment
@@ -167,7 +168,9 @@ def test_a_proxy_does_it_by_itself_behind_ingests(
         own = replace(store, service=replace(store.service, proxy_url=proxy.url))
         own.ingest([{"n": 77}])
         path = f"/api/records/status/?schema={store.schema_id}"
-        until(lambda: not own.proxy("GET", path).json()["merge_pending"])
+        assert own.proxy("GET", path).json()["merge_pending"]
+        proxy.settle(MERGES)
+        assert not own.proxy("GET", path).json()["merge_pending"]
         assert own.everything()[-1]["data"] == {"n": 77}
         assert answers(own) == answers(store)
     assert groups(store, with_keyrings(store.service, folder.parent / "after")) == [13]
@@ -192,7 +195,7 @@ def test_groups_of_which_no_byte_is_left_need_no_dead_rows_and_are_compacted(
     assert dead_rows(store) > 0
     asked = store.proxy("POST", f"{store.schema}erasure/")
     assert asked.status == 200, asked.body
-    until(lambda: dead_rows(store) == 0)
+    eventually(lambda: dead_rows(store) == 0, "no dead row is left")
     assert answers(store) == expected
     # A proxy that has nothing reads the log from its first commit.
     assert groups(store, with_keyrings(store.service, folder.parent / "new")) == [1] * 12

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.model import device_secret, ids
+from encrypted_records.proxy.process.background import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.support.erasures import seen_through
 from tests.support.jobs import as_csv, started, status
@@ -150,8 +151,7 @@ def test_another_proxy_drops_pages_and_rows_when_the_log_tells_of_their_end(
                 headers=other.door,
             )
             assert answer.status == 200, answer.body
-            while other.services.rows.checks:
-                time.sleep(0.01)
+            other.settle(ROW_CHECKS)
             return [one["id"] for one in answer.json()["results"]]
 
         def files_with_trace() -> list[str]:

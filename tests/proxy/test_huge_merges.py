@@ -18,7 +18,8 @@ from encrypted_records.proxy.write import merge_commits
 from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon, until
+from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon
+from tests.support.background import Queued
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -85,7 +86,7 @@ def test_large_and_smaller_merges_go_on_beside_a_huge_one_though_there_is_one_wo
     run: Run,
 ) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy, workers=WorkerPool(1))
+        merging = merger(proxy, workers=WorkerPool(count=1))
         await fill(proxy, HUGE)
         async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as huge:
             await fill(proxy, LARGE)
@@ -107,23 +108,21 @@ def test_large_and_smaller_merges_go_on_beside_a_huge_one_though_there_is_one_wo
 
 def test_all_of_them_begin_behind_commits_which_wait_for_none(run: Run) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy)
+        background = Queued()
+        merging = merger(proxy, background=background)
+        ordinary, large, huge = merging._lanes.every
         await fill(proxy, HUGE)
-
-        async def behind() -> None:
-            await merging.after_ingest(proxy.caller, proxy.state)
-            await until(lambda: not merging.running)
-
-        async with held(proxy, behind()):
-            assert merging.running == 1
+        await merging.after_ingest(proxy.caller, proxy.state)
+        assert huge.running and background.put_off() == 1
+        async with held(proxy, background.wait(background.begin())):
             await fill(proxy, LARGE)
             await soon(merging.after_ingest(proxy.caller, proxy.state))
             # What the large one makes is worth a huge one, with what that makes which is held.
-            await soon(until(lambda: 2 * LARGE in counts(proxy)))
+            await soon(background.wait(large.running.values()))
             await fill(proxy, SMALL)
             await soon(merging.after_ingest(proxy.caller, proxy.state))
-            await soon(until(lambda: 2 * SMALL in counts(proxy)))
-            assert counts(proxy).count(HUGE) == 2
+            await soon(background.wait(ordinary.running.values()))
+            assert counts(proxy) == [1, HUGE, HUGE, 2 * SMALL, 2 * LARGE]
         await merging.close()
         assert sum(counts(proxy)) == 1 + 2 * (HUGE + LARGE + SMALL)
         while await merging.merge_next(proxy.caller, proxy.state):

@@ -112,7 +112,7 @@ def watched_packers(proxy: Proxy) -> list[asyncio.subprocess.Process]:
 
     async def running(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
         if isinstance(task, messages.PackTask):
-            fresh = WorkerPool(1)
+            fresh = WorkerPool(count=1)
 
             async def noting() -> asyncio.subprocess.Process:
                 found.append(await take())
@@ -145,7 +145,7 @@ def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
     async def limited(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
         if not isinstance(task, messages.PackTask):
             return await run(task, *rest, **options)
-        fresh = WorkerPool(1)
+        fresh = WorkerPool(count=1)
         take = fresh._take
 
         async def taking() -> asyncio.subprocess.Process:

@@ -17,7 +17,7 @@ import pytest
 from encrypted_records.model import ids, json_text, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import JOB_SWEEP, UPLOAD_SWEEP
 from tests.support import jobs
 from tests.support.fixtures import at
 from tests.support.front import Asked, Front, Reply, nothing
@@ -217,9 +217,9 @@ def test_what_ended_long_ago_is_forgotten_while_the_proxy_runs_and_orphans_are_d
     spool.mkdir(parents=True)
     orphan = spool / f"{ids.to_text(ids.new_id())}.spool"
     orphan.touch()
-    swept_often = Overrides(sweep_seconds=0.05)
-    with running_proxy(service.base_url, tmp_path / "data", overrides=swept_often) as proxy:
-        until(lambda: not orphan.exists())
+    with running_proxy(service.base_url, tmp_path / "data") as proxy:
+        proxy.settle(UPLOAD_SWEEP)
+        assert not orphan.exists()
         store = at(new_store(service, DEFINITION), proxy)
         old, young = (jobs.started(store, jobs.as_json(store, ROWS[:1])) for _ in range(2))
         for path in (old, young):
@@ -231,7 +231,8 @@ def test_what_ended_long_ago_is_forgotten_while_the_proxy_runs_and_orphans_are_d
                     "UPDATE job SET finished = ? WHERE id = ?",
                     (time.time() - age, uuid.UUID(path.split("/")[-2]).bytes),
                 )
-        until(lambda: store.proxy("GET", old).status == 404)
+        proxy.settle(JOB_SWEEP)
+        assert store.proxy("GET", old).status == 404
         assert store.proxy("GET", young).status == 200
         assert list(spool.iterdir()) == []
 

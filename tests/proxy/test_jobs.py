@@ -263,7 +263,7 @@ async def asked(workers: WorkerPool) -> ErsError:
 
 def test_a_worker_says_what_is_wrong_and_goes_on_without_an_environment() -> None:
     async def run() -> None:
-        workers = WorkerPool(1)
+        workers = WorkerPool(count=1)
         try:
             assert not isinstance(await asked(workers), Unavailable)
             first = worker_of(workers)
@@ -279,7 +279,7 @@ def test_a_worker_says_what_is_wrong_and_goes_on_without_an_environment() -> Non
 
 def test_a_worker_that_was_killed_is_named_and_replaced() -> None:
     async def run() -> None:
-        workers = WorkerPool(1)
+        workers = WorkerPool(count=1)
         try:
             await asked(workers)
             worker_of(workers).kill()
@@ -294,7 +294,7 @@ def test_a_worker_that_was_killed_is_named_and_replaced() -> None:
 
 def test_a_worker_ends_with_its_pipe() -> None:
     async def run() -> None:
-        workers = WorkerPool(1)
+        workers = WorkerPool(count=1)
         await asked(workers)
         process = worker_of(workers)
         assert process.stdin is not None

@@ -6,7 +6,6 @@ import base64
 import random
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import ROW_CHECKS
 from encrypted_records.proxy.search.row_cache import RowCache
 from tests.proxy.lies import each, flipped, of, on
 from tests.support.front import Asked, Front, Lie, Reply, running_front
@@ -129,9 +129,8 @@ class Place:
         return [row for block in blocks.values() for row in block.rows.values()]
 
     def settled(self) -> None:
-        """Wait until the proxy has looked at all that came."""
-        while self.proxy.services.rows.checks:
-            time.sleep(0.005)
+        """Have the proxy look at all that came."""
+        self.proxy.settle(ROW_CHECKS)
 
 
 @pytest.fixture

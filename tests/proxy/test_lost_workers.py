@@ -144,7 +144,7 @@ def test_waits_for_workers_grow_to_minutes_and_last_longer_than_a_short_want_of_
 
 def test_a_pool_tells_whether_new_workers_work(starts: Starts) -> None:
     async def tried() -> bool:
-        workers = WorkerPool(1)
+        workers = WorkerPool(count=1)
         try:
             return await workers.works()
         finally:

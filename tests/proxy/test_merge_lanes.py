@@ -13,10 +13,13 @@ import pytest
 from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge import Tier
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
 from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from tests.support import eventually
+from tests.support.background import Queued
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -32,7 +35,7 @@ MOST = 6000
 TIERS = (Tier(4096, 3), Tier(MOST, 1), Tier(1 << 16, 1))
 LOW = {"field": "n", "op": "lt", "value": 10}
 #: How long something may take that must not wait.
-SOON = 60.0
+SOON = 120.0
 Test = Callable[[Proxy], Awaitable[None]]
 Run = Callable[[Test], None]
 
@@ -104,9 +107,25 @@ async def held(
         await asyncio.wait([task])
 
 
-async def until(told: Callable[[], bool]) -> None:
-    while not told():  # noqa: ASYNC110 # nothing tells of it
-        await asyncio.sleep(0.02)
+async def until(told: Callable[[], object], what: str) -> None:
+    await eventually.soon(told, what, SOON)
+
+
+class Watched(Background):
+    """Knows how many wait for what it has started."""
+
+    waiting = 0
+
+    async def wait(self, *arguments: Any, **more: Any) -> None:
+        self.waiting += 1
+        try:
+            await super().wait(*arguments, **more)
+        finally:
+            self.waiting -= 1
+
+
+def is_awaited(lock: asyncio.Lock) -> bool:
+    return bool(lock._waiters)
 
 
 async def soon(work: Awaitable[Any]) -> Any:
@@ -115,7 +134,7 @@ async def soon(work: Awaitable[Any]) -> Any:
 
 def test_smaller_merges_go_on_beside_a_large_one_though_there_is_one_worker(run: Run) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy, workers=WorkerPool(1))
+        merging = merger(proxy, workers=WorkerPool(count=1))
         await fill(proxy, LARGE)
         async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
             await fill(proxy, SMALL)
@@ -136,7 +155,8 @@ def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(proxy: Proxy) -> None:
-        merging, go_on = merger(proxy), asyncio.Event()
+        background, go_on = Watched(), asyncio.Event()
+        merging = merger(proxy, background=background)
         make = MergeCommits.make
 
         async def wait(*arguments: Any) -> MergeOutcome:
@@ -152,9 +172,8 @@ def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
             await soon(store())
         assert (len(counts(proxy)), merging.running) == (4, 1)
         late = asyncio.ensure_future(store())
-        await soon(until(lambda: len(counts(proxy)) == 5))
-        await asyncio.sleep(0.5)
-        assert not late.done()
+        await until(lambda: background.waiting or late.done(), "the ingest waits")
+        assert not late.done() and len(counts(proxy)) == 5
         go_on.set()
         await soon(late)
         assert len(counts(proxy)) < 5
@@ -165,28 +184,25 @@ def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
 
 def test_it_begins_behind_an_ingest_and_those_after_it_do_not_wait(run: Run) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy)
+        background = Queued()
+        merging = merger(proxy, background=background)
         await fill(proxy, LARGE)
-
-        async def behind() -> None:
-            await merging.after_ingest(proxy.caller, proxy.state)
-            await until(lambda: not merging.running)
-
-        async with held(proxy, behind()):
-            assert merging.running == 1
+        await merging.after_ingest(proxy.caller, proxy.state)
+        assert merging._lanes.large.running and background.put_off() == 1
+        async with held(proxy, background.wait(background.begin())):
             for _ in range(4):
                 await proxy.ingest([{"n": 1}])
                 await soon(merging.after_ingest(proxy.caller, proxy.state))
             await fill(proxy, SMALL)
             await soon(merging.after_ingest(proxy.caller, proxy.state))
-            await soon(until(lambda: 2 * SMALL in counts(proxy)))
-            assert counts(proxy).count(LARGE) == 2
+            await soon(background.wait(merging._lanes.ordinary.running.values()))
+            assert counts(proxy) == [5, LARGE, LARGE, 2 * SMALL]
             # Nothing but the large one is worth it, which is under way.
-            every = (merging._small, *merging._lanes.every)
-            await soon(until(lambda: sum(len(tasks.running) for tasks in every) == 1))
+            assert background.put_off() == 1
             assert merging._lanes.large.running and merging.pending(proxy.state)
+        # Which goes on with what became large meanwhile.
         assert not merging.running
-        assert 2 * LARGE in counts(proxy) or 2 * LARGE + 2 * SMALL in counts(proxy)
+        assert counts(proxy) == [5, 2 * LARGE + 2 * SMALL]
         assert await proxy.count(LOW) == 45
 
     run(test)
@@ -197,27 +213,27 @@ def test_work_that_comes_right_when_other_work_ends_is_begun() -> None:
     key, done = (b"user", b"schema"), list[str]()
 
     async def test() -> None:
-        tasks = Tasks()
+        tasks, background = Tasks(), Background()
 
         async def second() -> None:
             done.append("second")
 
         def come() -> None:
             if key not in tasks.running:
-                tasks.start(key, second)
+                tasks.start(background, key, second)
 
         async def first() -> None:
             done.append("first")
             asyncio.get_running_loop().call_soon(come)
 
-        tasks.start(key, first)
+        tasks.start(background, key, first)
         task = tasks.running[key]
         await soon(task)
-        await soon(until(lambda: not tasks.running))
+        await until(lambda: not tasks.running, "the second has ended")
 
-        tasks.start(key, second)
+        tasks.start(background, key, second)
         tasks.running[key].cancel()
-        await soon(until(lambda: not tasks.running))
+        await until(lambda: not tasks.running, "the cancelled one has ended")
 
     asyncio.run(test())
     assert done == ["first", "second"]
@@ -241,7 +257,7 @@ def test_what_comes_while_a_compaction_waits_for_its_turn_is_merged_behind_it(
         monkeypatch.setattr(merging, "compact_next", waiting)
         await fill(proxy, SMALL)
         await soon(merging.after_ingest(proxy.caller, proxy.state))
-        await soon(until(lambda: not merging.running))
+        await until(lambda: not merging.running, "merges have ended")
         assert SMALL not in counts(proxy)
         assert await proxy.count(LOW) == 41
 
@@ -273,7 +289,8 @@ def test_a_purge_waits_for_it(store: Store, run: Run) -> None:
             await asyncio.to_thread(delete, store, found[-1])
             await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
             purging = asyncio.ensure_future(merging.purge(proxy.caller, proxy.state))
-            await asyncio.sleep(0.5)
+            lock = merging._lanes.large.lock
+            await until(lambda: is_awaited(lock) or purging.done(), "the purge waits")
             assert not purging.done() and not large.done()
         assert await soon(purging) == 2 * LARGE - 1
         assert await proxy.count(LOW) == 20
@@ -304,7 +321,8 @@ def test_two_large_ones_run_one_after_the_other_and_share_no_segment(run: Run) -
         async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as first:
             await fill(proxy, LARGE + 1)
             second = asyncio.ensure_future(merging.merge_next(proxy.caller, proxy.state))
-            await asyncio.sleep(0.5)
+            lock = merging._lanes.large.lock
+            await until(lambda: is_awaited(lock) or second.done(), "the second waits")
             assert not second.done() and not first.done()
         assert await first == MergeOutcome(2, 2 * LARGE)
         outcome = await soon(second)
@@ -347,7 +365,7 @@ def test_a_proxy_that_stops_in_the_middle_leaves_it_to_the_next(store: Store, ru
 
         async def behind() -> None:
             await merging.after_ingest(proxy.caller, proxy.state)
-            await until(lambda: not merging.running)
+            await until(lambda: not merging.running, "merges have ended")
 
         async with held(proxy, behind()):
             await soon(merging.close())
@@ -416,7 +434,7 @@ def test_a_large_one_that_fails_again_and_again_rests_longer_each_time(
             for _ in range(times):
                 await proxy.ingest([{"n": 1}])
                 await soon(merging.after_ingest(proxy.caller, proxy.state))
-                await soon(until(lambda: not merging.running))
+                await until(lambda: not merging.running, "merges have ended")
             return failures - before
 
         monkeypatch.setattr(api, "stage", fail)

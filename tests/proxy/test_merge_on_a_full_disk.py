@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from tests.support.background import Queued
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -56,8 +58,8 @@ def limit_workers(proxy: Proxy, largest: int) -> None:
     proxy.services.workers._take = limited  # type: ignore[method-assign]
 
 
-def merger(proxy: Proxy, lanes: Lanes | None = None) -> MergeScheduler:
-    return proxy.merger(*TIERS, pages_at_once=2, lanes=lanes)
+def merger(proxy: Proxy, lanes: Lanes | None = None, **more: Any) -> MergeScheduler:
+    return proxy.merger(*TIERS, pages_at_once=2, lanes=lanes, **more)
 
 
 async def merge(proxy: Proxy, lanes: Lanes | None = None) -> MergeOutcome | None:
@@ -96,14 +98,15 @@ def test_wherever_the_room_ends_it_is_named_and_a_later_merge_goes_through(
 def test_behind_an_ingest_it_is_only_logged_and_the_next_ingest_merges(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    background = Queued()
+
     async def settled(merging: MergeScheduler, proxy: Proxy) -> None:
         await merging.after_ingest(proxy.caller, proxy.state)
-        while merging.running:  # noqa: ASYNC110 # nothing tells of it
-            await asyncio.sleep(0.02)
+        await background.settle()
 
     async def test() -> None:
         async with second_proxy(store, with_keyrings(store.service, tmp_path)) as proxy:
-            merging = merger(proxy)
+            merging = merger(proxy, background=background)
             await fill(proxy)
             limit_workers(proxy, 20_000)
             with caplog.at_level(logging.WARNING):

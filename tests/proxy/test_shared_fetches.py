@@ -19,6 +19,7 @@ from encrypted_records.client.transport import CONNECTIONS
 from encrypted_records.errors import ErsError
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef, RowRef
+from encrypted_records.proxy.process.background import ROW_CHECKS
 from encrypted_records.proxy.search import row_fetcher
 from encrypted_records.proxy.search.row_cache import BLOCK
 from encrypted_records.proxy.search.search import SearchPage
@@ -275,7 +276,7 @@ def test_a_crowd_that_fetches_rows_leaves_connections_to_who_needs_none(
 ) -> None:
     async def scene(one: Cold) -> None:
         await one.ask(is_named(1))
-        await until(lambda: not one.proxy.services.rows.checks)
+        await one.proxy.background.settle(ROW_CHECKS)
         many = range(200, MANY, 90)  # more than there are connections
         assert len(many) > CONNECTIONS
         held = HeldBack(holds=is_for_rows, most=len(many))

@@ -7,7 +7,6 @@ import http.client
 import io
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -17,9 +16,11 @@ import pytest
 
 from encrypted_records.errors import ErsError, Unavailable
 from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.process.background import WORKERS
 from encrypted_records.proxy.workers import main, messages, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
@@ -39,7 +40,7 @@ async def prepared(workers: WorkerPool) -> list[int]:
 
 def test_processes_wait_for_work_that_is_expected_and_no_more_than_may_work_at_once() -> None:
     async def run() -> None:
-        workers = WorkerPool(2)
+        workers = WorkerPool(count=2)
         try:
             waiting = await prepared(workers)
             workers.prepare()
@@ -72,7 +73,7 @@ def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     async def run() -> None:
-        workers = WorkerPool(2)
+        workers = WorkerPool(count=2)
         workers.prepare()
         await workers.close()
         assert workers.idle == []
@@ -85,7 +86,7 @@ def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.Monke
 
 def test_processes_that_are_just_being_started_end_with_the_pool() -> None:
     async def run() -> None:
-        workers = WorkerPool(2)
+        workers = WorkerPool(count=2)
         workers.prepare()
         await workers.close()
         assert workers.idle == []
@@ -153,10 +154,9 @@ def test_workers_start_while_a_large_upload_comes_and_none_for_a_small_one(
         yield f"note,schema_id:{store.schema_id}\n".encode()
         for _ in range(count):
             yield row * 1000
-        deadline = time.monotonic() + jobs.PATIENCE
-        while len(workers.idle) < wanted:
-            assert time.monotonic() < deadline, "no process was started"
-            time.sleep(0.01)
+        if wanted:
+            eventually(lambda: proxy.background.put_off(WORKERS), "processes are prepared")
+        proxy.settle(WORKERS)
         assert len(workers.idle) == wanted
         yield row
 

@@ -151,7 +151,7 @@ class Proxy:
     def _replaced(self) -> Overrides:
         return Overrides(
             transport=functools.partial(SimulatedTransport, self.network),
-            workers=lambda: SimulatedWorkers(self.world, self.lost),
+            workers=lambda _: SimulatedWorkers(self.world, self.lost),
             **self._overrides,
         )
 

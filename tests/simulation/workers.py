@@ -41,7 +41,7 @@ class SimulatedWorkers(WorkerPool):
     """
 
     def __init__(self, world: World, lost: int = 0) -> None:
-        super().__init__(PROCESSES)
+        super().__init__(count=PROCESSES)
         self._world = world
         self.lost = lost
 

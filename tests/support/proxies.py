@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encrypted_records.listening.pace import Limits
@@ -16,11 +16,14 @@ from encrypted_records.listening.watch import Watch
 from encrypted_records.model.device_secret import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import ProxySettings
+from tests.support.background import Queued
+from tests.support.eventually import eventually
 from tests.support.service import DOORS, free_ports
 
-START_SECONDS = 60.0
+SETTLE_SECONDS = 240.0
 STANDARD = Overrides()
 
 
@@ -36,6 +39,30 @@ class Proxy:
         """The header of a command of the user who runs it."""
         return {DOOR_HEADER: self.door_file.read_text()}
 
+    @property
+    def background(self) -> Queued:
+        """What it has put off."""
+        queued = self.services.background
+        assert isinstance(queued, Queued), "nothing is put off here"
+        return queued
+
+    def settle(self, *names: str) -> None:
+        """Have the proxy do what it has put off, as :meth:`Queued.settle` says."""
+        queued = self.background
+        assert queued.loop
+        done = asyncio.run_coroutine_threadsafe(queued.settle(*names), queued.loop)
+        done.result(SETTLE_SECONDS)
+
+
+#: Those that run in this process and put off what nobody waits for.
+_PUTTING_OFF: list[Proxy] = []
+
+
+def settle_all(*names: str) -> None:
+    """As :meth:`Proxy.settle`, of every proxy in this process, the oldest first."""
+    for proxy in _PUTTING_OFF:
+        proxy.settle(*names)
+
 
 @contextmanager
 def running_proxy(
@@ -43,6 +70,7 @@ def running_proxy(
     data_dir: Path,
     *,
     overrides: Overrides = STANDARD,
+    background: Callable[[], Background] = Queued,
     metrics_port: int | None = None,
     access: str = "api",
     lock_after: int = 720,
@@ -54,6 +82,10 @@ def running_proxy(
     """A proxy on ``data_dir`` for the API at ``base_url``.
 
     It works at level api for any number of users, as tests share it among many accounts.
+
+    Args:
+        background: starts the work beside requests; as the others are, nothing of it is done until
+            the test calls :meth:`Proxy.settle`, or a request waits for it.
     """
     (port,) = free_ports(1)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,7 +104,7 @@ def running_proxy(
             inline_secret=inline_secret,
             memory_cache=memory_cache,
         ),
-        overrides,
+        replace(overrides, background=background),
     )
     services: Services = app.state.services
     server = Server(app, limits, stop_seconds=2, sockets=Socket, proxy_headers=True)
@@ -80,16 +112,18 @@ def running_proxy(
     sockets = taken.enter_context(listening("127.0.0.1", port, "--proxy-port"))
     thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)
     thread.start()
-    deadline = time.monotonic() + START_SECONDS
-    while not server.started:
-        assert thread.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    eventually(lambda: server.started or not thread.is_alive(), "the proxy starts", pause=0.005)
+    assert server.started, "the proxy did not start"
     url = f"http://127.0.0.1:{port}"
     DOORS[url] = door
+    proxy = Proxy(url, services, server.watch, door)
+    if isinstance(services.background, Queued):
+        _PUTTING_OFF.append(proxy)
     try:
-        yield Proxy(url, services, server.watch, door)
+        yield proxy
     finally:
+        if proxy in _PUTTING_OFF:
+            _PUTTING_OFF.remove(proxy)
         del DOORS[url]
         server.should_exit = True
         thread.join()

@@ -21,6 +21,7 @@ from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.auth import Credentials
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream
@@ -32,6 +33,7 @@ from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT, Compactor
 from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from tests.support.background import Queued
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store
@@ -44,6 +46,9 @@ class Proxy:
         self, store: Store, services: Services, caller: Holder, state: SchemaState
     ) -> None:
         self.services, self.caller, self.state = services, caller, state
+        assert isinstance(services.background, Queued)
+        #: its own work beside requests, which is put off
+        self.background = services.background
         self.asked: list[Sequence[PageRef]] = []
         original = services.api.pages
 
@@ -87,8 +92,13 @@ class Proxy:
         lanes: Lanes | None = None,
         workers: WorkerPool | None = None,
         most_with_commit: int = MOST_WITH_COMMIT,
+        background: Background | None = None,
     ) -> MergeScheduler:
-        """One that merges by these tiers, and makes one group of many where there are ``sizes``."""
+        """One that merges by these tiers, and makes one group of many where there are ``sizes``.
+
+        Args:
+            background: where it starts what it does beside requests; at once, if none is given.
+        """
         services = self.services
         committer = Committer(services.api, services.schemas, services.fetcher.keep_built)
         pager = services.pager
@@ -104,7 +114,9 @@ class Proxy:
             services.api, services.schemas, committer, services.workers, sizes, most_with_commit
         )
         return MergeScheduler(
-            builds, pager, committer, tiers, compactor=compactor or None, lanes=lanes
+            *(builds, pager, committer, background or Background(), tiers),
+            compactor=compactor or None,
+            lanes=lanes,
         )
 
 
@@ -130,7 +142,8 @@ def beside(
 @asynccontextmanager
 async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     """Over the keyrings in ``data_dir``."""
-    app = create_app(ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url, access="api"))
+    settings = ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url, access="api")
+    app = create_app(settings, Overrides(background=Queued))
     async with app.router.lifespan_context(app):
         services: Services = app.state.services
         secret = f"{store.account.email}:{store.account.password}"

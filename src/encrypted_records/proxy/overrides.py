@@ -13,6 +13,7 @@ from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.retention.clocks import name_boot
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
@@ -62,13 +63,15 @@ class Overrides:
     #: how many requests are never too many, and after how many seconds an answer is too late
     few_requests: int = FEW
     answer_seconds: float = MOST_SECONDS
+    #: which starts the work beside requests
+    background: Callable[[], Background] = Background
     #: how often at most an owner's requests make the proxy look for what is due
     attend_seconds: float = EVERY_SECONDS
 
     #: what sends requests to the API at a base URL
     transport: Callable[[str], Transport] = Transport
     #: what does work in processes of its own
-    workers: Callable[[], WorkerPool] = WorkerPool
+    workers: Callable[[Background], WorkerPool] = WorkerPool
 
     @property
     def of_questions(self) -> tuple[int, int, Sizes]:

@@ -41,8 +41,10 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process import background
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.turns import Turns
-from encrypted_records.proxy.retention.clocks import WatchedClock
+from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.saved_questions import SavedQuestions
@@ -65,7 +67,7 @@ from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.stores import Stores
-from encrypted_records.proxy.uploads.service import Uploads
+from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, Uploads
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
@@ -114,6 +116,8 @@ class Writing:
 
 @dataclass(frozen=True)
 class Services:
+    #: all work that no request waits for
+    background: Background
     api: Api
     stores: Stores
     access: Access
@@ -162,6 +166,8 @@ class Services:
     saved_questions: SavedQuestions
     cookie_name: str
     identity: Identity
+    #: between two sweeps of what ended jobs have left
+    sweep_seconds: float
 
     @property
     def own_origins(self) -> tuple[str, ...]:
@@ -200,21 +206,20 @@ class Services:
             registry: of the metrics, which can be read meanwhile.
         """
         await self.jobs.start()
-        sweeps = [asyncio.create_task(each.sweep()) for each in (self.jobs, self.uploads)]
-        sweeps += [
-            asyncio.create_task(self._lock_unused()),
-            asyncio.create_task(self._forget_unused()),
-            asyncio.create_task(self.clock.watch()),
-        ]
+        self._repeat()
         registry.register(self._figures())
         yield
-        for task in sweeps:
-            task.cancel()
-        await asyncio.gather(self.sharing.attending.close(), self.daily.close())
+        # What of these was begun is whole at the API, or not there.
+        await self.background.stop(
+            *(background.JOB_SWEEP, background.UPLOAD_SWEEP, background.CLOCK),
+            *(background.LOCKING, background.FORGETTING),
+            *(background.ATTENDING, background.RETENTION, background.CHECKPOINTING),
+        )
         await self.jobs.stop()
         await self.merger.close()
         await self.schemas.close()
         await asyncio.gather(self.workers.close(), self.readers.close(), self.rows.close())
+        await self.background.stop()
         await self.api.transport.close()
         self.uploads.close()
         self.stores.close()
@@ -226,18 +231,26 @@ class Services:
         self.sharing.forget_user(user)
         self.segments.clear()
 
+    def _repeat(self) -> None:
+        every = self.background.every
+        every(self.sweep_seconds, background.JOB_SWEEP, self.jobs.sweep)
+        every(SWEEP_SECONDS, background.UPLOAD_SWEEP, self.uploads.sweep)
+        every(NOTE_SECONDS, background.CLOCK, self._watch_clock)
+        lock_seconds = min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4)
+        every(lock_seconds, background.LOCKING, self._lock_unused, at_once=False)
+        every(FORGET_SECONDS, background.FORGETTING, self._forget_unused, at_once=False)
+
+    async def _watch_clock(self) -> None:
+        await self.clock.look()
+
     async def _lock_unused(self) -> None:
         """Keys that nobody uses stay in memory no longer than they may be used."""
-        while True:
-            await runtime.sleep(min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4))
-            for user in self.keyrings.close_unused():
-                self.forget(user)
+        for user in self.keyrings.close_unused():
+            self.forget(user)
 
     async def _forget_unused(self) -> None:
         """What was dropped leaves the files, and what nobody uses is dropped."""
-        while True:
-            await runtime.sleep(FORGET_SECONDS)
-            await runtime.in_thread(self.stores.pages.drop_unused)
+        await runtime.in_thread(self.stores.pages.drop_unused)
 
     def _figures(self) -> Figures:
         return Figures(
@@ -287,14 +300,17 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
             hint="choose another with --data-dir, or make it writable",
         ) from None
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
-    workers = overrides.workers()
+    beside = overrides.background()
+    workers = overrides.workers(beside)
     heads = _LogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
-    sharing = Sharing.of(*shared, heads, overrides.attend_seconds)
+    sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds)
     memory = MemoryCache.within(settings.memory_cache << 20)
-    reading = _build_reading(api, identity.keyrings, stores, sharing, names, memory, overrides)
+    reading = _build_reading(
+        *(api, identity.keyrings, stores, sharing, names, memory, beside, overrides)
+    )
     heads.schemas = reading.schemas
-    writing = _build_writing(api, reading, workers, stores.spool, names, overrides)
+    writing = _build_writing(api, reading, workers, stores.spool, names, beside, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
     runner = JobRunner(
@@ -308,7 +324,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         packing=overrides.packing,
     )
     clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
-    jobs = BatchJobs(job_dependencies, runner, clock.certain, overrides.sweep_seconds)
+    jobs = BatchJobs(job_dependencies, runner, clock.certain, beside)
     datasets = reading.query_runner.datasets
     eraser = Eraser(
         *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),
@@ -318,9 +334,11 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
     crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
-    daily = DailyRetention(retainer)
+    daily = DailyRetention(retainer, beside)
     reading.query_runner.notice = writing.committer.notice = daily.notice
     return Services(
+        background=beside,
+        sweep_seconds=overrides.sweep_seconds,
         api=api,
         stores=stores,
         access=identity.access,
@@ -363,7 +381,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         spool=stores.spool,
         uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
         workers=workers,
-        readers=overrides.workers(),
+        readers=overrides.workers(beside),
         names=names,
         desks=Desks(),
         crowd=crowd,
@@ -381,13 +399,15 @@ def _build_reading(
     sharing: Sharing,
     names: OwnNames,
     segments: MemoryCache,
+    beside: Background,
     overrides: Overrides,
 ) -> Reading:
     sealed_rows = RowCache(segments, stores.pages)
     kept = (stores.heads, stores.ledgers, sealed_rows)
-    schemas = Schemas(api, keyrings, *kept, sharing, overrides.keeping, overrides.checkpointing)
+    policies = (overrides.keeping, overrides.checkpointing)
+    schemas = Schemas(api, keyrings, *kept, sharing, beside, *policies)
     pager = PageFetcher(segments, stores.pages)
-    rows = RowFetcher(sealed_rows)
+    rows = RowFetcher(sealed_rows, beside)
     fetcher = Fetcher(segments, pager, rows, MemoryTurns(overrides.question_memory))
     datasets, limits = DatasetSchemas(api, sharing), overrides.of_questions
     runner = QueryRunner(api, schemas, fetcher, datasets, names.origins, *limits)
@@ -395,7 +415,13 @@ def _build_reading(
 
 
 def _build_writing(
-    api: Api, reading: Reading, pool: WorkerPool, spool: Spool, own: OwnNames, overrides: Overrides
+    api: Api,
+    reading: Reading,
+    pool: WorkerPool,
+    spool: Spool,
+    own: OwnNames,
+    beside: Background,
+    overrides: Overrides,
 ) -> Writing:
     schemas = reading.schemas
     fetcher = reading.fetcher
@@ -405,6 +431,7 @@ def _build_writing(
         executor,
         reading.pager,
         committer,
+        beside,
         overrides.tiers,
         overrides.most_dead,
         overrides.room_seconds,

@@ -22,6 +22,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.heads import ShownHeads
@@ -162,7 +163,7 @@ async def sharing_of(task: Task) -> AsyncIterator[Sharing]:
     rosters = Rosters(folder / "rosters.sqlite3")
     transport = Transport(task.url, timing=_ONCE)
     try:
-        yield Sharing.of(transport, keyrings, rosters, ShownHeads(transport))
+        yield Sharing.of(transport, keyrings, rosters, ShownHeads(transport), Background())
     finally:
         await transport.close()
         rosters.close()

@@ -16,6 +16,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.inviting import Answered, Invited
 from encrypted_records.proxy.sharing.reading import View
@@ -68,7 +69,8 @@ class Person:
             rosters = Rosters(self.folder / "rosters.sqlite3")
             transport = Transport(self.url or self.service.base_url)
             try:
-                return await act(Sharing.of(transport, keyrings, rosters, ShownHeads(transport)))
+                heads, background = ShownHeads(transport), Background()
+                return await act(Sharing.of(transport, keyrings, rosters, heads, background))
             finally:
                 await transport.close()
                 rosters.close()

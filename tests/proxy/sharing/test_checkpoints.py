@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +21,12 @@ from encrypted_records.model import checkpoints, ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import ManifestDelta
+from encrypted_records.proxy.process.background import CHECKPOINTING
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.support.front import Asked, Front, Reply
+from tests.support.proxies import settle_all
 from tests.support.store import Store
 
 
@@ -37,8 +38,9 @@ def listed(store: Store) -> list[dict[str, Any]]:
 
 
 def written(store: Store, version: int, key_version: int = 1) -> Checkpoint:
-    """The API's newest, once it is of this version at least; what writes it takes its time."""
-    until(lambda: any(_is(one, version, key_version) for one in listed(store)))
+    """The API's newest, of this version at least, once proxies have written what is due."""
+    settle_all(CHECKPOINTING)
+    assert any(_is(one, version, key_version) for one in listed(store))
     answer = store.api("GET", f"{store.schema}manifest/?since=0&checkpoint=0")
     first, *rest = wire.decode(answer.body)
     assert isinstance(first, Checkpoint)
@@ -48,13 +50,6 @@ def written(store: Store, version: int, key_version: int = 1) -> Checkpoint:
 
 def _is(one: dict[str, Any], version: int, key_version: int) -> bool:
     return bool(one["version"] >= version and one["key_version"] == key_version)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def stored(store: Store, *numbers: int) -> None:
@@ -248,7 +243,8 @@ def test_a_writer_who_lied_is_named_by_whoever_writes_the_next_one(
     with caplog.at_level(logging.WARNING):
         assert numbers(own) == [2, 3, 4]
         own.ingest([{"n": 5}])
-        until(lambda: "checkpoint_broken" in caplog.text)
+        settle_all(CHECKPOINTING)
+        assert "checkpoint_broken" in caplog.text
         written(ada, 5)
     assert f"signed by {ids.to_text(mallory.id)}" in caplog.text
     assert numbers(own) == [1, 2, 3, 4, 5]
@@ -335,7 +331,8 @@ def test_an_api_that_shows_two_logs_is_found_out_and_nobody_else_is_named(
 
     with caplog.at_level(logging.INFO), front.telling(hide):
         theirs.found()
-        until(lambda: "checkpoint is written:" in caplog.text or "signed by" in caplog.text)
+        settle_all(CHECKPOINTING)
+        assert "checkpoint is written:" in caplog.text or "signed by" in caplog.text
     assert len(began) == 3
     assert "signed by" not in caplog.text
     assert "another one than it showed" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import time
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import CLOCK, UPLOAD_SWEEP
 from encrypted_records.proxy.uploads.service import LIFETIME_SECONDS
 from tests.support import jobs
 from tests.support.fixtures import front, proxy, store
@@ -80,9 +80,10 @@ def test_an_upload_outlives_a_clock_that_was_forty_days_ahead_for_a_moment(
 ) -> None:
     data = jobs.as_json(store, [{"t": "x"}])
     path, job = begin(store, data)
+    proxy.settle(CLOCK)
     clocks.wall += 40 * DAY
     clocks.real += 1
-    asyncio.run(proxy.services.uploads._clear_expired())
+    proxy.settle(UPLOAD_SWEEP)
     assert send(store, "HEAD", path, None).headers["Upload-Offset"] == "10"
     clocks.wall -= 40 * DAY
     assert append(store, path, 10, data[10:]).status == 204

@@ -345,11 +345,11 @@ async def _tell(
     """Tell a watcher how a job goes on, until it has ended, the watcher has gone, or the watcher's
     device is revoked. There may be thousands of these, so each keeps little."""
     loop = asyncio.get_running_loop()
-    telling = asyncio.create_task(_send_progress(jobs, job, send))
+    telling = asyncio.create_task(_send_progress(jobs, job, send))  # noqa: TID251 # ends with its request
     ends: list[asyncio.Task[None]] = []
 
     def end() -> None:
-        ends.append(asyncio.create_task(_close(send, 1008, "device_unknown")))
+        ends.append(asyncio.create_task(_close(send, 1008, "device_unknown")))  # noqa: TID251 # ends with its request
 
     # Devices are revoked in another thread.
     forget = when_revoked(partial(loop.call_soon_threadsafe, end))

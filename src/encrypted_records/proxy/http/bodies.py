@@ -81,8 +81,8 @@ async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         ClientDisconnect: it went.
     """
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_until_gone(request))
+    working = asyncio.create_task(work)  # noqa: TID251 # ends with its request
+    leaving = asyncio.create_task(_until_gone(request))  # noqa: TID251 # ends with its request
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():

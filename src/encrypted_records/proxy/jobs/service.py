@@ -9,10 +9,9 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -38,11 +37,13 @@ from encrypted_records.proxy.jobs.progress import PAUSE_SECONDS
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
 from encrypted_records.proxy.jobs.secrets import Examples
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import JOBS, Background
 
 log = logging.getLogger(__name__)
 
 #: Seconds for which an ended job is kept.
 KEPT_SECONDS = 30 * 86_400
+#: Between two sweeps of what ended jobs have left.
 SWEEP_SECONDS = 600.0
 #: What stands before a job's token in an Authorization header, and how many random bytes it has.
 JOB_SCHEME, TOKEN_BYTES = "Job ", 32
@@ -56,22 +57,19 @@ class BatchJobs:
         dependencies: JobDependencies,
         runner: JobRunner,
         certain_time: Callable[[], Awaitable[float]],
-        sweep_seconds: float = SWEEP_SECONDS,
+        background: Background,
     ) -> None:
         """
         Args:
             certain_time: the latest time that is not in doubt, by which jobs are forgotten; in
                 seconds since 1970.
-            sweep_seconds: pause between two sweeps of what ended jobs have left.
         """
         self._uses = dependencies
         self.runner = runner
         self._certain_time = certain_time
-        self._sweep_seconds = sweep_seconds
-        #: by job, the work that began last; and all work that has not ended
+        self._background = background
+        #: by job, the work that began last
         self._running: dict[bytes, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._renewing: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.Lock()
 
     # --- receiving --------------------------------------------------------------------------
@@ -158,9 +156,7 @@ class BatchJobs:
             # A login does not revive what an API token began, whose limits are the job's.
             if (job.user, job.began) == (caller.user, caller.began) and not waiting.is_asking:
                 waiting.is_asking = True
-                task = asyncio.create_task(self._revive(caller, waiting))
-                self._renewing.add(task)
-                task.add_done_callback(self._renewing.discard)
+                self._background.start(JOBS, partial(self._revive, caller, waiting), asked=True)
 
     async def _revive(self, caller: Holder, waiting: WithoutToken) -> None:
         try:
@@ -299,7 +295,7 @@ class BatchJobs:
         except Unavailable:
             # The disk is full. Deleting the upload may free enough space to store the failure.
             await runtime.in_thread(self._uses.spool.delete, job)
-            self._track(job, self._fail(job, error))
+            self._track(job, partial(self._fail, error=error))
             return
         await self._finish(job)
 
@@ -466,41 +462,34 @@ class BatchJobs:
                 )
 
     async def sweep(self) -> None:
-        """From time to time: delete what ended jobs have left, at the API too, and forget jobs that
-        ended long ago."""
-        while True:
-            try:
-                for job in await runtime.in_thread(self._uses.store.with_leftovers):
-                    if job.id not in self._running:
-                        self._track(job.id, self.runner.tidy(job.id))
-                old = await self._certain_time() - KEPT_SECONDS
-                await runtime.in_thread(self._uses.store.forget_before, old)
-            except Unavailable as error:
-                log.warning("ended jobs were not deleted: %s", error.message)
-            await runtime.sleep(self._sweep_seconds)
+        """Delete what ended jobs have left, at the API too, and forget jobs that ended long ago.
+
+        Raises:
+            ErsError: the disk cannot be read or written; the next sweep tries again.
+        """
+        for job in await runtime.in_thread(self._uses.store.with_leftovers):
+            if job.id not in self._running:
+                self._track(job.id, self.runner.tidy)
+        old = await self._certain_time() - KEPT_SECONDS
+        await runtime.in_thread(self._uses.store.forget_before, old)
 
     async def knows(self, job: bytes) -> bool:
         """Whether there is such a job, of any user."""
         return await runtime.in_thread(self._uses.store.get, job) is not None
 
     def _start(self, job: bytes) -> None:
-        self._track(job, self.runner.run(job))
+        self._track(job, self.runner.run)
 
-    def _track(self, job: bytes, work: Coroutine[Any, Any, None]) -> None:
-        task = self._running[job] = asyncio.create_task(work)
-        self._tasks.add(task)
+    def _track(self, job: bytes, work: Callable[[bytes], Awaitable[None]]) -> None:
+        task = self._background.start(JOBS, partial(work, job), asked=True)
+        self._running[job] = task
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: bytes, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         # Other work of the same job may have begun before this one ended.
         if self._running.get(job) is task:
             del self._running[job]
 
     async def stop(self) -> None:
         """Stop all work; the next process resumes it."""
-        every = self._tasks | self._renewing
-        for task in every:
-            task.cancel()
-        if every:
-            await asyncio.wait(every)
+        await self._background.stop(JOBS)

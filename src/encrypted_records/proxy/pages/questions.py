@@ -96,7 +96,7 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
     remembered = early and shown is not None
     if early and shown is not None:
         if not _is_fresh(visit, shown):
-            asking = asyncio.create_task(_ask_for_schema(visit))
+            asking = asyncio.create_task(_ask_for_schema(visit))  # noqa: TID251 # ends with its request
         schema = shown.content
     else:
         answer = await _ask_for_schema(visit)

@@ -78,7 +78,7 @@ class Gathering(Generic[K, I, O]):
         # A task of its own, since who came first may go away; and on behalf of who came last: what
         # a server did not answer before that tells nothing of what it would now.
         context = line.waiting[-1].context
-        task = asyncio.create_task(self._serve_some(key, line), context=context)
+        task = asyncio.create_task(self._serve_some(key, line), context=context)  # noqa: TID251 # requests wait for it
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encrypted_records import runtime
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import Conflict
 from encrypted_records.index.log.past import Past
 from encrypted_records.model.retention import DAY_MILLISECONDS
 from encrypted_records.proxy.schemas.heads import ClockMark, Doubt, Heads
@@ -165,15 +165,6 @@ class WatchedClock:
     async def settle(self) -> None:
         """Somebody says that the clock is right. Raises as :meth:`look`."""
         await runtime.in_thread(self._settle)
-
-    async def watch(self) -> None:
-        """Look again and again."""
-        while True:
-            try:
-                await self.look()
-            except ErsError as error:
-                log.warning("this machine's clock is not watched: %s", error.message)
-            await runtime.sleep(NOTE_SECONDS)
 
     def _look(self) -> Standing:
         with self._lock:

@@ -7,12 +7,13 @@ request waits for it or fails by it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 from encrypted_records.errors import ErsError, NotAllowed
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import RETENTION, Background
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.schemas.state import SchemaState
 
@@ -20,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class DailyRetention:
-    def __init__(self, retainer: Retainer) -> None:
+    def __init__(self, retainer: Retainer, background: Background) -> None:
         self._retainer = retainer
-        self._runs: set[asyncio.Task[None]] = set()
+        self._background = background
 
     def notice(self, caller: Holder, state: SchemaState) -> None:
         """Somebody works with a schema: carry its rule out, if it is the first time today."""
@@ -34,15 +35,8 @@ class DailyRetention:
             return
         self._retainer.put_off(caller, state.id)
         # It opens the keyring that there is, and takes in no device with a new one.
-        run = asyncio.create_task(self._run(replace(caller, newcomer=None), state.id))
-        self._runs.add(run)
-        run.add_done_callback(self._runs.discard)
-
-    async def close(self) -> None:
-        """Stop. What was begun is whole at the API, or not there."""
-        for run in list(self._runs):
-            run.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
+        run = partial(self._run, replace(caller, newcomer=None), state.id)
+        self._background.start(RETENTION, run)
 
     async def _run(self, caller: Holder, schema: bytes) -> None:
         try:

@@ -25,6 +25,7 @@ from encrypted_records.model import checkpoints, ids
 from encrypted_records.model.checkpoints import MAX_CHECKPOINT_BYTES
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import CHECKPOINTING, Background
 from encrypted_records.proxy.schemas.log_reader import LogReader, extend
 from encrypted_records.proxy.schemas.state import SchemaState, may_write
 
@@ -57,11 +58,13 @@ class CheckpointWriter:
         api: CheckpointApi,
         reader: LogReader,
         catch_up: Callable[[Holder, SchemaState], Awaitable[None]],
+        background: Background,
         policy: CheckpointPolicy = CHECKPOINTS,
     ) -> None:
         self._api = api
         self._reader = reader
         self._catch_up = catch_up
+        self._background = background
         self._policy = policy
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
 
@@ -73,7 +76,8 @@ class CheckpointWriter:
             or not may_write(caller, state.ledger)
         ):
             return
-        task = self._tasks[state.id] = asyncio.create_task(self._write_or_log(caller, state))
+        write = partial(self._write_or_log, caller, state)
+        task = self._tasks[state.id] = self._background.start(CHECKPOINTING, write)
         task.add_done_callback(partial(self._end, state.id))
 
     def _end(self, schema: bytes, task: asyncio.Task[None]) -> None:
@@ -102,8 +106,6 @@ class CheckpointWriter:
             log.info("a checkpoint is written later: %s", error.message)
         except ErsError as error:
             log.info("no checkpoint is written: %s", error.message)
-        except Exception as error:
-            log.error("no checkpoint is written, by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
 
     async def _write(self, caller: Holder, state: SchemaState) -> None:
         listed = await self._api.listed(state.id, caller.auth)
@@ -237,13 +239,6 @@ class CheckpointWriter:
             begun.version,
             ids.to_text(begun.member) if any(begun.member) else "nobody",
         )
-
-    async def close(self) -> None:
-        """Leave what is under way; nothing is lost with it."""
-        running = list(self._tasks.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
 
 
 def _is_other(whole: Ledger, claimed: Ledger, begun: Begun) -> bool:

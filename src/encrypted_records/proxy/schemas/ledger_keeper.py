@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from encrypted_records import runtime
 from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.proxy.process.background import LEDGERS, Background
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 
 #: Seconds that may be spent on all logs where a proxy ends in order.
@@ -28,11 +30,13 @@ STANDARD = KeepingPolicy()
 
 
 class LedgerKeeper:
-    def __init__(self, store: LedgerStore, policy: KeepingPolicy = STANDARD) -> None:
+    def __init__(
+        self, store: LedgerStore, background: Background, policy: KeepingPolicy = STANDARD
+    ) -> None:
         self._store = store
+        self._background = background
         self._policy = policy
         self._one_at_a_time = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def note(self, user: bytes, ledger: Ledger, kept: int, *, at_the_end: bool = False) -> int:
         """Keep the user's log of a schema if it is time.
@@ -49,9 +53,7 @@ class LedgerKeeper:
             least = policy.least_at_the_end
         if ledger.version - kept < least:
             return kept
-        task = asyncio.create_task(self._keep(user, ledger))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.start(LEDGERS, partial(self._keep, user, ledger))
         return ledger.version
 
     async def _keep(self, user: bytes, ledger: Ledger) -> None:
@@ -62,7 +64,4 @@ class LedgerKeeper:
 
     async def finish(self) -> None:
         """Wait for what is under way, at most ``SECONDS_AT_THE_END`` seconds."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SECONDS_AT_THE_END)
-        for task in self._tasks:
-            task.cancel()
+        await self._background.finish(LEDGERS, within=SECONDS_AT_THE_END)

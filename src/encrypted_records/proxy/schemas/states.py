@@ -24,6 +24,7 @@ from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelt
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
 from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.checkpoint_writer import (
@@ -58,6 +59,7 @@ class Schemas:
         ledgers: LedgerStore,
         rows: EndedRows,
         sharing: Sharing,
+        background: Background,
         keeping: KeepingPolicy = STANDARD,
         checkpointing: CheckpointPolicy = CHECKPOINTS,
     ) -> None:
@@ -65,13 +67,14 @@ class Schemas:
         self._keyrings = keyrings
         self._heads = heads
         self._ledgers = ledgers
-        self._keeper = LedgerKeeper(ledgers, keeping)
+        self._keeper = LedgerKeeper(ledgers, background, keeping)
         self._rows = rows
         self.source = KeySource(keyrings, sharing)
         self._readiness = Readiness(api, sharing, self.source)
         self._reader = LogReader(api, keyrings, heads, ledgers, rows, self.source, self._see)
         self._checkpoints = CheckpointWriter(
-            CheckpointApi(api.transport), self._reader, self.catch_up, checkpointing
+            *(CheckpointApi(api.transport), self._reader, self.catch_up),
+            *(background, checkpointing),
         )
         #: Of each user: two that store into one schema count their commits apart.
         self._writers: dict[bytes, bytes] = {}
@@ -415,5 +418,4 @@ class Schemas:
         """Keep the newest commits of long logs, so that the next process starts there."""
         for (user, _), state in reversed(self._states.items()):
             state.kept = self._keeper.note(user, state.ledger, state.kept, at_the_end=True)
-        await self._checkpoints.close()
         await self._keeper.finish()

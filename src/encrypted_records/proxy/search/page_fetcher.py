@@ -279,7 +279,7 @@ async def _fetch_in_parts(
         for at in range(0, len(refs), AT_ONCE):
             part = await (coming or _fetch(upstream, refs[at : at + AT_ONCE]))
             following = refs[at + AT_ONCE : at + 2 * AT_ONCE]
-            coming = asyncio.create_task(_fetch(upstream, following)) if following else None
+            coming = asyncio.create_task(_fetch(upstream, following)) if following else None  # noqa: TID251 # ends with its request
             yield part
     finally:
         if coming is not None:

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from encrypted_records import runtime
@@ -23,6 +24,7 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import RowRef
+from encrypted_records.proxy.process.background import ROW_CHECKS, Background
 from encrypted_records.proxy.process.gathering import Gathering, Line
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.row_cache import RowCache
@@ -66,7 +68,11 @@ class _Checked(NamedTuple):
 
 class RowChecks:
     def __init__(
-        self, kept: RowCache, unanswered: Unanswered[RowNumber], most_bytes: int = MOST_BYTES
+        self,
+        kept: RowCache,
+        unanswered: Unanswered[RowNumber],
+        background: Background,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """
         Args:
@@ -75,6 +81,7 @@ class RowChecks:
         """
         self._kept = kept
         self._unanswered = unanswered
+        self._background = background
         self._most = most_bytes
         self._turn = asyncio.Lock()
         #: of all schemas together: there is one disk
@@ -95,12 +102,11 @@ class RowChecks:
 
     async def close(self) -> None:
         """Finish what has begun."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._background.wait(self._under_way)
 
     async def settle(self) -> None:
         """Wait until what has come by now is checked and stored, or dropped."""
-        if self._under_way:
-            await asyncio.wait(set(self._under_way))
+        await self._background.wait(self._under_way)
 
     def raise_altered(self, schema: bytes) -> None:
         """
@@ -126,12 +132,13 @@ class RowChecks:
         self._came += size
         self._waiting += 1
         checked = _Checked(state, snapshot, rows, _standing(state))
-        task = asyncio.create_task(self._check(checked, extra))
+        task = self._background.start(ROW_CHECKS, partial(self._check, checked, extra))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         if self._came - self._done > self._most:
             enough = asyncio.get_running_loop().create_future()
             self._held.append((self._came - self._most, enough))
+            self._background.hurry(self._under_way)
             await enough
 
     async def _check(self, answer: _Checked, extra: Sealed) -> None:
@@ -149,8 +156,6 @@ class RowChecks:
             self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
             # Only these: of an earlier answer nothing must be asked for again.
             await runtime.in_thread(self._kept.forget, state.id, snapshot, answer.rows)
-        except Exception as error:
-            log.error("rows are not kept by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
         finally:
             self._done += sum(map(len, extra.values()))
             self._let_go_on()

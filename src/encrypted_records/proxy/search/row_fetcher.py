@@ -21,6 +21,7 @@ from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.places import Places
 from encrypted_records.proxy.process.shuffling import shuffled
@@ -96,7 +97,7 @@ _RANKED = _Room(RANKED_SIZES, MOST_RANKED, RANKED_BYTES)
 
 
 class RowFetcher:
-    def __init__(self, kept: RowCache) -> None:
+    def __init__(self, kept: RowCache, background: Background) -> None:
         self._kept = kept
         self._widths = RowWidths()
         #: of blocks, by schema and number
@@ -104,7 +105,7 @@ class RowFetcher:
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
         self._unanswered: Unanswered[RowNumber] = Unanswered(_MOST_UNANSWERED)
-        self._checks = RowChecks(kept, self._unanswered)
+        self._checks = RowChecks(kept, self._unanswered, background)
         self._places = Places(AT_ONCE)
 
     async def open_rows(
@@ -401,7 +402,7 @@ async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> boo
     Raises:
         Moved: as :meth:`Upstream.confirm`.
     """
-    waiting = asyncio.ensure_future(wait_for(fetches))
+    waiting = asyncio.ensure_future(wait_for(fetches))  # noqa: TID251 # ends with its request
     try:
         await upstream.confirm()
         return await waiting

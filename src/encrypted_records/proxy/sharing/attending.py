@@ -8,15 +8,16 @@ later as well. The minute begins with the first request, so that one command alo
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.due import due_datasets, due_services
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import ATTENDING, Background
 from encrypted_records.proxy.sharing.reading import RosterReader
 from encrypted_records.proxy.sharing.settling import Settling
 
@@ -35,15 +36,16 @@ class Attending:
         api: RosterApi,
         reader: RosterReader,
         settling: Settling,
+        background: Background,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
         self._api = api
         self._reader = reader
         self._settling = settling
+        self._background = background
         self._every = every_seconds
         #: when the next look of each user is due
         self._due: dict[bytes, float] = {}
-        self._looks: set[asyncio.Task[None]] = set()
 
     def notice(self, holder: Holder) -> None:
         """An owner may be at work: look at what is due, if that was a minute ago."""
@@ -59,15 +61,7 @@ class Attending:
         if due is None and self._every:
             return
         # A look opens the keyring that there is, and takes in no device with a new one.
-        look = asyncio.create_task(self._look(replace(holder, newcomer=None)))
-        self._looks.add(look)
-        look.add_done_callback(self._looks.discard)
-
-    async def close(self) -> None:
-        """Stop looking. What was begun is whole at the API, or not there."""
-        for look in list(self._looks):
-            look.cancel()
-        await asyncio.gather(*self._looks, return_exceptions=True)
+        self._background.start(ATTENDING, partial(self._look, replace(holder, newcomer=None)))
 
     async def _look(self, holder: Holder) -> None:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS, Attending
 from encrypted_records.proxy.sharing.changes import RosterChanges
@@ -52,6 +53,7 @@ class Sharing:
         keyrings: Keyrings,
         rosters: Rosters,
         heads: LogHeads,
+        background: Background,
         attend_seconds: float = EVERY_SECONDS,
     ) -> Sharing:
         """
@@ -78,7 +80,7 @@ class Sharing:
             forgetting=Forgetting(reader, changes, grants),
             recovering=Recovering(api, keyrings, reader),
             services=ServiceMaking(api, changes, grants),
-            attending=Attending(api, reader, settling, attend_seconds),
+            attending=Attending(api, reader, settling, background, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
             shown_names=ShownNames(reader),
             finder=RosterFinder(reader),

@@ -65,7 +65,7 @@ class Hold:
 
     async def take(self, taking: Coroutine[Any, Any, None]) -> bool:
         """Run ``taking``. Returns whether it ended without an interruption."""
-        self._taking = asyncio.create_task(taking)
+        self._taking = asyncio.create_task(taking)  # noqa: TID251 # ends with its request
         try:
             await asyncio.wait([self._taking])
         except asyncio.CancelledError:

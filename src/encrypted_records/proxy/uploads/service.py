@@ -80,6 +80,7 @@ class Uploads:
         self._judge = Judge(jobs, spool, self._handover)
         self._holds = Holds()
         self._receiver = Receiver()
+        self._resumed = False
 
     async def create(
         self,
@@ -318,18 +319,18 @@ class Uploads:
             await self._end(entry, UploadState.TERMINATED)
 
     async def sweep(self) -> None:
-        """From time to time: end expired uploads, and interrupt requests that send nothing."""
-        await self._resume()
-        await self._clear_spool()
-        while True:
-            self._holds.interrupt_idle()
-            try:
-                await self._clear_expired()
-            except ErsError as error:
-                log.warning("expired uploads are not deleted yet: %s", error.message)
-            await runtime.sleep(SWEEP_SECONDS)
+        """End expired uploads, and interrupt requests that send nothing. The first one finishes
+        the work of an earlier process before that.
 
-    async def _clear_expired(self) -> None:
+        Raises:
+            ErsError: the disk cannot be read or written; the next sweep goes on.
+        """
+        if not self._resumed:
+            # Once, even if it fails: later, a job without an upload may have just begun.
+            self._resumed = True
+            await self._resume()
+            await self._clear_spool()
+        self._holds.interrupt_idle()
         certain = await self._clock.certain()
         due = await runtime.in_thread(self._store.list_expired, certain)
         for upload in due:
@@ -343,8 +344,7 @@ class Uploads:
                 log.exception("an expired upload was not deleted")
 
     async def _resume(self) -> None:
-        """Finish the work of an earlier process: give complete uploads to their jobs, and fail jobs
-        whose upload was never entered."""
+        """Give complete uploads to their jobs, and fail jobs whose upload was never entered."""
         for job in await self._jobs.list_awaited():
             upload = await runtime.in_thread(self._store.get, job.id)
             try:

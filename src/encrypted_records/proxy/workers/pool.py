@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.process.background import WORKERS, Background
 from encrypted_records.proxy.workers import messages
 
 log = logging.getLogger(__name__)
@@ -34,13 +35,15 @@ class WorkerPool:
     """Up to ``count`` processes, and those beside them. Tasks are served in the order in which they
     come."""
 
-    def __init__(self, count: int | None = None) -> None:
+    def __init__(self, background: Background | None = None, count: int | None = None) -> None:
+        self._background = background or Background()
         self.count = count or os.cpu_count() or 1
         self._free = asyncio.Semaphore(self.count)
         #: processes that wait for a task
         self.idle: list[asyncio.subprocess.Process] = []
         self._working = 0
         self._starting: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def prepare(self) -> None:
         """Start processes until ``count`` wait or work: there will be work for all of them.
@@ -49,11 +52,13 @@ class WorkerPool:
         """
         missing = self.count - self._working - len(self.idle) - len(self._starting)
         for _ in range(missing):
-            task = asyncio.create_task(self._add_idle())
+            task = self._background.start(WORKERS, self._add_idle)
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
 
     async def _add_idle(self) -> None:
+        if self._closed:
+            return
         # A task that needs a process will start one, and say what is wrong.
         with suppress(Unavailable):
             self.idle.append(await _start())
@@ -116,7 +121,8 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End the idle processes; no task may be running."""
-        await asyncio.gather(*self._starting)
+        self._closed = True
+        await self._background.wait(self._starting)
         for process in self.idle:
             await _end(process)
         self.idle.clear()

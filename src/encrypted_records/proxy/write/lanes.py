@@ -16,11 +16,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.index.segments.merge import LARGE_ROWS, ORDINARY_ROWS
+from encrypted_records.proxy.process.background import MERGES, Background
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,9 @@ class Tasks:
     def __init__(self) -> None:
         self.running: dict[MergeKey, asyncio.Task[None]] = {}
 
-    def start(self, key: MergeKey, work: Callable[[], Awaitable[None]]) -> None:
+    def start(
+        self, background: Background, key: MergeKey, work: Callable[[], Awaitable[None]]
+    ) -> None:
         async def run() -> None:
             # Its end shows at once, and not a turn of the loop later: who comes in between would
             # leave to it what it looks for no more.
@@ -46,8 +50,8 @@ class Tasks:
             finally:
                 self._end(key, asyncio.current_task())
 
-        task = self.running[key] = asyncio.create_task(run())
-        task.add_done_callback(lambda task: self._end(key, task))  # cancelled before it began
+        task = self.running[key] = background.start(MERGES, run)
+        task.add_done_callback(partial(self._end, key))  # cancelled before it began
 
     def _end(self, key: MergeKey, task: asyncio.Task[Any] | None) -> None:
         if self.running.get(key) is task:

@@ -33,6 +33,7 @@ from encrypted_records.index.segments.merge import (
 )
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import MERGES, Background
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
@@ -62,6 +63,7 @@ class MergeScheduler:
         executor: MergeExecutor,
         pager: PageFetcher,
         committer: Committer,
+        background: Background,
         tiers: tuple[Tier, ...] = TIERS,
         most_dead: float = MOST_DEAD,
         room_seconds: float = ROOM_SECONDS,
@@ -76,6 +78,7 @@ class MergeScheduler:
         """
         self._merges = MergeCommits(executor, pager, committer)
         self._committer = committer
+        self._background = background
         self._small = Tasks()
         self._lanes = lanes or Lanes()
         #: uids of the segments that merges under way replace
@@ -90,7 +93,7 @@ class MergeScheduler:
         self._begin(caller, state)
         merge = self._small.running.get((caller.user, state.id))
         if merge is not None and self._has_fallen_behind(state):
-            await asyncio.wait([merge])
+            await self._background.wait([merge])
 
     def require_room(self, states: Sequence[SchemaState]) -> None:
         """See whether the API would take one more segment of each.
@@ -125,7 +128,7 @@ class MergeScheduler:
                 if not under_way:
                     raise too_many_segments()
                 left = until - runtime.monotonic()
-                await asyncio.wait(
+                await self._background.wait(
                     under_way, timeout=max(0, left), return_when=asyncio.FIRST_COMPLETED
                 )
                 if left <= 0:
@@ -139,7 +142,7 @@ class MergeScheduler:
         """The running merges of a schema, started now if it is time."""
         key = (caller.user, state.id)
         if key not in self._small.running and self._small_ones(state):
-            self._small.start(key, partial(self._merge_small, caller, state))
+            self._small.start(self._background, key, partial(self._merge_small, caller, state))
         if key not in self._small.running:
             self._begin_others(caller, state)
         every = (self._small, *self._lanes.every)
@@ -151,11 +154,11 @@ class MergeScheduler:
         if key not in ordinary.running and (
             self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
-            ordinary.start(key, partial(self._in_background, caller, state))
+            ordinary.start(self._background, key, partial(self._in_background, caller, state))
         for lane in self._lanes.beside:
             waits = key in lane.running or lane.rests(key)
             if not waits and self._choose(state, self.tiers, lane):
-                lane.start(key, partial(self._merge_beside, caller, state, lane))
+                lane.start(self._background, key, partial(self._merge_beside, caller, state, lane))
 
     def _choose(
         self, state: SchemaState, tiers: tuple[Tier, ...], lane: Lane
@@ -209,7 +212,7 @@ class MergeScheduler:
         """As :meth:`merge_next`, of those that are not large."""
         small = self._small.running.get((caller.user, state.id))
         if small is not None:
-            await asyncio.wait([small])
+            await self._background.wait([small])
         return await self._next_of(caller, state, self._lanes.ordinary)
 
     async def _next_of(self, caller: Holder, state: SchemaState, lane: Lane) -> MergeOutcome | None:
@@ -311,11 +314,7 @@ class MergeScheduler:
 
     async def close(self) -> None:
         """Leave merges that are under way; nothing of them is stored."""
-        every = (self._small, *self._lanes.every)
-        running = [task for tasks in every for task in tasks.running.values()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._background.stop(MERGES)
 
     @property
     def running(self) -> int:
