@@ -7,8 +7,8 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Browser, Request, Route, expect
@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Request, Route, expect
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import CENSUS, Visitor
+from tests.support.eventually import eventually
 from tests.support.service import Service, call, free_ports, running_service
 
 #: Of the upload that a killed proxy interrupts. A few are enough to be in the middle of it.
@@ -102,14 +103,13 @@ def test_an_upload_goes_on_after_the_proxy_was_killed_and_the_page_reloaded(
 
 def _wait_until_closed(ports: Iterable[int]) -> None:
     """A killed process has its ports until the system has taken all it had away."""
-    deadline = time.monotonic() + 30
     for port in ports:
-        while True:
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", port)):
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(partial(_is_closed, port), f"nobody listens on {port}")
+
+
+def _is_closed(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _limit_sending(visitor: Visitor, bytes_per_second: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from playwright.sync_api import expect
 from tests.browser.census import Census, stored_census
 from tests.browser.test_every_page import PUBLIC, own_pages
 from tests.browser.visitor import CENSUS, SETTLED, Visitor
+from tests.support.eventually import eventually
 from tests.support.service import Service, call
 
 WIDTHS = (320, 390, 768, 1280, 1920, 2560)
@@ -43,11 +43,13 @@ def filled(site: Service) -> Census:
     sent = {"Content-Type": "text/csv"}
     answer = call("POST", url, body, auth=made.account.auth, headers=sent)
     status = f"{site.proxy_url}/api/jobs/{answer.json()['job_id']}/"
-    for _ in range(600):
-        if call("GET", status, auth=made.account.auth).json()["status"] == "completed":
-            return made
-        time.sleep(0.5)
-    raise AssertionError("the records are not stored")
+
+    def stored() -> bool:
+        told = call("GET", status, auth=made.account.auth).json()
+        return bool(told["status"] == "completed")
+
+    eventually(stored, "the records are stored", within=300, pause=0.5)
+    return made
 
 
 def wide_at(visitor: Visitor) -> list[int]:

@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ import pytest
 
 from tests.cli.command import Said, run_here
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.service import ERS, clean_environment, gone, running_service
 from tests.support.store import Store, new_store
 
@@ -89,12 +89,13 @@ def begun(data_dir: Path, target: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [*ERS, "backup", target, "--data-dir", data_dir], env=clean_environment()
     )
+
     # What is copied before that one: objects of the database.
-    deadline = time.monotonic() + 60
-    while not any(target.with_name(f"{target.name}.partial").rglob("api/objects/*/*")):
+    def copies() -> bool:
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return any(target.with_name(f"{target.name}.partial").rglob("api/objects/*/*"))
+
+    eventually(copies, "objects are copied", pause=0.01)
     return process
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.cli.command import Said
 from tests.cli.people import Person, code_from, look, names_seen, password_of, words_of
+from tests.support.eventually import eventually
 from tests.support.shared_proxy import Machine, SharedProxy, shared_proxy
 
 SECRET = "paper scissors\n"
@@ -45,13 +45,14 @@ def laptop(ada: Person, home: Machine) -> Machine:
 
 def patiently(machine: Machine, *arguments: str, typed: str = "", **told: str) -> Said:
     """A command that must succeed, though what was wrong before slows it down."""
-    for _ in range(100):
+
+    def heard() -> Said | None:
         said = machine.ers(*arguments, typed=typed, **told)
-        if "too many wrong" not in said.err:
-            assert said.code == 0, said.err
-            return said
-        time.sleep(0.1)
-    raise AssertionError(said.err)
+        return None if "too many wrong" in said.err else said
+
+    said = eventually(heard, "it is heard")
+    assert said is not None and said.code == 0, said
+    return said
 
 
 def id_of(machine: Machine) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from encrypted_records.cli.input.files import Lines
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND, at_terminal
+from tests.support.eventually import eventually
 from tests.support.service import Account, Service, clean_environment, state_beside
 
 DEFINITION = json.dumps(
@@ -227,11 +227,7 @@ def test_an_account_is_confirmed_and_its_password_reset_by_links_without_a_termi
 
 
 def wait_for_another(service: Service, email: str, link: str) -> None:
-    for _ in range(1200):
-        if link_of(service, email) != link:
-            return
-        time.sleep(0.05)
-    raise AssertionError("no further message came")
+    eventually(lambda: link_of(service, email) != link, "a further message comes")
 
 
 def test_a_login_says_to_which_organizations_it_leads(

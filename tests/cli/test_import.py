@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +23,7 @@ from encrypted_records.cli.input.importer import SAMPLE_ROWS
 from encrypted_records.client.proxy.jobs import Jobs
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND
+from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
 from tests.support.service import Account, Service, clean_environment, state_beside
 
@@ -163,11 +163,12 @@ class Killed:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        deadline = time.monotonic() + 60
-        while not reached(self.remembered()):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+
+        def is_there() -> bool:
+            return bool(reached(self.remembered())) or process.poll() is not None
+
+        eventually(is_there, "it is where it is to be killed", pause=0.002)
+        assert process.poll() is None, process.communicate()[1]
         process.send_signal(signal.SIGKILL)
         process.communicate()
 

@@ -9,7 +9,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ProxyUnreachable
 from tests.cli.command import Ers, environment
+from tests.support.eventually import eventually
 from tests.support.service import Account, Service, clean_environment
 
 DEFINITION = json.dumps(
@@ -275,15 +275,14 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    job = None
-    while job is None:
-        assert time.monotonic() < deadline
+
+    def begun() -> Any:
         assert process.poll() is None
         new = [one for one in ers.done("job", "list").lines if one["job_id"] not in before]
         # Its total is known once the check has begun, and by then the watcher watches.
-        job = next((one["job_id"] for one in new if one["total"]), None)
-        time.sleep(0.05)
+        return next((one["job_id"] for one in new if one["total"]), None)
+
+    job = eventually(begun, "the job has begun")
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
 

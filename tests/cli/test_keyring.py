@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from tests.cli.command import Ers, Said, run_here
 from tests.cli.command import environment as environment_of
+from tests.support.eventually import eventually
 from tests.support.service import (
     Account,
     Service,
@@ -309,10 +309,14 @@ def test_an_inline_proxy_shows_the_keyring_of_its_folder(
 def _wait_until_it_reads(pid: int) -> None:
     """A signal between the prompt and the read behind it is seen only once the read ends."""
     asleep = 0
-    while asleep < 10:
+
+    def sleeps_on() -> bool:
+        nonlocal asleep
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         asleep = asleep + 1 if state == "S" else 0
-        time.sleep(0.05)
+        return asleep == 10
+
+    eventually(sleeps_on, "it waits for input", pause=0.05)
 
 
 def test_ctrl_c_at_a_question_ends_the_command_at_once(running: Service, account: Account) -> None:

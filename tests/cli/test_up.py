@@ -6,19 +6,17 @@ import os
 import signal
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.service import call, gone, running_service
 
 
 def test_it_says_where_everything_is_and_answers_there(tmp_path: Path) -> None:
     with running_service(tmp_path / "data") as service:
-        deadline = time.monotonic() + 60
-        while "stop " not in service.log and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: "stop " in service.log, "it says how to stop it")
         for place in (service.base_url, service.proxy_url, str(service.data_dir)):
             assert place in service.log
         direct = call("GET", f"{service.base_url}/api/status/").json()
@@ -78,11 +76,7 @@ def test_a_start_waits_for_the_end_of_what_a_killed_one_has_left(tmp_path: Path)
         old.process.kill()
 
         def go_on() -> None:
-            deadline = time.monotonic() + 60
-            while "Waiting up to 10 seconds for another ers proxy" not in old.log:
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.05)
+            eventually(lambda: "Waiting up to 10 seconds for another ers proxy" in old.log)
             os.kill(sides[1], signal.SIGCONT)
 
         going_on = threading.Thread(target=go_on)

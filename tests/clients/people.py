@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encrypted_records.model.ids import from_text
+from tests.support.eventually import eventually
 from tests.support.service import call
 from tests.support.store import Store
 
@@ -55,15 +55,15 @@ def job_of(upload: str) -> str:
 
 def ended(store: Store, job: str, *, within: float = 120) -> dict[str, Any]:
     """The last payload of a job, waited for."""
-    deadline = time.monotonic() + within
-    while True:
+
+    def payload() -> dict[str, Any]:
         answer = call("GET", f"{store.service.proxy_url}/api/jobs/{job}/", auth=store.account.auth)
         assert answer.status == 200, answer
         found: dict[str, Any] = answer.json()
-        if found["status"] in ENDED:
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
+        return found
+
+    eventually(lambda: payload()["status"] in ENDED, "the job ends", within)
+    return payload()
 
 
 def assert_stored(store: Store, job: str, people: People) -> None:

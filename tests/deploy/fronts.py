@@ -7,13 +7,13 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
+from tests.support.eventually import eventually
 from tests.support.service import free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -151,12 +151,12 @@ def _running(
         ]
     try:
         fronts = {side: Front(NAMES[side], port, context) for side, port in ports.items()}
-        deadline = time.monotonic() + 60
-        for front in fronts.values():
-            while not _answers(front):
-                assert all(one.poll() is None for one in started), log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+
+        def all_answer() -> bool:
+            assert all(one.poll() is None for one in started), log.read_text()
+            return all(map(_answers, fronts.values()))
+
+        eventually(all_answer, "they answer")
         yield fronts
     finally:
         for one in started:

@@ -11,13 +11,13 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.files import ROOT, needed
+from tests.support.eventually import eventually
 from tests.support.service import call, free_ports
 
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
@@ -109,11 +109,9 @@ def test_an_image_starts_its_side_as_a_user_without_rights(images: Buildah, side
     started = images.start(*run, "env", f"ERS_{side.upper()}_PORT={port}", "ers", side)
     try:
         path = "/api/status/" if side == "api" else "/help/"
-        deadline = time.monotonic() + 60
-        while not _answers(f"http://127.0.0.1:{port}{path}"):
-            assert started.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        url = f"http://127.0.0.1:{port}{path}"
+        eventually(lambda: _answers(url) or started.poll() is not None, "it answers", pause=0.2)
+        assert started.poll() is None
     finally:
         os.killpg(started.pid, signal.SIGTERM)
         started.wait(30)

@@ -6,9 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from encrypted_records.server.http.body_limits import MAX_FRAMES_BYTES
 from tests.deploy.files import documents, needed
 from tests.deploy.fronts import NAMES, Front, running_caddy, running_nginx
 from tests.deploy.watching import MONITORING, expressions, told, unknown
+from tests.support.eventually import eventually
 from tests.support.jobs import as_json, completed, messages
 from tests.support.service import Service, call, free_ports, running_service
 from tests.support.store import Store, new_store
@@ -110,8 +110,8 @@ def test_what_came_of_an_upload_that_broke_off_is_on_the_proxys_disk(
         head += "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         connection.sendall(head.encode() + b"\r\n" + half)
         spool = store.service.data_dir / "proxy" / "spool"
-        wait_until(lambda: max((one.stat().st_size for one in spool.rglob("*")), default=0) > LEAST)
-    wait_until(lambda: offset_of(front, store, path) > LEAST)
+        eventually(lambda: max((one.stat().st_size for one in spool.rglob("*")), default=0) > LEAST)
+    eventually(lambda: offset_of(front, store, path) > LEAST)
     assert offset_of(front, store, path) <= len(half)
 
 
@@ -176,13 +176,6 @@ def offset_of(front: Front, store: Store, path: str) -> int:
     return int(answer.headers["Upload-Offset"]) if answer.status == 200 else -1
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_the_service_does_not_go_by_other_names(behind: Service) -> None:
     answer = call("GET", f"{behind.proxy_url}/api/status/", headers={"Host": "other.example.org"})
     assert answer.status == 421
@@ -192,7 +185,7 @@ def test_alerts_and_dashboard_ask_for_nothing_but_what_the_two_sides_tell(
     behind: Service, store: Store
 ) -> None:
     assert store.send([{"name": "Ada", "n": 1}]).status == 201
-    wait_until(lambda: len(store.everything()) > 0)
+    eventually(lambda: len(store.everything()) > 0)
     names: dict[str, set[str]] = {"ers_closed_connections_total": {"reason"}}
     for port in METRICS.values():
         answer = call("GET", f"http://127.0.0.1:{port}/metrics")

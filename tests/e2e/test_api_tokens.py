@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.service import Account, Answer, Service, call
 
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -231,12 +232,11 @@ def test_a_job_keeps_within_the_limits_of_the_token_that_began_it(world: World) 
 
 
 def ended(world: World, token: Any, job: str) -> Any:
-    for _ in range(600):
-        progress = world.as_token(token, "GET", job).json()
-        if progress["status"] in ("completed", "failed"):
-            return progress
-        time.sleep(0.1)
-    raise AssertionError("the job did not end within a minute")
+    def progress() -> Any:
+        return world.as_token(token, "GET", job).json()
+
+    eventually(lambda: progress()["status"] in ("completed", "failed"), "the job ends")
+    return progress()
 
 
 def test_a_resumable_upload_is_for_the_token_that_began_it(world: World) -> None:

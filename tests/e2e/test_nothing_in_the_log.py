@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import SealedRow
 from tests.e2e.database import Row, database_of
 from tests.support.erasures import seen_through
+from tests.support.eventually import eventually
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -88,10 +88,7 @@ def delete_and_merge(store: Store) -> None:
         schema = from_text(store.schema_id)
         database.run(f"UPDATE index_segment SET superseded_at = {long_ago} WHERE {old}", schema)
     left = f"SELECT id FROM index_segment WHERE {old} AND (pages > 0 OR length(header) > 0)"
-    deadline = time.monotonic() + 60
-    while rows_of(store.service, left, schema):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    eventually(lambda: not rows_of(store.service, left, schema), "what is old is erased")
 
 
 def log_of(store: Store) -> list[bytes]:

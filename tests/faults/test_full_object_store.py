@@ -10,7 +10,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from encrypted_records.server.records.bulk.files import DRAFT
 from tests.support import jobs
 from tests.support.doctor import looked_at
 from tests.support.erasures import seen_through
+from tests.support.eventually import eventually
 from tests.support.objects import wait_until_swept
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service, running_service
@@ -109,11 +109,12 @@ def numbers(store: Store) -> list[int]:
 
 def said_of(service: Service, path: str, since: int) -> str:
     """Why a job waits, by the proxy's log."""
-    waits, deadline = f"job {path.split('/')[-2]} waits", time.monotonic() + SOON
-    while waits not in service.log[since:]:
-        assert time.monotonic() < deadline, service.log[since:]
-        time.sleep(0.1)
-    return next(line for line in service.log[since:].splitlines() if waits in line)
+    waits = f"job {path.split('/')[-2]} waits"
+
+    def line() -> str:
+        return next((one for one in service.log[since:].splitlines() if waits in one), "")
+
+    return eventually(line, "the log says that the job waits", SOON)
 
 
 def test_nothing_is_stored_in_part_and_what_waits_goes_on(disk: SmallDisk, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.faults.test_kill_during_ingest import victims
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.service import Account, Service, gone, running_service
 from tests.support.sides import Fog, full_disk, running_sides
 from tests.support.store import Store, new_schema, new_store
@@ -89,10 +90,7 @@ def uploading(store: Store, body: bytes, kind: str) -> Iterator[None]:
 
 
 def until_logged(service: Service, words: str) -> None:
-    deadline = time.monotonic() + 60
-    while words not in service.log:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: words in service.log, f"the log says {words!r}")
 
 
 def kill(service: Service, side: str) -> None:

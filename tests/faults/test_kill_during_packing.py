@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.faults.test_kill_during_merge import nothing_is_left_behind
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import Account, Service, clean_environment, running_service
@@ -141,9 +141,7 @@ def go_on_and_die(folder: Path, store: Store, step: str) -> None:
     with proxy_of(folder, store) as own:
         if not unfinished(own):
             jobs.started(own, jobs.as_csv(own, rows(), list(DEFINITION["properties"])), "text/csv")
-        deadline = time.monotonic() + jobs.PATIENCE
-        while unfinished(own) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: not unfinished(own), "no job is left")
 
 
 def killed(folder: Path, store: Store, step: str) -> int:

@@ -18,6 +18,7 @@ import obstore
 import pytest
 
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Lie, Reply, honest, running_front
 from tests.support.objects import wait_until_swept
 from tests.support.service import ANSWER_SECONDS, ERS, Service, clean_environment, running_service
@@ -165,12 +166,9 @@ def test_a_job_waits_for_a_store_that_takes_nothing_and_names_it_and_stores_once
     store = world.another_schema()
     with spoiled(world, how, "PUT"):
         said = len(world.service.log)
-        began = time.monotonic()
         path = started(store)
         waits = f"job {path.split('/')[-2]} waits"
-        while waits not in world.service.log[said:]:
-            assert time.monotonic() - began < BOUNDED_SECONDS
-            time.sleep(0.1)
+        eventually(lambda: waits in world.service.log[said:], "it waits", BOUNDED_SECONDS)
         [line, *_] = [one for one in world.service.log[said:].splitlines() if waits in one]
         assert "bulk store" in line
         told = jobs.status(store, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
+from tests.support.eventually import eventually
 
 #: Seconds that a test waits for what must come.
 PATIENCE = 60.0
@@ -76,13 +76,6 @@ def rest_of(connection: socket.socket) -> bytes:
     return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers a body with itself. ``/known`` knows its callers; ``/late`` reads late."""
     if scope["path"] == "/known":
@@ -122,7 +115,7 @@ def running(app: ASGIApp, limits: Limits = SHORT, sockets: bool = False) -> Iter
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        until(lambda: server.started)
+        eventually(lambda: server.started)
         yield Running(port, server, closed)
     finally:
         server.should_exit = True

@@ -11,7 +11,8 @@ from http.client import HTTPConnection, HTTPMessage
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, until
+from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of
+from tests.support.eventually import eventually
 
 Start = Callable[..., Running]
 
@@ -63,7 +64,7 @@ def test_a_stop_answers_requests_under_way_by_name_and_says_when_to_try_again(
     threads = [threading.Thread(target=note, args=(method,)) for method in ("GET", "POST")]
     for thread in threads:
         thread.start()
-    until(lambda: app.under_way == len(threads))
+    eventually(lambda: app.under_way == len(threads))
     server.server.should_exit = True
     for thread in threads:
         thread.join(PATIENCE)
@@ -80,7 +81,7 @@ def test_a_stop_breaks_an_answer_off_that_has_begun(start: Start) -> None:
     app = Waiting()
     server = start(app, SHORT)
     with server.connect(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
-        until(lambda: app.under_way == 1)
+        eventually(lambda: app.under_way == 1)
         server.server.should_exit = True
         answer = b""
         while part := connection.recv(1 << 16):
@@ -93,7 +94,7 @@ def test_a_stop_refuses_a_socket_that_is_not_accepted_yet_by_name(start: Start) 
     app = Waiting()
     server = start(app, SHORT, sockets=True)
     with server.connect(HANDSHAKE) as connection:
-        until(lambda: app.under_way == 1)
+        eventually(lambda: app.under_way == 1)
         server.server.should_exit = True
         head, _, body = rest_of(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503")

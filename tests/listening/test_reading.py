@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from encrypted_records.listening.watch import READ_BYTES
-from tests.listening.conftest import SHORT, Running, echo, rest_of, until
+from tests.listening.conftest import SHORT, Running, echo, rest_of
+from tests.support.eventually import eventually
 
 Start = Callable[..., Running]
 CONNECTIONS = 400
@@ -26,11 +27,11 @@ def test_connections_share_the_memory_that_they_are_read_into(start: Start) -> N
     try:
         before = tracemalloc.get_traced_memory()[0]
         silent = [server.connect(b"GET ") for _ in range(CONNECTIONS)]
-        until(lambda: server.watch.heads_owed == CONNECTIONS)
+        eventually(lambda: server.watch.heads_owed == CONNECTIONS)
         during = tracemalloc.get_traced_memory()[0]
         for one in silent:
             one.close()
-        until(lambda: not server.watch.heads_owed)
+        eventually(lambda: not server.watch.heads_owed)
         after = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.listening.conftest import PATIENCE, SHORT, Running, echo, rest_of, until
+from tests.listening.conftest import PATIENCE, SHORT, Running, echo, rest_of
+from tests.support.eventually import eventually
 
 Start = Callable[..., Running]
 
@@ -139,7 +140,7 @@ def test_an_answer_that_nobody_reads_is_given_up(start: Start) -> None:
 
     server = start(much)
     with server.connect(CLOSE):
-        until(lambda: server.closed == {"answer": 1})
+        eventually(lambda: server.closed == {"answer": 1})
 
 
 def test_an_answer_that_is_read_slowly_is_not(start: Start) -> None:
@@ -168,7 +169,7 @@ def test_beyond_capacity_those_go_who_have_waited_with_their_request_the_longest
     silent = [server.connect() for _ in range(30)]
     try:
         assert server.ask(CLOSE).startswith(b"HTTP/1.1 200 ")
-        until(lambda: server.closed["crowd"] >= 20)
+        eventually(lambda: server.closed["crowd"] >= 20)
         assert [one.recv(1) for one in silent[:20]] == [b""] * 20
         silent[-1].settimeout(0.2)
         with pytest.raises(TimeoutError):
@@ -201,7 +202,7 @@ def test_five_hundred_slow_senders_keep_nobody_from_an_answer(start: Start) -> N
         assert sum(server.closed.values()) == 0
         # And then the time is over of the two kinds that still owe their heads.
         server.watch.limits = replace(SHORT, head_seconds=0.0)
-        until(lambda: server.closed == {"head": 334})
+        eventually(lambda: server.closed == {"head": 334})
     finally:
         for one in slow:
             one.close()
@@ -228,7 +229,7 @@ def test_an_upgrade_that_is_none_ends_itself_alone(start: Start, sent: bytes) ->
     answer = server.ask(sent)
     assert 400 <= int(answer.split()[1]) < 500
     assert answer.count(b"HTTP/1.1 ") == 1
-    until(lambda: server.connections == 0)
+    eventually(lambda: server.connections == 0)
     assert server.ask(CLOSE).startswith(b"HTTP/1.1 200 ")
 
 

@@ -14,7 +14,8 @@ from websockets.sync.client import ClientConnection, connect
 from encrypted_records.listening.connections import _Http
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.sockets import go_on_with
-from tests.listening.conftest import SHORT, Running, until
+from tests.listening.conftest import SHORT, Running
+from tests.support.eventually import eventually
 
 
 async def greet(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +64,7 @@ def test_of_its_handshake_nothing_stays(start: Callable[..., Running]) -> None:
         ours = [one for one in living(Socket) if one in server.server.server_state.connections]
         assert len(ours) == 5
         assert not any(hasattr(one, "request") or hasattr(one, "response") for one in ours)
-    until(lambda: server.connections == 0)
+    eventually(lambda: server.connections == 0)
 
 
 class _Layer:
@@ -103,7 +104,7 @@ def test_of_an_application_that_leaves_a_socket_to_others_nothing_stays(
         assert scopes[0]["path"] == "/a"
         socket.send("enough")
         assert list(socket) == ["goodbye"]
-    until(lambda: server.connections == 0)
+    eventually(lambda: server.connections == 0)
 
 
 def test_what_goes_on_is_done_though_a_layer_hands_on_a_copy_of_the_scope(

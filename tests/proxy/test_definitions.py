@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import ManifestDelta
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Lie, Reply, nothing, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Account, Answer, Service, call
@@ -152,11 +152,13 @@ def _upload(place: Place) -> tuple[Any, ...]:
     )
     if answer.status != 201:
         return outcome(answer)
-    job: dict[str, Any] = {}
-    until = time.monotonic() + 60
-    while job.get("status") not in ("completed", "failed") and time.monotonic() < until:
-        time.sleep(0.05)
-        job = place.call("GET", f"/api/jobs/{answer.json()['job_id']}/").json()
+
+    def look() -> dict[str, Any]:
+        found: dict[str, Any] = place.call("GET", f"/api/jobs/{answer.json()['job_id']}/").json()
+        return found
+
+    eventually(lambda: look()["status"] in ("completed", "failed"), "the job ends")
+    job = look()
     return tuple((name, job[name]) for name in sorted(job) if name not in ("id", "job_id"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from encrypted_records.model.records import (
 )
 from tests.support import postgres
 from tests.support.erasures import MOST_SECONDS, seen_through
+from tests.support.eventually import eventually
 from tests.support.page_visits import logged_in
 from tests.support.service import Service, call
 from tests.support.store import Store, new_store
@@ -216,8 +216,6 @@ def test_the_page_that_deletes_a_record_erases_it_where_that_is_chosen(store: St
     asked = browser.visit(f"/records/{gone}/delete/").body.decode()
     assert "Erase it now: 30 rows of the index are written again" in asked
     assert browser.visit(f"/records/{gone}/delete/", erase="yes").status == 200
-    deadline = time.monotonic() + MOST_SECONDS
-    while in_files(store, traces):  # the page may have been answered before
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    # The page may have been answered before.
+    eventually(lambda: not in_files(store, traces), "no trace is left", MOST_SECONDS)
     assert sorted(store.found()) == sorted(rest)

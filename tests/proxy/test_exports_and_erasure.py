@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,7 +17,8 @@ from encrypted_records.model import device_secret, ids
 from encrypted_records.proxy.process.background import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.support.erasures import seen_through
-from tests.support.jobs import as_csv, started, status
+from tests.support.eventually import eventually
+from tests.support.jobs import as_csv, completed, started
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import ANSWER_SECONDS, Service, call
@@ -47,11 +47,7 @@ def filled(service: Service, count: int, text: Callable[[int], str]) -> Store:
     store = new_store(service, DEFINITION)
     rows = [{"n": at, "text": text(at)} for at in range(count)]
     job = started(store, as_csv(store, rows, ["n", "text"]), "text/csv")
-    deadline = time.monotonic() + 90
-    while (ended := status(store, job)["status"]) not in ("completed", "failed"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert ended == "completed"
+    completed(store, job)
     return store
 
 
@@ -99,10 +95,7 @@ def test_an_erasure_waits_for_an_export_which_has_every_record(store: Store) -> 
         lines = answer.read().splitlines()
     assert len(lines) == count
     assert json.loads(lines[-1])["id"] == gone
-    deadline = time.monotonic() + 60
-    while store.api("GET", f"{store.schema}holds/").json():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: not store.api("GET", f"{store.schema}holds/").json(), "the hold has ended")
     erased = store.proxy("POST", f"{store.schema}erasure/")
     assert seen_through(store, erased)["gone"]
 

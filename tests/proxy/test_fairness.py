@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
@@ -45,10 +45,10 @@ def no_writes(service: Service) -> Iterator[None]:
 
 
 def wait_for_commits(front: Front, count: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while sum(one.path == "/api/commits/" for one in front.asked) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    def come() -> bool:
+        return sum(one.path == "/api/commits/" for one in front.asked) >= count
+
+    eventually(come, f"{count} commits come", PATIENCE)
 
 
 def test_a_quiet_user_is_answered_while_a_busy_ones_changes_wait(

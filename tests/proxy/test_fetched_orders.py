@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from encrypted_records.proxy.search.row_cover import MOST_HIDDEN, RANKED_SIZES, 
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.proxy.test_watching import Watched, order_of
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import ANSWER_SECONDS, Service
@@ -187,10 +187,7 @@ def scratch_files(proxy: Proxy) -> list[int]:
 
 
 def wait_until_gone(proxy: Proxy) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while scratch_files(proxy):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not scratch_files(proxy), "the scratch files are gone", PATIENCE)
     assert list(proxy.services.spool.folder.iterdir()) == []
 
 

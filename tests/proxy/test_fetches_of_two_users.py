@@ -4,8 +4,7 @@ fetch, and each is told what the API says of them alone."""
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from encrypted_records.model import ids
 from tests.roles.people import Person
 from tests.roles.shared_stage import SharedStage, set_up
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_data, waiters
 from tests.support.proxies import Proxy, running_proxy
@@ -71,13 +71,6 @@ def both(service: Service, tmp_path: Path) -> Iterator[Both]:
         yield one
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def asked_by(front: Front, person: Person) -> list[str]:
     """The last parts of the paths that the API was asked for with somebody's credentials."""
     mine = [one for one in front.asked if one.headers.get("Authorization") == person.auth]
@@ -92,7 +85,7 @@ def test_who_waits_for_anothers_fetch_has_the_api_say_that_they_may_read(
         first = pool.submit(both.ask, both.stage.owner)
         assert held.came.wait(PATIENCE)
         second = pool.submit(both.ask, both.reader)
-        wait_until(lambda: waiters.now == 1)
+        eventually(lambda: waiters.now == 1)
         held.go.set()
         assert first.result().json()["count"] == second.result().json()["count"] == 1
     assert asked_by(both.front, both.stage.owner) == ["pages"]
@@ -114,7 +107,7 @@ def test_who_may_not_read_any_more_gets_nothing_by_waiting_for_another(
         first = pool.submit(both.ask, both.stage.owner)
         assert held.came.wait(PATIENCE)
         second = pool.submit(both.ask, reader)
-        wait_until(lambda: waiters.now == 1)
+        eventually(lambda: waiters.now == 1)
         held.go.set()
         assert first.result().status == 200
         assert second.result().status == 404
@@ -128,7 +121,7 @@ def test_who_may_read_is_answered_though_the_one_they_waited_for_was_refused(
         first = pool.submit(both.ask, both.reader)
         assert held.came.wait(PATIENCE)
         second = pool.submit(both.ask, both.stage.owner)
-        wait_until(lambda: waiters.now == 1)
+        eventually(lambda: waiters.now == 1)
         held.go.set()
         assert first.result().status == 404
         assert second.result().json()["count"] == 1
@@ -156,7 +149,7 @@ def test_logins_that_come_while_the_log_is_read_are_confirmed_at_the_same_time(
         first = pool.submit(both.ask, logins[0])
         assert began.wait(PATIENCE)
         others = [pool.submit(both.ask, login) for login in logins[1:]]
-        wait_until(lambda: waiters.now == len(others))
+        eventually(lambda: waiters.now == len(others))
         go.set()
         assert [one.result().json()["count"] for one in (first, *others)] == [1] * len(logins)
     # Each has shown the API its own credentials.

@@ -14,6 +14,7 @@ from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Reply
 from tests.support.older import make_older
 from tests.support.packed import (
@@ -29,7 +30,6 @@ from tests.support.packed import (
     numbers,
     segments,
     send,
-    until,
 )
 from tests.support.proxies import Proxy
 from tests.support.store import Store
@@ -158,7 +158,7 @@ def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
 
     workers.run = limited  # type: ignore[method-assign]
     path = send(store, long_rows())
-    until(lambda: about(store, path)["waits"] is not None)
+    eventually(lambda: about(store, path)["waits"] is not None)
     waiting = about(store, path)
     assert waiting["waits"] == why
     assert (waiting["status"], waiting["packed"], "error" in waiting) == ("processing", 0, False)
@@ -178,7 +178,7 @@ def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing
     with held(proxy, monkeypatch) as gate:
         path = send(store, long_rows())
         assert gate.reached.wait(60)
-        until(lambda: about(store, path)["processed"] == FEW)
+        eventually(lambda: about(store, path)["processed"] == FEW)
         (file,) = (tmp_path / "own" / "proxy" / "spool").glob("*.spool")
         content = bytearray(file.read_bytes())
         content[len(content) // 3] ^= 1

@@ -19,6 +19,7 @@ from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.process.background import JOB_SWEEP, UPLOAD_SWEEP
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.fixtures import at
 from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.older import make_older
@@ -44,13 +45,6 @@ def definition() -> dict[str, Any]:
 
 def stored(store: Store) -> list[dict[str, int]]:
     return sorted((one["data"] for one in store.everything()), key=lambda one: one["n"])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +171,7 @@ def test_a_job_whose_api_fails_waits_without_an_error_and_the_log_says_so(
 ) -> None:
     front.invent = lambda asked: FAILURE if asked.path.endswith("/staging/") else None
     path = jobs.started(store, jobs.as_json(store, ROWS))
-    until(lambda: caplog.text.count(f"job {path.split('/')[-2]} waits") > 1)
+    eventually(lambda: caplog.text.count(f"job {path.split('/')[-2]} waits") > 1)
     assert "the answer was 500" in caplog.text
     waiting = jobs.status(store, path)
     assert (waiting["status"], waiting["total"], "error" in waiting) == ("processing", 200, False)
@@ -251,12 +245,12 @@ def test_a_job_waits_for_its_keyring_to_be_unlocked(
         with running_proxy(front.url, tmp_path / "sealed") as proxy:
             store = at(account, proxy)
             path = jobs.started(store, jobs.as_json(store, ROWS))
-            until(lambda: " waits " in caplog.text)
+            eventually(lambda: " waits " in caplog.text)
     caplog.clear()
     front.invent = nothing
     with running_proxy(front.url, tmp_path / "sealed") as proxy:
         store = at(account, proxy)
-        until(lambda: "sealed with a passphrase" in caplog.text)
+        eventually(lambda: "sealed with a passphrase" in caplog.text)
         assert jobs.status(store, path)["status"] == "processing"
         unlocked = store.proxy("POST", "/api/keyring/unlock/", {"passphrase": "open sesame"})
         assert unlocked.status == 200, unlocked.body

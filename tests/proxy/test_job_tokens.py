@@ -4,9 +4,7 @@ A token that was revoked ends it."""
 from __future__ import annotations
 
 import base64
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from tests.e2e.database import database_of
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.fixtures import at
 from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.proxies import Proxy, running_proxy
@@ -53,13 +52,6 @@ def numbers(store: Store) -> list[int]:
     return sorted(int(one["data"]["n"]) for one in store.everything())
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def asks_for_token(asked: Asked) -> bool:
     return asked.path.startswith("/api/jobs/") and asked.path.endswith("/token/")
 
@@ -79,7 +71,7 @@ def held_job(store: Store, front: Front, proxy: Proxy) -> str:
     front.invent = lambda asked: FAILURE if asked.path.endswith("/staging/") else None
     proxy.services.jobs.runner.waits = (0.05,)
     path = jobs.started(store, jobs.as_json(store, ROWS))
-    until(lambda: "500" in (proxy.services.progress.why_waiting(id_of(path)) or ""))
+    eventually(lambda: "500" in (proxy.services.progress.why_waiting(id_of(path)) or ""))
     return path
 
 
@@ -136,7 +128,7 @@ def test_a_job_goes_on_where_the_answer_about_its_token_was_lost_and_the_proxy_e
     assert set(taken) == {204}
     with running_proxy(front.url, folder) as second:
         # Nobody asks this proxy for anything before the job has ended.
-        until(lambda: stored_state(second, f"/api/jobs/{name}/") in jobs.ENDED)
+        eventually(lambda: stored_state(second, f"/api/jobs/{name}/") in jobs.ENDED)
         store = at(made, second)
         jobs.completed(store, f"/api/jobs/{name}/")
         assert numbers(store) == list(range(50))
@@ -149,7 +141,7 @@ def test_a_job_whose_token_the_api_does_not_know_waits_for_the_next_request_of_i
     with database_of(store.service) as database:  # as an older one that was restored
         database.run("DELETE FROM job_grant WHERE job = %s", id_of(path))
     front.invent = nothing
-    until(lambda: waits_for_user(proxy, path))
+    eventually(lambda: waits_for_user(proxy, path))
 
     stranger = at(new_store(store.service, DEFINITION), proxy)
     front.forget()
@@ -170,9 +162,9 @@ def test_a_job_goes_on_by_itself_where_the_api_knows_its_token_again(
     path = held_job(store, front, proxy)
     let_expire(store, path, 2020)
     front.invent = nothing
-    until(lambda: waits_for_user(proxy, path))
+    eventually(lambda: waits_for_user(proxy, path))
     let_expire(store, path, 2099)
-    until(lambda: stored_state(proxy, path) == "completed")
+    eventually(lambda: stored_state(proxy, path) == "completed")
     assert numbers(store) == list(range(50))
 
 
@@ -182,7 +174,7 @@ def test_a_change_of_password_ends_a_job_under_way(
     path = held_job(store, front, proxy)
     change_password(store)
     front.invent = nothing
-    until(lambda: stored_state(proxy, path) == "failed")
+    eventually(lambda: stored_state(proxy, path) == "failed")
     failed = proxy.services.stores.jobs.get(id_of(path))
     assert failed is not None
     assert "(job_revoked)" in str(failed.error)
@@ -203,12 +195,12 @@ def test_what_an_api_token_began_ends_with_it_and_no_login_revives_it(
     path = held_job(mine, front, proxy)
     let_expire(store, path, 2020)
     front.invent = nothing
-    until(lambda: waits_for_user(proxy, path))
+    eventually(lambda: waits_for_user(proxy, path))
     asked = len([one for one in front.asked if asks_for_token(one)])
     # A login may do more than the token: the limits of the job are the token's.
     assert store.proxy("GET", path).json()["status"] == "processing"
     assert len([one for one in front.asked if asks_for_token(one)]) == asked
     assert store.api("DELETE", token["url"]).status == 204
     let_expire(store, path, 2099)
-    until(lambda: stored_state(proxy, path) == "failed")
+    eventually(lambda: stored_state(proxy, path) == "failed")
     assert "(job_revoked)" in store.proxy("GET", path).json()["error"]

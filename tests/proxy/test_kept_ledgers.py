@@ -13,7 +13,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -34,6 +33,7 @@ from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from tests.index.world import World
 from tests.proxy.lies import LIES
 from tests.proxy.test_hostile_api import right_or_named
+from tests.support.eventually import eventually
 from tests.support.front import Front, running_front
 from tests.support.older import older_store
 from tests.support.proxies import Proxy, running_proxy
@@ -179,12 +179,12 @@ def test_a_proxy_that_is_killed_goes_on_from_what_it_kept(
     for stored in (4, 8):
         front.forget()
         with subprocess.Popen(command, env=clean_environment()) as process:
-            until(lambda: reachable(here))
+            eventually(lambda: reachable(here))
             here.ingest([{"n": stored}] * 3)
             here.ingest([{"n": stored}])
             assert here.search(None, count=True, limit=0)["count"] == stored
             assert since(front)[0] == (kept[-1] if kept else 0)
-            until(lambda: bool(execute(ledgers(tmp_path / "killed"), "SELECT 1 FROM ledger")))
+            eventually(lambda: bool(execute(ledgers(tmp_path / "killed"), "SELECT 1 FROM ledger")))
             process.kill()
         kept += execute(ledgers(tmp_path / "killed"), "SELECT version FROM ledger")[0]
     assert kept[-1] > kept[0]
@@ -194,13 +194,6 @@ def reachable(store: Store) -> bool:
     with suppress(OSError):
         return store.proxy("GET", "/api/status/").status == 200
     return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

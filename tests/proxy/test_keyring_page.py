@@ -3,7 +3,6 @@ passphrase; below a secret path, whose cookie counts nowhere else."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from encrypted_records.model import device_secret
 from encrypted_records.proxy import services
+from encrypted_records.proxy.process.background import LOCKING
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
 from tests.support.service import Service, call
@@ -69,10 +69,7 @@ def test_a_keyring_that_nobody_uses_locks_by_itself_after_the_minutes_that_are_s
         assert keyrings.is_open(user)
         # Five minutes pass.
         keyrings._core.unlocked.seconds = 0.0
-        for _ in range(600):
-            if not keyrings.is_open(user):
-                break
-            time.sleep(0.05)
+        proxy.settle(LOCKING)
         assert not keyrings.is_open(user)
         assert store.ask().json()["code"] == "keyring_locked"
 

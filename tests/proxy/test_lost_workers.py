@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from encrypted_records.proxy.jobs import runner
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
@@ -77,13 +76,6 @@ def hurried(proxy: Proxy) -> None:
     proxy.services.jobs.runner.lost_waits = (0.01,)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def numbers(store: Store) -> list[int]:
     return sorted(int(one["data"]["n"]) for one in store.everything())
 
@@ -100,7 +92,7 @@ def test_a_job_waits_without_end_where_no_worker_works_and_completes_once_some_d
     starts.refuses = starts.program is None
     path = jobs.started(store, jobs.as_json(store, ROWS))
     # One of the job, and one that shows whether others work: more than a job may lose.
-    until(lambda: starts.count > 2 * runner.MOST_LOST + 2)
+    eventually(lambda: starts.count > 2 * runner.MOST_LOST + 2)
     assert "no worker process works now" in why_waiting(proxy, path)
     about = store.proxy("GET", f"{path}about/").json()
     assert about["status"] == "processing"
@@ -130,7 +122,7 @@ def test_a_job_says_how_often_its_rows_have_ended_a_worker(
     proxy.services.jobs.runner.lost_waits = (0.01, 3600.0)
     starts.program = DIES_OF_THE_CHECK
     path = jobs.started(store, jobs.as_json(store, ROWS))
-    until(lambda: "2 of 12 times before the job fails" in why_waiting(proxy, path))
+    eventually(lambda: "2 of 12 times before the job fails" in why_waiting(proxy, path))
     assert "the next try is in 3600 s" in why_waiting(proxy, path)
 
 

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import re
 import secrets
-import time
 from html import unescape
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +13,7 @@ import pytest
 
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.templating import templates
+from tests.support.eventually import eventually
 from tests.support.service import Account, Answer, Service, call
 
 PASSWORD = "violet harbour 49 lantern"
@@ -107,8 +107,7 @@ def test_a_new_password_is_chosen_on_the_page_of_a_reset_link(service: Service) 
 def wait_for_reset_page(service: Service, address: str) -> Answer:
     """The page of the newest message to an address that has two."""
 
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def values() -> dict[str, str]:
         messages = sorted(
             (service.data_dir / "mail").glob("*.eml"), key=lambda p: p.stat().st_mtime_ns
         )
@@ -116,12 +115,12 @@ def wait_for_reset_page(service: Service, address: str) -> Answer:
         for text in texts:
             if "/reset-password/?" in text:
                 plain = text.partition("Content-Type: text/html")[0]
-                values = dict(
-                    re.findall(r"^(user_id|timestamp|signature): (\S+)", plain, re.MULTILINE)
-                )
-                return call("GET", f"{service.proxy_url}/reset-password/?{urlencode(values)}")
-        time.sleep(0.05)
-    raise AssertionError("no reset link came")
+                found = re.findall(r"^(user_id|timestamp|signature): (\S+)", plain, re.MULTILINE)
+                return dict(found)
+        return {}
+
+    signed = eventually(values, "a reset link comes")
+    return call("GET", f"{service.proxy_url}/reset-password/?{urlencode(signed)}")
 
 
 PUBLIC = ["/login/", "/register/", "/forgot-password/", "/verify-registration/", "/reset-password/"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.packed import until
+from tests.support.eventually import eventually
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
@@ -124,7 +124,7 @@ def test_pages_say_which_values_were_rounded_once_beside_the_record_and_beside_t
     body = [{"schema": store.schema, "data": {"price": 0.25}}]
     job = store.proxy("POST", "/api/jobs/upload/", body).json()["job_id"]
     about = f"/api/jobs/{job}/about/"
-    until(lambda: store.proxy("GET", about).json()["status"] == "completed")
+    eventually(lambda: store.proxy("GET", about).json()["status"] == "completed")
     assert store.proxy("GET", about).json()["rounded"] == {"price": 1}
     shown = world.browser.visit(f"/jobs/{job}/").body
     assert b"1 value of <bdi>price</bdi> rounded to the decimals" in shown

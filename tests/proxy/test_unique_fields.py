@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +18,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Commit
 from tests.index.world import World
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.second_proxy import with_keyrings
@@ -79,10 +79,7 @@ def other(store: Store, proxy: Proxy) -> Store:
 def until_waiting(proxy: Proxy, count: int) -> None:
     """Until so many ingests wait for a commit that is under way."""
     lines = proxy.services.direct_ingest._commits._gathering._lines
-    deadline = time.monotonic() + 60
-    while sum(len(line.waiting) for line in lines.values()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: sum(len(line.waiting) for line in lines.values()) >= count)
 
 
 def refusals(answer: Answer) -> list[tuple[int, str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.service import Service, call, clean_environment, free_ports
 
 
@@ -30,19 +30,20 @@ def lonely(tmp_path: Path) -> Iterator[str]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                call("GET", f"{url}/")
-                break
-            except OSError:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        eventually(lambda: _answers(url) or process.poll() is not None, "it answers")
+        assert process.poll() is None
         yield url
     finally:
         process.terminate()
         process.wait(60)
+
+
+def _answers(url: str) -> bool:
+    try:
+        call("GET", f"{url}/")
+    except OSError:
+        return False
+    return True
 
 
 def test_an_api_that_is_away_is_a_502_with_its_code_and_never_an_empty_answer(lonely: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 import psycopg
 
 from encrypted_records.model import ids
+from tests.support.eventually import eventually
 from tests.support.ports import free_port
 from tests.support.service import ANSWER_SECONDS, clean_environment
 from tests.support.tables import give_tables
@@ -162,18 +163,18 @@ class Api:
 
     def messages_to(self, address: str, count: int) -> list[EmailMessage]:
         """All messages to an address, oldest first, once there are ``count`` of them."""
-        deadline = time.monotonic() + 60
-        while True:
+
+        def came() -> list[EmailMessage]:
             found = []
             for path in sorted((self.data_dir / "mail").glob("*.eml"), key=_made):
                 message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
                 assert isinstance(message, EmailMessage)
                 if message["To"] == address:
                     found.append(message)
-            if len(found) >= count:
-                return found
-            assert time.monotonic() < deadline, f"{len(found)} of {count} messages came"
-            time.sleep(0.02)
+            return found
+
+        eventually(lambda: len(came()) >= count, f"{count} messages come to {address}")
+        return came()
 
     def signed(self, address: str, count: int = 1) -> dict[str, Any]:
         """The signed values of the newest of ``count`` messages to an address."""
@@ -250,19 +251,18 @@ def start(
 
 
 def wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    def is_up() -> bool:
         assert process.poll() is None, "the API ended while it started"
         connection = HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", "/api/status/")
-            if connection.getresponse().status == 200:
-                return
+            return connection.getresponse().status == 200
         except OSError:
-            time.sleep(0.05)
+            return False
         finally:
             connection.close()
-    raise AssertionError("the API did not come up")
+
+    eventually(is_up, "the API is up")
 
 
 @contextmanager

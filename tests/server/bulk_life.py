@@ -19,7 +19,6 @@ import os
 import pickle
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, St
 from tests.server.api import Account, Answer
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, person, segment_over
+from tests.support.eventually import eventually
 
 #: More than a block holds.
 MANY = 70
@@ -210,14 +210,12 @@ def _wait_until_alone() -> None:
         return
     import psycopg
 
-    deadline = time.monotonic() + 60
+    others = (
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+        " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
     with psycopg.connect(url, autocommit=True) as connection:
-        while connection.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        ).fetchall():
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        eventually(lambda: not connection.execute(others).fetchall(), "no other is there")
 
 
 def age() -> None:

@@ -6,7 +6,6 @@ import base64
 import json
 import shutil
 import sqlite3
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -20,6 +19,7 @@ from psycopg import sql
 from encrypted_records.errors import Malformed
 from encrypted_records.model import ids
 from tests.server.api import Api
+from tests.support.eventually import eventually
 
 Row = dict[str, Any]
 
@@ -48,19 +48,19 @@ def clone(base: str, name: str, copied: str) -> None:
     ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
     drops = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(copied))
     makes = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
-    deadline = time.monotonic() + 60
     with psycopg.connect(f"{base}/postgres", autocommit=True) as server:
-        while True:
+
+        def is_copied() -> bool:
             for one in (name, copied):
                 server.execute(ends, [one])
             server.execute(drops)
             try:
                 server.execute(makes.format(sql.Identifier(copied), sql.Identifier(name)))
             except psycopg.errors.ObjectInUse:
-                # What the API does by itself from time to time was faster.
-                assert time.monotonic() < deadline
-            else:
-                return
+                return False  # what the API does by itself from time to time was faster
+            return True
+
+        eventually(is_copied, "the database is copied", pause=0)
 
 
 def read_all(folder: Path, database_url: str | None) -> dict[str, list[Row]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from tests.server.api import Account
 from tests.server.bulk_life import Forks
 from tests.server.staged import Job
 from tests.server.writer import Writer, person
+from tests.support.eventually import eventually
 
 _OLD = "2001-01-01 00:00:00+00:00"
 #: More than a block holds, and so many that one of them is few.
@@ -184,14 +184,12 @@ def until_one_waits() -> None:
     """Until a session of PostgreSQL waits for a lock."""
     from django.db import connection
 
-    deadline = time.monotonic() + HANGS
-    while time.monotonic() < deadline:
+    def one_waits() -> bool:
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN"
                 " (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
             )
-            if cursor.fetchone() != (0,):
-                return
-        time.sleep(0.02)
-    raise AssertionError("nobody waits")
+            return bool(cursor.fetchone() != (0,))
+
+    eventually(one_waits, "a session waits for a lock", HANGS)

@@ -18,8 +18,9 @@ from encrypted_records.model.records import Page, PageRef, RowBatch, RowRef, Sea
 from tests.server.api import Answer, Api, running_api
 from tests.server.staged import Job
 from tests.server.test_bulk import found, pages_of, published, rows_of
-from tests.server.test_erasing import erase, kill, state, traces, until
+from tests.server.test_erasing import erase, kill, state, traces
 from tests.server.writer import FRAMES, Writer, group_of, person, sealed_page, segment_over
+from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
 from tests.support.swift import Swift, running_swift
 
@@ -176,15 +177,15 @@ def test_an_erasure_waits_for_an_api_that_is_paused(two: Two, job: Job) -> None:
     try:
         kill(job.writer, group, *gone)
         asked = job.writer.account.call("POST", f"{job.writer.schema['url']}erasure/").json()
-        until(lambda: not are_in(two.here, needles))
+        eventually(lambda: not are_in(two.here, needles))
         again = looks(two.here)[name_of(two.here)] + 2
         assert again > mine
-        until(lambda: looks(two.here)[name_of(two.here)] >= again)
+        eventually(lambda: looks(two.here)[name_of(two.here)] >= again)
         assert are_in(two.there, needles)
         assert state(job.writer)["done"] < asked["asked"]
     finally:
         two.there.process.send_signal(signal.SIGCONT)
-    until(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
+    eventually(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
     assert not are_in(two.there, needles)
     assert elsewhere(job, two.there, 6, 67) == [rows[6], rows[67]]
 
@@ -200,7 +201,7 @@ def test_of_an_api_that_was_killed_nothing_is_left_and_nobody_waits_for_it(
     )
     with third_api() as third:
         assert elsewhere(job, third, *gone) == [rows[at] for at in gone]
-        until(lambda: name_of(third) in looks(third))
+        eventually(lambda: name_of(third) in looks(third))
         cache = name_of(third)
         assert are_in(third, needles)
         third.process.kill()
@@ -212,10 +213,10 @@ def test_of_an_api_that_was_killed_nothing_is_left_and_nobody_waits_for_it(
     kill(job.writer, group, *gone)
     with third_api() as third:
         # Whoever runs in its folder says that it is dead.
-        until(lambda: cache not in looks(third))
+        eventually(lambda: cache not in looks(third))
         erase(job.writer)
         assert elsewhere(job, third, 8, 69) == [rows[8], rows[69]]
-        until(lambda: name_of(third) in looks(third))
+        eventually(lambda: name_of(third) in looks(third))
         cache = name_of(third)
     # One that ends has nobody wait for it, nor has one of which nothing was heard for long.
     assert names_of(third) == [] and cache not in looks(two.here)
@@ -236,19 +237,19 @@ def test_an_api_on_a_machine_that_is_lost_is_waited_for_two_minutes(
         tmp_path, database_url=two.here.database_url, environment=two.environment
     ) as lost:
         assert elsewhere(job, lost, 10) == [rows[10]]
-        until(lambda: name_of(lost) in looks(two.here))
+        eventually(lambda: name_of(lost) in looks(two.here))
         cache = name_of(lost)
         lost.process.kill()
         lost.process.wait()
     kill(job.writer, group, 10)
     asked = job.writer.account.call("POST", f"{job.writer.schema['url']}erasure/").json()
     again = [(api, looks(api)[name_of(api)] + 2) for api in (two.here, two.there)]
-    until(lambda: all(looks(api)[name_of(api)] >= number for api, number in again))
+    eventually(lambda: all(looks(api)[name_of(api)] >= number for api, number in again))
     assert state(job.writer)["done"] < asked["asked"] and cache in looks(two.here)
     two.here.execute(
         f"UPDATE cache_file SET seen = seen - interval '2 minutes' WHERE id = '{cache}'"
     )
-    until(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
+    eventually(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
 
 
 def test_rows_and_pages_around_those_that_were_read_came_with_them(two: Two) -> None:

@@ -13,9 +13,10 @@ from encrypted_records.model.records import RowBatch, RowRef
 from tests.server.api import Account
 from tests.server.staged import Job
 from tests.server.standing_model import Model, New, digested
-from tests.server.test_erasing import erase, until
+from tests.server.test_erasing import erase
 from tests.server.test_standing import assert_is, rows
 from tests.server.writer import Writer, group_of, pages_of, person, segment_over
+from tests.support.eventually import eventually
 
 replace = msgspec.structs.replace
 
@@ -236,7 +237,7 @@ def test_a_row_that_was_erased_before_its_group_ended_goes_at_once(model: Model)
     killed = [RowRef(new.groups[0].uid, 1)]
     model.writer.send(model.writer.make(**(members(new) | {"killed": killed})))
     url = f"{model.writer.schema['url']}erasure/"
-    until(lambda: model.writer.account.call("GET", url).json()["rows"] == 0)
+    eventually(lambda: model.writer.account.call("GET", url).json()["rows"] == 0)
 
 
 def test_the_audit_log_tells_it_from_records_that_are_sealed_again(model: Model) -> None:

@@ -28,6 +28,7 @@ from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, person, salt_of
 from tests.support import postgres
+from tests.support.eventually import eventually
 
 #: More than two blocks.
 MANY = 150
@@ -38,13 +39,6 @@ MOST_HOLDS = 10
 @pytest.fixture
 def writer(ada: Account) -> Writer:
     return Writer(ada, ada.new_schema())
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def stored(writer: Writer, count: int) -> tuple[bytes, list[SealedRow]]:
@@ -91,7 +85,7 @@ def erase(writer: Writer) -> None:
     answer = writer.account.call("POST", f"{writer.schema['url']}erasure/")
     assert answer.status == 202, answer.body
     version = answer.json()["asked"]
-    until(lambda: bool(state(writer)["done"] >= version))
+    eventually(lambda: bool(state(writer)["done"] >= version))
 
 
 def state(writer: Writer) -> dict[str, Any]:
@@ -203,7 +197,7 @@ def test_salt_and_digests_go_with_the_last_row_of_a_group(api: Api, writer: Writ
         answer = rows_of(writer, group, 2)
         assert (answer.status, answer.code) == (404, "row_gone")
         # The rows that say which are dead go with them, and each is dead all the same.
-        until(partial(no_dead_rows, api, group))
+        eventually(partial(no_dead_rows, api, group))
         again = writer.post(writer.make(killed=[RowRef(group, 2)]))
         assert (again.status, again.code) == (409, "row_not_live")
 
@@ -236,11 +230,11 @@ def test_small_rows_go_by_themselves_after_the_grace_time_and_few_in_an_object_a
     kill(writer, many, *range(20))
     assert state(writer)["rows"] == 22
     age(api, writer, minutes=16)
-    until(lambda: bool(state(writer)["rows"] == 1))
+    eventually(lambda: bool(state(writer)["rows"] == 1))
     assert rows_of(writer, small, 1).code == rows_of(writer, many, 0).code == "row_gone"
     assert len(found(rows_of(writer, few, 1))) == 1
     age(api, writer, minutes=31 * 24 * 60)
-    until(lambda: bool(state(writer)["rows"] == 0))
+    eventually(lambda: bool(state(writer)["rows"] == 0))
     assert rows_of(writer, few, 1).code == "row_gone"
 
 
@@ -370,7 +364,7 @@ def test_an_object_that_is_lost_keeps_no_other_from_being_erased(
     api.execute(
         "UPDATE record_group SET erase_at = '2020-01-01 00:00:00+00:00' WHERE erase_at IS NOT NULL"
     )
-    until(lambda: bool(state(writer)["rows"] == 0))
+    eventually(lambda: bool(state(writer)["rows"] == 0))
 
 
 def test_a_group_of_which_nothing_fits_keeps_no_other_from_being_erased(

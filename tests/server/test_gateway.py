@@ -16,7 +16,7 @@ from encrypted_records.errors import Overloaded
 from encrypted_records.server.gateway.admission import Places
 from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, Held, Room
 from encrypted_records.server.gateway.passing import Passing, Untaken
-from tests.listening.conftest import PATIENCE, rest_of, until
+from tests.listening.conftest import PATIENCE, rest_of
 from tests.server.gateways import (
     FRAMES,
     THREADS,
@@ -26,6 +26,7 @@ from tests.server.gateways import (
     starting,
     status,
 )
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -50,13 +51,13 @@ def test_readers_that_do_not_read_hold_no_thread_and_little_memory(start: Start)
     api.app.gate.set()
     slow = [api.server.connect(request("/stream?200", 0), room=4096) for _ in range(5)]
     try:
-        until(lambda: api.app.streamed == 5)
+        eventually(lambda: api.app.streamed == 5)
         assert [status(api.ask("/y")) for _ in range(10)] == [200] * 10
         assert api.room.disk.left < 4 << 30
     finally:
         for one in slow:
             one.close()
-    until(lambda: (api.room.memory.left, api.room.disk.left) == (1 << 20, 4 << 30))
+    eventually(lambda: (api.room.memory.left, api.room.disk.left) == (1 << 20, 4 << 30))
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 20, 64 << 20])
@@ -96,18 +97,18 @@ def test_nobody_goes_on_making_an_answer_that_nobody_takes(start: Start) -> None
     api = start()
     with api.server.connect(request("/stream?5000", 0)) as connection:
         assert connection.recv(1 << 10)
-    until(lambda: api.server.connections == 0)
+    eventually(lambda: api.server.connections == 0)
     api.app.gate.set()
     assert api.app.stopped.wait(PATIENCE)
     assert not api.app.ended.is_set()
     assert status(api.ask("/y")) == 200
-    until(lambda: (api.room.memory.left, api.room.disk.left) == (MEMORY_BYTES, DISK_BYTES))
+    eventually(lambda: (api.room.memory.left, api.room.disk.left) == (MEMORY_BYTES, DISK_BYTES))
 
 
 def test_an_answer_that_somebody_takes_slowly_is_made_to_its_end(start: Start) -> None:
     api = start()
     with api.server.connect(request("/stream?100", 0), room=4096) as connection:
-        until(lambda: api.app.made == 40)
+        eventually(lambda: api.app.made == 40)
         api.app.gate.set()
         assert api.app.stopped.wait(PATIENCE)
         assert api.app.ended.is_set()
@@ -145,7 +146,7 @@ def test_more_than_can_be_answered_is_told_to_come_back(start: Start) -> None:
     api = start(waiting=4, wait_seconds=1.0)
     with ThreadPoolExecutor(12) as pool:
         asked = [pool.submit(api.ask, "/wait") for _ in range(THREADS)]
-        until(lambda: len(api.app.calls) == THREADS)
+        eventually(lambda: len(api.app.calls) == THREADS)
         asked += [pool.submit(api.ask, "/wait") for _ in range(10)]
         # Six of the ten do not wait at all, and the four in line for a second.
         answers = [one.result() for one in asked[THREADS:]]
@@ -281,7 +282,7 @@ def test_a_stop_answers_what_waits_for_a_thread_or_has_it_by_name(start: Start) 
     answers: list[bytes] = []
     with ThreadPoolExecutor(THREADS + 1) as callers:
         asked = [callers.submit(api.ask, "/wait") for _ in range(THREADS + 1)]
-        until(lambda: len(api.app.calls) == THREADS)
+        eventually(lambda: len(api.app.calls) == THREADS)
         api.server.server.should_exit = True
         try:
             answers = [one.result(PATIENCE) for one in asked]

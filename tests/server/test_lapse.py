@@ -14,8 +14,9 @@ from encrypted_records.server.records.bulk import block_cache
 from encrypted_records.server.records.bulk.block_cache import TRUSTED_SECONDS, BlockCache
 from encrypted_records.server.records.bulk.files import Files
 from encrypted_records.server.records.bulk.protocol import Range
-from tests.listening.conftest import PATIENCE, until
+from tests.listening.conftest import PATIENCE
 from tests.server.cache_parts import Counted, Known
+from tests.support.eventually import eventually
 
 NAME = "a" * 32
 WANTED = [Range(NAME, 0, 4)]
@@ -87,7 +88,7 @@ def test_a_database_that_hangs_keeps_no_copy_from_being_dropped(
     watching.start()
     try:
         clock[0] = TRUSTED_SECONDS
-        until(lambda: not cache.names())
+        eventually(lambda: not cache.names())
         assert sizes(tmp_path) == [0]
     finally:
         answers.set()

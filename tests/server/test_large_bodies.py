@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.server.gateway.held_bodies import MEMORY_BYTES, Held, Room
-from tests.listening.conftest import until
 from tests.server.gateways import THREADS, Start, code, starting, status
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def test_large_bodies_take_turns_at_memory_and_have_no_thread_while_they_wait(
     assert status(api.ask("/x", large, Authorization="right")) == 200
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(api.ask, "/wait", large, Authorization="right")
-        until(lambda: api.app.calls[-1] == "/wait")
+        eventually(lambda: api.app.calls[-1] == "/wait")
         others = [
             pool.submit(api.ask, "/large", large, Authorization="right") for _ in range(THREADS)
         ]
-        until(lambda: api.room.turns.waiting == THREADS)
+        eventually(lambda: api.room.turns.waiting == THREADS)
         assert [status(api.ask("/small", b"x" * 1000)) for _ in range(5)] == [200] * 5
         assert "/large" not in api.app.calls
         api.app.gate.set()
@@ -50,11 +50,11 @@ def test_senders_take_turns_from_their_first_large_body_on(start: Start) -> None
     large = b"x" * 1_500_000
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(api.ask, "/hold", large, Authorization="ada")
-        until(lambda: api.app.calls[-1:] == ["/hold"] and api.room.turns.held > 0)
+        eventually(lambda: api.app.calls[-1:] == ["/hold"] and api.room.turns.held > 0)
         sent = []
         for path, who in (("/a", "ada"), ("/b", "ada"), ("/c", "eve")):
             sent.append(pool.submit(api.ask, path, large, Authorization=who))
-            until(lambda: api.room.turns.waiting == len(sent))
+            eventually(lambda: api.room.turns.waiting == len(sent))
         api.app.calls.clear()
         api.app.gate.set()
         assert [status(one.result()) for one in (first, *sent)] == [200] * 4
@@ -69,7 +69,7 @@ def test_no_more_bodies_have_a_turn_than_their_sender_may_have_threads(start: St
         sent = [
             pool.submit(api.ask, "/hold", b"x" * 1_500_000, Authorization="ada") for _ in range(4)
         ]
-        until(lambda: api.room.turns.waiting == 4 - THREADS)
+        eventually(lambda: api.room.turns.waiting == 4 - THREADS)
         assert api.room.turns.held == 100_000_000
         api.app.gate.set()
         assert [status(one.result()) for one in sent] == [200] * 4
@@ -81,7 +81,7 @@ def test_a_large_body_that_waits_for_too_long_is_told_to_come_back(start: Start)
     assert status(api.ask("/x", large, Authorization="right")) == 200
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(api.ask, "/wait", large, Authorization="right")
-        until(lambda: api.app.calls[-1] == "/wait")
+        eventually(lambda: api.app.calls[-1] == "/wait")
         refused = api.ask("/large", large, Authorization="right")
         assert (status(refused), code(refused)) == (503, "overloaded")
         api.app.gate.set()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.server.api import Api, free_port, running_api, start, text_of, wait_until_up
 from tests.server.test_serve import refusal
+from tests.support.eventually import eventually
 
 DAY = 86400
 
@@ -31,14 +32,9 @@ def registered(api: Api) -> str:
     return address
 
 
-def said_within(api: Api, words: str) -> bool:
+def said_soon(api: Api, words: str) -> bool:
     """Whether the log has these words soon; the message is there before its line."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if words in api.log.read_text():
-            return True
-        time.sleep(0.02)
-    return False
+    return eventually(lambda: words in api.log.read_text(), f"the log says {words!r}")
 
 
 def test_a_log_tells_where_a_message_lies_and_not_its_link(api: Api) -> None:
@@ -46,7 +42,7 @@ def test_a_log_tells_where_a_message_lies_and_not_its_link(api: Api) -> None:
     link = link_of(api, address)
     for path in (api.data_dir / "mail").glob("*.eml"):
         if link.encode() in path.read_bytes():
-            assert said_within(api, f"a message lies in {path}")
+            assert said_soon(api, f"a message lies in {path}")
     log = api.log.read_text()
     assert link not in log
     assert link.rpartition("signature=")[2] not in log
@@ -120,7 +116,7 @@ def test_messages_go_once_their_links_have_expired_which_a_log_has_where_that_is
     with running_api(tmp_path, environment={"ERS_MAIL_LINKS": "always"}) as api:
         assert not any(path.exists() for path in before), "they go at the start"
         since = left(folder, "10.eml", days=10)
-        assert said_within(api, link_of(api, registered(api)))
+        assert said_soon(api, link_of(api, registered(api)))
         assert not since.exists(), "and with every message"
         assert stays.exists()
         assert note.exists()

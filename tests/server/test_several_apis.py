@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.server.api import (
     wait_until_up,
 )
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.haproxy import running_haproxy
 from tests.support.postgres import Pair, running_pair
 from tests.support.proxies import Proxy, running_proxy
@@ -135,16 +136,15 @@ def apis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
 
 def patiently(api: Api, method: str, path: str, body: Any = None, **headers: str) -> Any:
     """An answer that is none of a server that is away, as everybody asks again after those."""
-    deadline = time.monotonic() + 120
-    while True:
+
+    def answered() -> Any:
         try:
             answer = api.call(method, path, body, headers=headers)
         except (OSError, HTTPException):
-            answer = None
-        if answer is not None and answer.status not in (502, 503, 504):
-            return answer
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+            return None
+        return None if answer.status in (502, 503, 504) else answer
+
+    return eventually(answered, "a server answers")
 
 
 class Upload:
@@ -159,15 +159,15 @@ class Upload:
 
     def go_on(self, end: int) -> None:
         """Send up to here."""
-        deadline = time.monotonic() + 60
-        while True:
+
+        def is_there() -> bool:
             head = self._client.head(self._path)
             at = int(head.headers["Upload-Offset"]) if head.status == 200 else 0
-            if at >= end:
-                return
-            assert time.monotonic() < deadline, head
-            if head.status == 200:
+            if head.status == 200 and at < end:
                 self._client.patch(self._path, at, self._data[at:end])
+            return at >= end
+
+        eventually(is_there, f"the upload is at {end}", pause=0)
 
     @property
     def job(self) -> str:
@@ -221,10 +221,7 @@ def test_sign_ins_lockouts_tokens_jobs_and_uploads_go_on_when_an_api_is_killed(a
 
 
 def _wait_for_objects(folder: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not any(path.is_file() for path in folder.rglob("*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    eventually(lambda: any(path.is_file() for path in folder.rglob("*")), "an object", pause=0.005)
 
 
 @dataclass
@@ -243,19 +240,18 @@ class Writer:
             headers = {"Idempotency-Key": str(uuid_utils.uuid7())}
             body = [{"schema": self.store.schema, "data": {"number": number}}]
             url = f"{self.store.service.proxy_url}/api/records/ingest/"
-            deadline = time.monotonic() + 120
-            while True:
-                assert time.monotonic() < deadline
-                try:
-                    answer = call("POST", url, body, auth=self.store.account.auth, headers=headers)
-                except (OSError, HTTPException):
-                    continue
-                if answer.status in (200, 201):
-                    break
-                # Or the same request is still under way somewhere.
-                assert answer.status >= 500 or answer.status == 409, answer.body
-                time.sleep(0.05)
+            stored = partial(self._is_stored, url, body, headers)
+            eventually(stored, "an ingest is acknowledged")
             self.acknowledged.append(number)
+
+    def _is_stored(self, url: str, body: Any, headers: dict[str, str]) -> bool:
+        try:
+            answer = call("POST", url, body, auth=self.store.account.auth, headers=headers)
+        except (OSError, HTTPException):
+            return False
+        # Or the same request is still under way somewhere.
+        assert answer.status in (200, 201, 409) or answer.status >= 500, answer.body
+        return answer.status in (200, 201)
 
 
 def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_writers(apis: Apis) -> None:
@@ -282,7 +278,8 @@ def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_writers(api
 def _wait_for_more(writers: list[Writer], count: int) -> None:
     """Each of them has stored so many more."""
     wanted = [len(one.acknowledged) + count for one in writers]
-    deadline = time.monotonic() + 120
-    while any(len(one.acknowledged) < want for one, want in zip(writers, wanted, strict=True)):
-        assert time.monotonic() < deadline, [len(one.acknowledged) for one in writers]
-        time.sleep(0.02)
+
+    def have() -> bool:
+        return all(len(one.acknowledged) >= want for one, want in zip(writers, wanted, strict=True))
+
+    eventually(have, f"{wanted} are acknowledged")

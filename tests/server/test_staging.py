@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -36,6 +35,7 @@ from tests.server.writer import (
     person,
     segment_over,
 )
+from tests.support.eventually import eventually
 
 
 def nobody_at(api: Api) -> Account:
@@ -354,14 +354,11 @@ def test_what_comes_while_its_job_ends_is_not_left_behind(
 def until_one_waits(database_url: str, done: Callable[[], bool]) -> None:
     """Until a session of the database waits for a lock, or what should is done without."""
     with psycopg.connect(database_url, autocommit=True) as looking:
-        while not done():
-            waiting = looking.execute(
-                "SELECT count(*) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            ).fetchone()
-            if waiting != (0,):
-                return
-            time.sleep(0.02)
+        asked = (
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        eventually(lambda: done() or looking.execute(asked).fetchone() != (0,), "one waits")
 
 
 def test_a_job_token_does_nothing_else(api: Api, job: Job) -> None:

@@ -17,8 +17,9 @@ from encrypted_records.model.records import KilledRows, RowBatch, RowRef, Sealed
 from tests.server.api import PERSON, Account, Api
 from tests.server.staged import Job
 from tests.server.standing_model import Model, New, digested
-from tests.server.test_sweeping import literal, until
+from tests.server.test_sweeping import literal
 from tests.server.writer import FRAMES, Writer, body_of, pages_of, person, segment_over
+from tests.support.eventually import eventually
 
 replace = msgspec.structs.replace
 WIDER = (LeastClass(48, 0), NUMBER_CLASS)
@@ -253,7 +254,7 @@ def test_an_ended_group_is_gone_for_commits_at_once_and_for_readers_a_little_lat
     assert rows(model, old) == (200, before)
     named = f"uid = {literal(api, gone)}"
     api.execute(f"UPDATE record_group SET ended_at = '2020-01-01 00:00:00+00:00' WHERE {named}")
-    until(lambda: rows(model, old)[0] == 404)
+    eventually(lambda: rows(model, old)[0] == 404)
     assert_is(model)
     # Its uid stays taken.
     other = model.stand([(0, 1)])

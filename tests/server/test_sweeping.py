@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.server.api import Account, Api, running_api
 from tests.server.conftest import Stopped
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, person
+from tests.support.eventually import eventually
 
 #: Seconds for which pages of a replaced segment stay.
 KEPT = 15 * 60
@@ -57,13 +57,6 @@ def count(api: Api, statement: str) -> int:
         return int(row[0])
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def literal(api: Api, uid: bytes) -> str:
     return f"X'{uid.hex()}'" if api.database_url is None else f"'\\x{uid.hex()}'"
 
@@ -102,15 +95,15 @@ def test_pages_of_replaced_segments_go_when_their_time_is_over_without_another_c
     assert count(api, of_large) == PAGES
     for ref, seconds in ((old, KEPT + 60), (large, KEPT + 60), (young, KEPT - 120)):
         age(api, ref.segment, seconds)
-    until(lambda: asked(writer, old) == (404, "segment_gone"))
-    until(lambda: count(api, of_large) == 0)
+    eventually(lambda: asked(writer, old) == (404, "segment_gone"))
+    eventually(lambda: count(api, of_large) == 0)
     assert asked(writer, large) == (404, "segment_gone")
     assert asked(writer, young) == (200, None)
     kept = f"length(header) + length(salt) > 0 AND uid = {literal(api, young.segment)}"
     assert count(api, f"SELECT COUNT(*) FROM index_segment WHERE {kept}") == 1
     for gone in (old, large):
         left = f"length(header) + length(salt) > 0 AND uid = {literal(api, gone.segment)}"
-        until(lambda: count(api, f"SELECT COUNT(*) FROM index_segment WHERE {left}") == 0)  # noqa: B023
+        eventually(lambda: count(api, f"SELECT COUNT(*) FROM index_segment WHERE {left}") == 0)  # noqa: B023
 
 
 def test_what_was_stored_ahead_and_left_alone_for_a_week_goes_by_itself(
@@ -119,7 +112,7 @@ def test_what_was_stored_ahead_and_left_alone_for_a_week_goes_by_itself(
     job = Job(writer)
     job.stage(job.adding(0, [person()]))
     api.execute("UPDATE staging SET touched = '2020-01-01 00:00:00+00:00'")
-    until(lambda: count(api, "SELECT COUNT(*) FROM staging") == 0)
+    eventually(lambda: count(api, "SELECT COUNT(*) FROM staging") == 0)
     assert job.publish(job.commit()).code == "staging_gone"
 
 
@@ -144,4 +137,4 @@ def test_ids_of_requests_that_nobody_may_send_again_go_and_those_of_late_stay(
         return [bytes(request) for (request,) in rows]
 
     with running_api(stopped.folder):
-        until(lambda: left() == [late])
+        eventually(lambda: left() == [late])

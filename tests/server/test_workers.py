@@ -7,10 +7,10 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef, SealedRow, StoredRow
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, free_port, wait_until_up
 from tests.server.writer import FRAMES, Writer, person
+from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, clean_environment, descendants, gone
 from tests.support.tables import give_tables
@@ -42,12 +43,16 @@ class Patient(Api):
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        deadline = time.monotonic() + 60
-        while True:
+        once = partial(super().call, method, path, body, headers=headers)
+
+        def answered() -> Answer | None:
             with suppress(OSError, HTTPException):
-                return super().call(method, path, body, headers=headers)
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+                return once()
+            return None
+
+        answer = eventually(answered, "a process answers")
+        assert answer is not None
+        return answer
 
 
 @contextmanager
@@ -81,11 +86,12 @@ def running(folder: Path, *arguments: str, database_url: str = "") -> Iterator[A
 
 def workers_of(api: Api, *, without: int = 0) -> set[int]:
     """All of them, once they run."""
-    deadline = time.monotonic() + 60
-    while len(found := set(descendants(api.process.pid)) - {without}) < WORKERS:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
+
+    def found() -> set[int]:
+        return set(descendants(api.process.pid)) - {without}
+
+    eventually(lambda: len(found()) >= WORKERS, "all workers run")
+    return found()
 
 
 @dataclass
@@ -173,11 +179,12 @@ def lock_for_an_hour(api: Api) -> None:
 
 def wait_for_more(every: list[Storing], threads: list[threading.Thread]) -> None:
     wanted = [len(one.acknowledged) + 5 for one in every]
-    deadline = time.monotonic() + 60
-    while any(len(one.acknowledged) < want for one, want in zip(every, wanted, strict=True)):
-        assert time.monotonic() < deadline
+
+    def have() -> bool:
         assert all(thread.is_alive() for thread in threads)
-        time.sleep(0.01)
+        return all(len(one.acknowledged) >= want for one, want in zip(every, wanted, strict=True))
+
+    eventually(have, f"{wanted} are acknowledged", pause=0.01)
 
 
 def assert_stored(account: Account, one: Storing) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
+from tests.support.eventually import eventually
 from tests.support.service import Service
 
 
 def finish(service: Service) -> str:
     """What this run of the demo has said once it is through."""
-    deadline = time.monotonic() + 120
-    while "goes on running" not in (said := service.log.rpartition("is ready")[2]):
+
+    def is_through() -> bool:
         assert service.process.poll() is None, service.log
-        assert time.monotonic() < deadline, service.log
-        time.sleep(0.1)
-    return said
+        return "goes on running" in service.log.rpartition("is ready")[2]
+
+    eventually(is_through, "the demo is through")
+    return service.log.rpartition("is ready")[2]

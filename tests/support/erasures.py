@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
+from tests.support.eventually import eventually
 from tests.support.service import Answer
 from tests.support.store import Store
 
@@ -17,11 +18,13 @@ def seen_through(store: Store, answer: Answer) -> dict[str, Any]:
     assert answer.status in (200, 202), answer.body
     receipt: dict[str, Any] = answer.json()
     assert receipt["gone"] is (answer.status == 200)
-    deadline = time.monotonic() + MOST_SECONDS
     for one in receipt["schemas"]:
-        while not one["gone"]:
-            assert time.monotonic() < deadline, one
-            time.sleep(0.2)
-            looked = store.proxy("GET", f"{one['schema']}erasure/").json()["api"]
-            one |= {"gone": looked["done"] >= one["version"], "left": looked}
+        if not one["gone"]:
+            eventually(partial(_is_gone, store, one), "its bytes are gone", MOST_SECONDS)
+            one["gone"] = True
     return receipt | {"gone": True}
+
+
+def _is_gone(store: Store, one: dict[str, Any]) -> bool:
+    one["left"] = store.proxy("GET", f"{one['schema']}erasure/").json()["api"]
+    return bool(one["left"]["done"] >= one["version"])

@@ -33,6 +33,16 @@ def eventually(
     return found
 
 
+def comes_about(check: Callable[[], object], within: float, pause: float = PAUSE_SECONDS) -> bool:
+    """Whether ``check`` counts as true within so many seconds."""
+    gives_up = time.monotonic() + within
+    while not check():
+        if time.monotonic() >= gives_up:
+            return False
+        time.sleep(pause)
+    return True
+
+
 async def soon(
     check: Callable[[], T], what: str = "", within: float = WITHIN, pause: float = PAUSE_SECONDS
 ) -> T:

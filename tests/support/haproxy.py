@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -43,11 +43,8 @@ def running_haproxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
     with (folder / "haproxy.log").open("ab") as log:
         process = subprocess.Popen([program, "-db", "-f", configuration], stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
-        while not _answers(port):
-            assert process.poll() is None, (folder / "haproxy.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: _answers(port) or process.poll() is not None, "it answers")
+        assert process.poll() is None, (folder / "haproxy.log").read_text()
         yield port
     finally:
         process.kill()

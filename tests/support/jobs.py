@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
 from encrypted_records.model import device_secret, json_text
+from tests.support.eventually import eventually
 from tests.support.service import Answer, call
 from tests.support.store import Store
 
@@ -65,13 +65,14 @@ def status(store: Store, path: str) -> dict[str, Any]:
 
 def ended(store: Store, path: str, *, within: float = PATIENCE) -> dict[str, Any]:
     """The final payload."""
-    deadline = time.monotonic() + within
-    while True:
-        found = status(store, path)
-        if found["status"] in ENDED:
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+
+    def found() -> dict[str, Any] | None:
+        told = status(store, path)
+        return told if told["status"] in ENDED else None
+
+    payload = eventually(found, "the job ends", within)
+    assert payload is not None
+    return payload
 
 
 def completed(store: Store, path: str, **options: Any) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+
+from tests.support.eventually import eventually
 
 _OLD = "2001-01-01 00:00:00"
 
@@ -18,9 +19,9 @@ def wait_until_swept(data_dir: Path, names: Callable[[], set[str]]) -> None:
         data_dir: of an API on SQLite, which runs.
         names: of what lies in the store.
     """
-    deadline = time.monotonic() + 120
     path = data_dir / "api" / "db.sqlite3"
-    while True:
+
+    def is_exact() -> bool:
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
             database.execute("UPDATE bulk_object SET since = ? WHERE state = 'doomed'", [_OLD])
             database.execute(
@@ -31,12 +32,10 @@ def wait_until_swept(data_dir: Path, names: Callable[[], set[str]]) -> None:
             used = database.execute(
                 "SELECT object_id FROM row_part UNION ALL SELECT object_id FROM page_part"
             ).fetchall()
-        exact = (
+        return (
             {state for _, _, state in rows} == {"named"}
             and sorted(number for (number,) in used) == sorted(number for number, _, _ in rows)
             and names() == {name for _, name, _ in rows}
         )
-        if exact:
-            return
-        assert time.monotonic() < deadline, names() ^ {name for _, name, _ in rows}
-        time.sleep(0.5)
+
+    eventually(is_exact, "the store has what the database names", pause=0.2)

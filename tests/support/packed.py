@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from encrypted_records.proxy.jobs.packing import PackingPolicy
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.workers import messages
 from tests.support import jobs
+from tests.support.eventually import eventually
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service
 from tests.support.store import Store
@@ -87,13 +87,6 @@ def about(store: Store, path: str) -> dict[str, Any]:
     return found
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def is_staged(service: Service, path: str) -> bool:
     """Whether something of a job is. Of others there may be, whose proxies have ended."""
     job = uuid.UUID(path.split("/")[-2]).bytes
@@ -105,7 +98,7 @@ def is_staged(service: Service, path: str) -> bool:
 
 def nothing_is_staged(service: Service, path: str) -> None:
     """Now, or soon: what a job has left is dropped behind its end."""
-    until(lambda: not is_staged(service, path))
+    eventually(lambda: not is_staged(service, path))
 
 
 class Gate:

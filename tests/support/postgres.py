@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +22,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support.eventually import eventually
 from tests.support.ports import free_port
 from tests.support.service import gone
 
@@ -214,12 +214,8 @@ def running_pair() -> Iterator[Pair]:
 
 
 def _wait_until_it_follows(connection: psycopg.Connection[Any]) -> None:
-    deadline = time.monotonic() + 60
-    while connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall() != [
-        ("sync",)
-    ]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    asked = "SELECT sync_state FROM pg_stat_replication"
+    eventually(lambda: connection.execute(asked).fetchall() == [("sync",)], "it follows")
 
 
 def _runs(data: Path) -> bool:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import door_path
 from encrypted_records.cli.supervise.mailbox import SignedLink, wait_for_link
 from encrypted_records.model.device_secret import DOOR_HEADER
+from tests.support.eventually import comes_about
 from tests.support.ports import free_ports
 from tests.support.tables import give_tables
 
@@ -208,12 +208,7 @@ def descendants(pid: int) -> list[int]:
 
 def gone(pids: Sequence[int], *, within: float) -> bool:
     """Whether none of ``pids`` runs any more, at the latest after ``within`` seconds."""
-    deadline = time.monotonic() + within
-    while any(_runs(pid) for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    return comes_about(lambda: not any(map(_runs, pids)), within)
 
 
 def _runs(pid: int) -> bool:
@@ -321,14 +316,12 @@ def running_service(
 
 
 def _wait_until_ready(service: Service) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
+    def is_ready() -> bool:
         ended = service.process.poll()
         assert ended is None, f"ers up ended with exit code {ended}:\n{service.log}"
-        assert time.monotonic() < deadline, f"ers up was not ready in time:\n{service.log}"
         try:
-            if call("GET", f"{service.proxy_url}/api/status/").status == 200:
-                return
+            return call("GET", f"{service.proxy_url}/api/status/").status == 200
         except OSError:
-            pass
-        time.sleep(0.1)
+            return False
+
+    assert comes_about(is_ready, READY_SECONDS), f"ers up was not ready in time:\n{service.log}"

@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.support.eventually import comes_about
 from tests.support.relay import Relay, relaying
 from tests.support.service import (
     ERS,
@@ -84,15 +84,15 @@ def running_side(
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + READY_SECONDS
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log.read_text()
             try:
-                if call("GET", f"{url}/api/status/").status == ready:
-                    break
+                return call("GET", f"{url}/api/status/").status == ready
             except OSError:
-                pass
-            time.sleep(0.05)
+                return False
+
+        assert comes_about(is_ready, READY_SECONDS), log.read_text()
         yield process
     finally:
         process.send_signal(signal.SIGTERM)

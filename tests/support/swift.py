@@ -11,7 +11,6 @@ import fcntl
 import getpass
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.ports import free_port
 from tests.support.service import ANSWER_SECONDS
 
@@ -215,17 +215,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_until_up(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    def is_up() -> bool:
         assert process.poll() is None, log.read_text()
         connection = HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", "/")
             connection.getresponse().read()
         except OSError:
-            time.sleep(0.05)
-        else:
-            return
+            return False
         finally:
             connection.close()
-    raise AssertionError(f"no server came up on port {port}")
+        return True
+
+    eventually(is_up, f"a server is up on port {port}")

@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from encrypted_records.model import device_secret
-from tests.listening.conftest import until
 from tests.proxy.access.people import Person
+from tests.support.eventually import eventually
 from tests.support.front import Front
 from tests.support.proxies import Proxy, running_proxy
 
@@ -73,7 +73,7 @@ def test_a_watcher_takes_two_tasks_and_gives_them_back(
                     one.recv()
                 taken = tasks() - before
             assert 2 * 20 <= taken < 3 * 20  # and what the proxy itself does meanwhile
-            until(lambda: tasks() <= before + 2)
+            eventually(lambda: tasks() <= before + 2)
 
 
 def test_who_watches_from_a_device_that_is_revoked_hears_no_more(

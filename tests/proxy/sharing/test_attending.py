@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +43,6 @@ def people(proxy: Proxy, team: Team, person: Person | None = None) -> Any:
 
 def names(listed: Any) -> set[str]:
     return {one["name"] for one in listed["people"]}
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_an_owners_request_for_anything_lets_in_who_has_answered(

@@ -4,7 +4,6 @@ them any more."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.proxy.sharing.test_removed_members import held_by, id_of, opened_rows
 from tests.proxy.test_erasing import in_files, index_bytes, sealed_fields
 from tests.proxy.test_reseal import groups, resealed
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, nothing
 from tests.support.service import Answer, Service
 from tests.support.store import Store
@@ -42,16 +42,15 @@ def ask(store: Store, shared: Shared, **body: Any) -> Answer:
 
 def forgotten(store: Store, shared: Shared) -> dict[str, Any]:
     """What the last answer says, once the bytes are gone."""
-    deadline = time.monotonic() + 120
-    while True:
+
+    def receipt() -> dict[str, Any] | None:
         answer = ask(store, shared)
         assert answer.status in (200, 202), answer.body
-        if answer.status == 200:
-            found: dict[str, Any] = answer.json()
-            assert found["forgotten"]
-            return found
-        assert time.monotonic() < deadline, answer.body
-        time.sleep(0.3)
+        return answer.json() if answer.status == 200 else None
+
+    found = eventually(receipt, "the bytes are gone", pause=0.1)
+    assert found is not None and found["forgotten"]
+    return found
 
 
 def grants_under(epoch: int, team: Team) -> list[bytes]:

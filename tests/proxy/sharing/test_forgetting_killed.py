@@ -5,7 +5,6 @@ it."""
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.proxy.sharing.test_forgetting import LONG, ask, in_files_of_api, rota
 from tests.proxy.test_erasing import index_bytes, sealed_fields
 from tests.proxy.test_reseal import begin, groups
 from tests.proxy.test_reseal_races import Killing, proxy_of_its_own
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, honest, nothing
 from tests.support.service import Service
 from tests.support.sides import running_side
@@ -35,14 +35,16 @@ def api(services: Callable[[str], Service]) -> Service:
 
 def see_through(store: Store, shared: Shared) -> None:
     """Ask for all of it until it is done, as somebody does who repeats the command."""
-    deadline = time.monotonic() + 120
-    while (answer := ask(store, shared)).status != 200:
-        assert time.monotonic() < deadline, answer.body
+
+    def is_done() -> bool:
+        answer = ask(store, shared)
         if answer.status == 409:
             assert answer.json()["code"] == "epoch_in_use", answer.body
             begun = begin(store)
             assert begun.status == 202 or begun.json()["code"] == "reseal_under_way", begun.body
-        time.sleep(0.1)
+        return answer.status == 200
+
+    eventually(is_done, "all of it is forgotten", pause=0.1)
 
 
 def kind_of(asked: Asked) -> str:

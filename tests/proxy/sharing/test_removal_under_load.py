@@ -25,7 +25,7 @@ from encrypted_records.model.records import Commit, CommitBody, LogEntry, Manife
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, refused
-from tests.proxy.sharing.test_attending import wait_until
+from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store
@@ -155,13 +155,13 @@ class Scene:
 
     def change(self) -> None:
         """Put eve out once something of hers was stored in this, and begin one more epoch."""
-        wait_until(lambda: self.told.acknowledged(put_out=True) > 0)
+        eventually(lambda: self.told.acknowledged(put_out=True) > 0)
         self.begun.set()
         removed = self.shared.put_out(self.ada, self.eves)
         assert (removed.status, removed.json()["rotated"]) == (200, ["People"]), removed.body
         before = self.told.acknowledged(put_out=False)
         self.done.set()
-        wait_until(lambda: self.told.acknowledged(put_out=False) > before)
+        eventually(lambda: self.told.acknowledged(put_out=False) > before)
         rotated = self.ada.proxy("POST", f"{self.shared.team.made['url']}rotate/")
         assert rotated.status == 200, rotated.body
 

@@ -6,7 +6,6 @@ import base64
 import http.client
 import os
 import socket
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from encrypted_records.model.ids import from_text
+from tests.support.eventually import eventually
 from tests.support.service import ANSWER_SECONDS, Account, Answer, Service, call
 
 RESUMABLE = {"Tus-Resumable": "1.0.0"}
@@ -82,14 +82,15 @@ class Client:
         """As a client does whose last request broke off: it asks where the upload is and sends the
         rest of ``data``, again while the proxy has not noticed the break (423) or was still at the
         last piece (409)."""
-        deadline = time.monotonic() + 60
-        while True:
+
+        def rest() -> Answer | None:
             offset = self.offset(path)
             answer = self.patch(path, offset, data[offset:], **headers)
-            if answer.status not in (409, 423):
-                return answer
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.02)
+            return None if answer.status in (409, 423) else answer
+
+        answer = eventually(rest, "the rest is taken")
+        assert answer is not None
+        return answer
 
     def head(self, path: str) -> Answer:
         return self.send("HEAD", path)
@@ -110,11 +111,8 @@ class Client:
 
     def ended(self, path: str) -> dict[str, Any]:
         """The job's last progress, waited for."""
-        deadline = time.monotonic() + 60
-        while (found := self.job(path))["status"] not in ("completed", "failed"):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
-        return found
+        eventually(lambda: self.job(path)["status"] in ("completed", "failed"), "the job ends")
+        return self.job(path)
 
     def begin(self, path: str, offset: int, size: int, **headers: str) -> Sending:
         """A PATCH of ``size`` bytes, of which none has been sent yet."""

@@ -7,13 +7,13 @@ import random
 import signal
 import socket
 import sys
-import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.proxy.tus.client import Client, some_bytes
+from tests.support.eventually import eventually
 from tests.support.service import Service, gone, running_service
 
 TOLD = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -21,11 +21,8 @@ TOLD = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 def until(tus: Client, upload: str, offset: int) -> int:
     """Wait for the upload to be at ``offset`` at least; where it is then."""
-    deadline = time.monotonic() + 60
-    while (found := tus.offset(upload)) < offset:
-        assert time.monotonic() < deadline, f"the upload stays at {found}"
-        time.sleep(0.02)
-    return found
+    eventually(lambda: tus.offset(upload) >= offset, f"the upload is at {offset}")
+    return tus.offset(upload)
 
 
 def test_what_came_before_the_connection_broke_is_kept(tus: Client) -> None:
