@@ -13,8 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from encrypted_records import runtime
 from tests import weights
 from tests.reference import profiles
+from tests.support.draws import Seeded
 from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
 
@@ -46,6 +48,17 @@ def pytest_xdist_auto_num_workers() -> int | None:
         return None
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return processors + 1 if free > (processors + 1) * WORKER_BYTES else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What a test draws, and a proxy in its process, follows from its name: it is the same in each
+    run. ``TEST_SEED=1`` draws others."""
+    before, runtime.machine = runtime.machine, Seeded(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        runtime.machine = before
 
 
 #: Fixtures behind which a whole service is started.
