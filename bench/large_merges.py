@@ -154,7 +154,7 @@ async def merged(task: messages.MergeTask, inputs: Sequence[Input], pages: IO[by
         sent += len(said.pages)
         return None
 
-    pool, worker = _OnePool(1), _Worker()
+    pool, worker = _OnePool(count=1), _Worker()
     began = time.monotonic()
     with worker.watched(pool):
         made = await pool.run(task, listen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Sizes
+from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
@@ -289,8 +289,9 @@ def test_what_is_kept_waits_for_nobody_who_has_all_turns(
                 reading = threads.submit(ask, other, reads)
                 assert has_all.wait(60)
                 again = threads.submit(ask, other, kept)
-                while not again.done() and not turns.waiting:
-                    time.sleep(0.01)
+                eventually(
+                    lambda: again.done() or turns.waiting, "the other has its turn, or waits"
+                )
                 waiting = turns.waiting
             finally:
                 has_been_told.set()

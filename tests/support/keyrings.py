@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Wrapper
 from encrypted_records.proxy.keyrings.backoff import Attempts
 from encrypted_records.proxy.keyrings.enrolment import Enrolment
@@ -23,7 +23,7 @@ def keyrings_in(
     *secrets: Wrapper,
     attempts: Attempts | None = None,
     policy: Policy = MANY,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = runtime.monotonic,
     unlocked_seconds: float = UNLOCKED_SECONDS,
 ) -> Keyrings:
     """The keyrings of a folder, as a proxy of this policy opens them."""

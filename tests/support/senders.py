@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
+
+from tests.support.eventually import comes_about
 
 #: What each kind sends; then it sends no more.
 KINDS = {
@@ -38,8 +39,8 @@ def slow_senders(url: str, count: int) -> Iterator[list[socket.socket]]:
 def all_ended(connections: list[socket.socket], *, within: float) -> bool:
     """Whether the other side closes them all."""
     open_ones = set(connections)
-    deadline = time.monotonic() + within
-    while open_ones and time.monotonic() < deadline:
+
+    def have_ended() -> bool:
         poll = select.poll()
         by_number = {one.fileno(): one for one in open_ones}
         for number in by_number:
@@ -50,4 +51,6 @@ def all_ended(connections: list[socket.socket], *, within: float) -> bool:
                     open_ones.discard(by_number[number])
             except ConnectionError:
                 open_ones.discard(by_number[number])
-    return not open_ones
+        return not open_ones
+
+    return comes_about(have_ended, within, pause=0)
