@@ -58,13 +58,15 @@ def sweep() -> bool:
 
 
 def state() -> dict[str, int]:
-    """Of groups that ended: those that have rows, their rows, and what is known of dead ones."""
+    """Of groups that ended: those that have rows, those that say what rows are like, their rows,
+    and what is known of dead ones."""
     from encrypted_records.server.records.models import DeadRow, RecordGroup, RecordRow
 
     ended = RecordGroup.objects.exclude(ended_at=None)
     numbers: Any = ended.values("pk")
     return {
         "groups": ended.filter(count__gt=0).count(),
+        "described": ended.exclude(fields="[]", holes="[]", key_id=b"").count(),
         "rows": RecordRow.objects.filter(group_id__in=numbers).count(),
         "dead": DeadRow.objects.filter(group_id__in=numbers).count(),
     }

@@ -22,8 +22,14 @@ def test_a_piece_is_many_small_groups_or_a_part_of_a_large_one(
         new: NewDatabase = request.getfixturevalue("postgresql")
         url = new()
     first, *pieces = run_program("tests.server.sweeping_life", tmp_path, url)
-    assert first == {"groups": 1 + GROUPS, "rows": MANY + GROUPS * ROWS, "dead": 2}
-    assert pieces[-1] == {"groups": 0, "rows": 0, "dead": 0}
+    every = 1 + GROUPS
+    assert first == {
+        "groups": every,
+        "described": every,
+        "rows": MANY + GROUPS * ROWS,
+        "dead": 2,
+    }
+    assert pieces[-1] == {"groups": 0, "described": 0, "rows": 0, "dead": 0}
     rows = [before["rows"] - after["rows"] for before, after in pairwise([first, *pieces])]
     # The large one is shortened twice, and its last rows go with the small ones.
     assert rows[:2] == [MOST_ROWS] * 2

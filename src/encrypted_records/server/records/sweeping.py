@@ -208,7 +208,7 @@ def sweep() -> bool:
 def sweep_rows() -> bool:
     """Delete one piece of the rows whose time is over; whether there may be more.
 
-    Their groups stay, without rows, so that their uids stay taken.
+    Their groups stay, without rows and what describes these, so that their uids stay taken.
     """
     old = RecordGroup.objects.filter(
         _is_over("ended_at", "ended"), ~erasing.held("ended"), count__gt=0
@@ -228,7 +228,10 @@ def sweep_rows() -> bool:
         asked = _asked_among(old, whole)
         removing.drop_groups(asked, at_once=True)
         removing.drop_groups(set(whole) - asked)
-        RecordGroup.objects.filter(pk__in=whole).update(count=0, salt=b"")
+        # Nobody asks for what its rows were like any more: it is as long as a definition is.
+        RecordGroup.objects.filter(pk__in=whole).update(
+            count=0, salt=b"", fields="[]", holes="[]", key_id=b""
+        )
     return True
 
 
