@@ -90,7 +90,12 @@ def running_api(
 
 
 @contextmanager
-def running_proxy(folder: Path, base_url: str, name: str = "proxy") -> Iterator[Service]:
+def running_proxy(
+    folder: Path,
+    base_url: str,
+    name: str = "proxy",
+    environment: Mapping[str, str] = NOTHING_MORE,
+) -> Iterator[Service]:
     """A proxy with a data folder of its own beside the API's."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
@@ -100,6 +105,7 @@ def running_proxy(folder: Path, base_url: str, name: str = "proxy") -> Iterator[
         "ERS_BASE_URL": base_url,
         "ERS_ACCESS": "api",
         "XDG_STATE_HOME": str(state_of(folder / "api")),
+        **environment,
     }
     with running_side("proxy", settings, url, folder / "sides.log") as process:
         yield Service(process, base_url, url, folder / "api", folder / "sides.log")
