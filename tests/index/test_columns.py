@@ -134,6 +134,6 @@ def test_a_column_out_of_order_is_refused(ordinals: list[int], keys: list[int]) 
 
 
 def test_a_column_with_a_key_for_an_absent_row_is_refused() -> None:
-    data = columns.encode(columns.absent(np.arange(2, dtype=np.uint32)), "integer")
+    data = columns.encode(columns.absent(np.arange(2, dtype=np.uint32), "integer"), "integer")
     with pytest.raises(DoesNotOpen, match="order"):
         columns.decode(data[:-1] + b"\1", "integer", 2)

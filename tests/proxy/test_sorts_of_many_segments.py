@@ -34,6 +34,7 @@ FIELDS: dict[str, Any] = {
     "rank": {"type": "integer", "minimum": 0, "maximum": 9},
     "tag": {"type": "string"},
     "number": {"type": "integer", "minimum": 0, "maximum": 10_000},
+    "name": {"type": "string"},
 }
 SEGMENTS, ROWS = 8, 80
 SMALL = Limits(mini=0, entries=5)
@@ -62,6 +63,8 @@ def record(number: int) -> dict[str, Any]:
     if chance.random() < 0.9:
         long = LONG if chance.random() < 0.1 else ""
         found["tag"] = f"{long}t{chance.randrange(12):02}"
+    if number % 3 == 0:
+        found["name"] = f"n{number}"
     return found
 
 
@@ -171,6 +174,23 @@ def test_all_pages_are_the_oracles(asked: Store) -> None:
                 body["cursor"] = answer["next_cursor"]
             assert found == expected[offset : offset + len(found)], (where, order_by, limit, offset)
             assert len(found) == min(5 * limit, max(0, len(expected) - offset)), (where, order_by)
+
+
+@pytest.mark.parametrize("asked", [(STANDARD, True), (BY_SETS, True)], indirect=True)
+@pytest.mark.parametrize("field", ["name", "tag", "rank"])
+def test_a_second_page_of_rows_that_all_lack_the_field_follows_the_last_that_has_it(
+    asked: Store, field: str
+) -> None:
+    where = {"field": "number", "op": "between", "value": [3 * ROWS, 6 * ROWS]}
+    records = [one["data"] for one in asked.everything()]
+    expected = in_order(records, where, [f"-{field}"])
+    present = sum(field in one for one in expected)
+    first = asked.search(where, order_by=[f"-{field}"], limit=present)
+    second = asked.search(
+        where, order_by=[f"-{field}"], limit=len(records), cursor=first["next_cursor"]
+    )
+    assert [one["data"] for one in first["results"]] == expected[:present]
+    assert [one["data"] for one in second["results"]] == expected[present:]
 
 
 @pytest.mark.parametrize("asked", [(STANDARD, True)], indirect=True)

@@ -252,9 +252,9 @@ def keys_of(spec: FieldSpec, key: FieldKey, present: Sequence[Value]) -> Keys:
     return values.to_offsets(spec, present)
 
 
-def absent(rows: Ordinals) -> Column:
+def absent(rows: Ordinals, kind: KeyKind) -> Column:
     """The column of a field that none of these rows has."""
-    return Column(rows, np.array([], np.uint64))
+    return Column(rows, np.zeros(0, key_type(kind)))
 
 
 def _sort(missing: Ordinals, ordinals: Ordinals, keys: Keys) -> Column:

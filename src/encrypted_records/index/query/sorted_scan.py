@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import EntryBlock, Keys, Lookup
+from encrypted_records.index.columns.column import EntryBlock, Keys, Lookup, key_type
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
 from encrypted_records.index.columns.key_range import KeyRange, alike
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
 from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.model.definition import KeyKind
 from encrypted_records.model.queries import SortKey
+from encrypted_records.model.word_columns import column_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ class SortedScan:
                 return part
             absent, present = (part, present) if of_absent else (absent, part)
         rows = absent.rows | present.rows
-        return Result(rows, _dictionary_of(rows, absent.rows, present.blocks))
+        kind = column_spec(self._segment.definition, order.field).kind
+        return Result(rows, _dictionary_of(rows, absent.rows, present.blocks, kind))
 
     def _is_worth_it(self, present: int) -> bool:
         """Whether the scan is likely to be short."""
@@ -299,15 +302,17 @@ class _DirectedEntries:
         return (self.count - last, self.count - first) if self._descending else (first, last)
 
 
-def _dictionary_of(rows: BitMap, absent: BitMap, blocks: Sequence[EntryBlock]) -> PartialDictionary:
+def _dictionary_of(
+    rows: BitMap, absent: BitMap, blocks: Sequence[EntryBlock], kind: KeyKind
+) -> PartialDictionary:
     """The field of ``rows``: ``absent`` lack it, ``blocks`` have the keys of the others."""
     kept: list[Ordinals] = [np.zeros(0, np.uint32)]
-    keys: list[Keys] = []
+    # Where all rows lack the field, they are compared with keys of its type all the same.
+    keys: list[Keys] = [np.zeros(0, key_type(kind))]
     highest = [int(block.ordinals.max()) for block in blocks]
     find = finder(rows, 1 + max([*highest, rows.max() if rows else 0]))
     for block in blocks:
         at = find(block.ordinals)
         kept.append(block.ordinals[at])
         keys.append(block.keys[block.runs_of(at)])
-    held = np.concatenate(keys) if keys else np.zeros(0, np.uint64)
-    return build_partial_dictionary(np.concatenate(kept), held, ordinals(absent))
+    return build_partial_dictionary(np.concatenate(kept), np.concatenate(keys), ordinals(absent))

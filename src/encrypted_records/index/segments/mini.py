@@ -206,6 +206,11 @@ class MiniSegment:
         return self.segment.uid + self._definition.digest
 
     @property
+    def definition(self) -> SchemaDefinition:
+        """As :attr:`PagedSegment.definition`."""
+        return self._definition
+
+    @property
     def count(self) -> int:
         return self.segment.count
 
@@ -277,8 +282,8 @@ class MiniSegment:
         return whole
 
     def _missing(self, name: str) -> Column:
-        is_words = column_spec(self._definition, name).kind == "words"
-        return words.undecided(self.rows) if is_words else columns.absent(self.rows)
+        kind = column_spec(self._definition, name).kind
+        return words.undecided(self.rows) if kind == "words" else columns.absent(self.rows, kind)
 
     def _open(self, name: str) -> Column:
         spec = column_spec(self._definition, name)

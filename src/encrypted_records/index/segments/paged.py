@@ -228,8 +228,8 @@ class PagedSegment:
         return self.directories.has_field(name)
 
     def _missing(self, name: str) -> Column:
-        is_words = column_spec(self._definition, name).kind == "words"
-        return words.undecided(self.rows) if is_words else columns.absent(self.rows)
+        kind = column_spec(self._definition, name).kind
+        return words.undecided(self.rows) if kind == "words" else columns.absent(self.rows, kind)
 
     def _paged(self, name: str) -> PagedColumn:
         return PagedColumn(self.directories[name], self.blocks)
