@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
@@ -37,8 +38,15 @@ def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed) -> T:
         return found
 
 
-def answer(asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD) -> T:
+#: What columns add up to, by segment and field, as a cache keeps it.
+Kept = dict[tuple[bytes, str], ColumnSums]
+
+
+def answer(
+    asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD, kept: Kept | None = None
+) -> T:
     """Run what asks several segments."""
+    kept = {} if kept is None else kept
     try:
         while True:
             need = next(asking)
@@ -52,8 +60,11 @@ def answer(asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD) 
                 turned = read(need.segment, turn_round(need.segment, name, limits), sealed)
                 need.segment.columns[name] = turned
             if need.sums is not None:
-                summing = sum_column(need.segment, need.sums, need.rows, limits)
-                need.segment.sums[need.sums] = read(need.segment, summing, sealed)
+                at = need.segment.segment.uid, need.sums
+                if at not in kept or not kept[at].has(need.rows):
+                    summing = sum_column(need.segment, need.sums, need.rows, limits)
+                    kept[at] = read(need.segment, summing, sealed)
+                need.segment.sums[need.sums] = kept[at]
     except StopIteration as end:
         found: T = end.value
         return found

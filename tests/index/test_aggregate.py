@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.predicates import matches
 from tests import aggregate_oracle, oracle
 from tests.index.questions import Question
-from tests.index.reading import IN_WINDOWS, NARROW, answer
+from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer
 from tests.index.strategies import Case, accepted, cases
 from tests.index.world import World
 from tests.reference import definitions as plain
@@ -37,6 +37,7 @@ class Aggregation(Question):
         self.limits = limits
         self.reading = reading
         self.by_row = by_row
+        self.kept: Kept = {}
         self.asked = parse_aggregation(asked, world.definition)
         super().__init__(world, self.asked.where)
         self.parts = [part.only(self._decided(part.positions.tolist())) for part in self.parts]
@@ -48,24 +49,26 @@ class Aggregation(Question):
         return np.array([matches(where, one.data, world.definition) for one in records], bool)
 
     def answer(self) -> Aggregated:
-        for part in self.parts:
-            if isinstance(part.segment, PagedSegment):
-                part.segment.blocks.clear()
-                part.segment.columns.clear()
-        while True:
-            asking = aggregate(
-                self.asked,
-                self.world.definition,
-                self.parts,
-                self.texts,
-                self.limits,
-                self.reading,
-                by_row=self.by_row,
-            )
-            found = answer(asking, self.world.sealed, self.reading)
-            if found is not None:
-                return found
-            self.learn()
+        large = [one.segment for one in self.parts if isinstance(one.segment, PagedSegment)]
+        for segment in large:
+            segment.blocks.clear()
+            segment.columns.clear()
+        with scope(*large):
+            while True:
+                asking = aggregate(
+                    self.asked,
+                    self.world.definition,
+                    self.parts,
+                    self.texts,
+                    self.limits,
+                    self.reading,
+                    by_row=self.by_row,
+                )
+                found = answer(asking, self.world.sealed, self.reading, self.kept)
+                assert not any(one.blocks or one.columns for one in large)
+                if found is not None:
+                    return found
+                self.learn()
 
 
 def list_orders() -> st.SearchStrategy[str]:

@@ -78,7 +78,8 @@ class Proxy:
         upstream = Upstream(self.services.api, self.caller, self.state, confirmed=True)
         context = QueryContext(upstream, self.services.fetcher)
         plan = await context.plan(asked)
-        segments = await context.segments(plan.missing)
+        segments = await context.open()
+        await context.fill(segments, plan.missing)
         found = [
             plan.match(one).certain - context.snapshot.dead_rows(one.segment) for one in segments
         ]

@@ -8,8 +8,7 @@ opened on whose order the answer depends or that it shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,7 @@ from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.ranked_measures import RankedMeasures
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
 from encrypted_records.index.query.tallies import KEPT, MostKept, Tally
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import (
@@ -92,7 +91,8 @@ def aggregate(
     *,
     by_row: bool = True,
 ) -> Asking[Aggregated | None]:
-    """The answer; None where ``texts`` now wants some.
+    """The answer; None where ``texts`` now wants some. What columns add up to stays in their
+    segments, for when it is asked for again.
 
     Args:
         parts: the rows that match, all of them certain.
@@ -149,7 +149,7 @@ class _Work:
         fields = dict(zip(asked.group_by, asked.periods, strict=True))
         groups = RowGroups(self.definition, fields, self.limits.groups)
         for part in parts:
-            with _columns_of(part):
+            with scope(part.segment):
                 yield from groups.count(part, self.reading)
         if len(groups.counts) > self.limits.groups:
             raise too_many_groups(self.limits.groups)
@@ -230,17 +230,17 @@ class _Work:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         if isinstance(segment, PagedSegment) and not segment.has_column(name):
             return  # it is older than the field
-        with _columns_of(part):
-            yield from bring_directories(segment, [name])
-            known = known_counts(part, name, tally)
-            if known is not None:
-                tally.add(known)
-                return
-            ranked = self._ranked(name)
-            of_texts = self.definition.fields[name].is_of_texts
-            if not of_texts and tally.table is None and ranked.fits(part):
-                yield from ranked.add([part], tally)
-                return
+        yield from bring_directories(segment, [name])
+        known = known_counts(part, name, tally)
+        if known is not None:
+            tally.add(known)
+            return
+        ranked = self._ranked(name)
+        of_texts = self.definition.fields[name].is_of_texts
+        if not of_texts and tally.table is None and ranked.fits(part):
+            yield from ranked.add([part], tally)
+            return
+        with scope(segment):
             if self.by_row:
                 yield from bring_by_row(segment, [name])
             else:
@@ -261,11 +261,11 @@ class _Work:
         """
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         count = int(number.max()) + 1
-        with _columns_of(part):
+        with scope(segment):
             own = yield from groups.number(part, self.reading)
             unread = {}
             for name, tally in tallies.items():
-                with _columns_of(part):
+                with scope(segment):
                     yield from bring_by_row(segment, [name])
                     dictionary = dictionary_of(part, name)
                     if dictionary is None:
@@ -292,18 +292,6 @@ def _has_little(part: Candidates, name: str) -> bool:
     """Whether a segment is small, or older than a field."""
     segment = part.segment
     return not isinstance(segment, PagedSegment) or not segment.has_column(name)
-
-
-@contextmanager
-def _columns_of(part: Candidates) -> Iterator[None]:
-    """Leave no more columns in a segment than there were; a cache may keep them."""
-    columns = part.segment.columns if isinstance(part.segment, PagedSegment) else {}
-    before = set(columns)
-    try:
-        yield
-    finally:
-        for name in columns.keys() - before:
-            del columns[name]
 
 
 def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int) -> None:

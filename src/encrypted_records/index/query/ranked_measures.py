@@ -23,7 +23,7 @@ from encrypted_records.index.query.measures import Shown, list_ranks
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.query.row_keys import look_up_keys
 from encrypted_records.index.query.tallies import Tally, Values
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import Extreme, Histogram, Percentile
 
@@ -57,7 +57,8 @@ class RankedMeasures:
         return left_out <= min(self.left_out, segment.count * _MOST_LEFT_OUT)
 
     def add(self, parts: Sequence[Candidates], tally: Tally) -> Asking[None]:
-        """Take in all values of some parts. Each fits, is small, or is older than the field.
+        """Take in all values of some parts. Each fits, is small, or is older than the field. What
+        columns add up to stays in their segments, for measures that are refined.
 
         Args:
             tally: if it needs values, it has had none, and gets no more.
@@ -97,11 +98,8 @@ class RankedMeasures:
         if not self.by_row:
             sums = yield from bring_sums(segment, self.field, rows)
             return sums.keys_of(rows)
-        held = segment.columns.get(self.field)
-        keys = yield from look_up_keys(segment, self.field, rows, self.limits)
-        if held is None:
-            segment.columns.pop(self.field, None)
-        return keys
+        with scope(segment):
+            return (yield from look_up_keys(segment, self.field, rows, self.limits))
 
     def _add_up(self, part: Candidates, rows: SortedRows) -> Asking[Halves]:
         left_out = Halves.of(rows.left_out)

@@ -21,7 +21,7 @@ from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.query.asking import Asking, Need, ask_for
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 
 
@@ -216,20 +216,17 @@ class Ranks:
             places = (self._places[own] + leading).tolist()
             every.append((segment, dict(zip(places, own.tolist(), strict=True))))
         # A few are brought together, are worth keeping, and take little.
-        brought: list[tuple[PagedSegment, frozenset[int]]] = []
-        entries = int(self._counts[chosen].sum())
-        if len(chosen) <= self._limits.window and entries <= self._limits.entries:
-            brought = list(self._list_missing(every))
-            if brought:
-                (first, pages), *others = brought
-                yield Need(first, pages=pages, light=True, beside=tuple(others))
-        for segment, stretches in every:
-            hand_over = partial(_hand_over, stretches, take)
-            reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
-            yield from ask_for(segment, reading)
-        for segment, pages in brought:
-            for number in pages:
-                del segment.blocks[number]
+        with scope(*(segment for segment, _ in every)):
+            entries = int(self._counts[chosen].sum())
+            if len(chosen) <= self._limits.window and entries <= self._limits.entries:
+                brought = list(self._list_missing(every))
+                if brought:
+                    (first, pages), *others = brought
+                    yield Need(first, pages=pages, light=True, beside=tuple(others))
+            for segment, stretches in every:
+                hand_over = partial(_hand_over, stretches, take)
+                reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
+                yield from ask_for(segment, reading)
 
     def _list_missing(
         self, every: Sequence[tuple[PagedSegment, Collection[int]]]

@@ -10,8 +10,10 @@ list exactly the segment's rows, each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from pyroaring import BitMap
@@ -277,6 +279,29 @@ class PagedSegment:
 
 #: A segment of either form, opened as far as it is here.
 OpenedSegment = MiniSegment | PagedSegment
+
+
+@contextmanager
+def scope(*segments: object) -> Iterator[None]:
+    """Take pages, columns by row and sums that come into large segments meanwhile out again.
+
+    Whoever brings something opens one, so that memory has what is worked on alone. Directories
+    stay. Scopes may be inside one another and overlap: each takes out what came after it began.
+
+    Args:
+        segments: of either form; minis are in memory as a whole.
+    """
+    every = [one for one in segments if isinstance(one, PagedSegment)]
+    held: list[dict[Any, Any]] = []
+    for one in every:
+        held += (one.blocks, one.columns, one.sums)
+    before = [set(own) for own in held]
+    try:
+        yield
+    finally:
+        for own, there in zip(held, before, strict=True):
+            for name in own.keys() - there:
+                del own[name]
 
 
 def _check_listing(directory: Outline, first: int, last: int, block: EntryBlock) -> None:

@@ -27,7 +27,7 @@ from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.sums import ColumnSums, Halves
 from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.model.records import PAGE_BYTES
 from encrypted_records.model.word_columns import column_spec
 
@@ -90,15 +90,12 @@ def read_pages(
     runtime.chance.shuffle(order)
     directory = segment.directories[field]
     for window in _cut(directory, order, limits.window, limits.entries):
-        missing = {int(numbers[page]) for page in window} - segment.blocks.keys()
-        if missing:
-            yield missing
-        for part in _cut(directory, window, len(window), limits.at_once):
-            own = [(page, int(numbers[page])) for page in part]
-            take([(page, segment.blocks[number]) for page, number in own])
-            for _, number in own:
-                if number in missing:
-                    del segment.blocks[number]
+        with scope(segment):
+            missing = {int(numbers[page]) for page in window} - segment.blocks.keys()
+            if missing:
+                yield missing
+            for part in _cut(directory, window, len(window), limits.at_once):
+                take([(page, segment.blocks[int(numbers[page])]) for page in part])
 
 
 def fill_up(segment: PagedSegment, field: str, pages: Collection[int]) -> list[int]:

@@ -55,7 +55,7 @@ class Matching:
         for segment in snapshot.segments:
             if snapshot.places(segment).highest < self._stored:
                 continue
-            (opened,) = await context.segments(lambda _: set(), [segment])
+            (opened,) = await context.open([segment])
             await context.columns([opened], names)
             await aside(self._take, opened, snapshot, compared)
         self._stored = snapshot.stored

@@ -8,7 +8,7 @@ from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.model.aggregations import (
     Aggregation,
     Count,
@@ -23,7 +23,7 @@ from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.counts import count_matches
 from encrypted_records.proxy.search.joins import parse_body
-from encrypted_records.proxy.search.match import learn_texts, match_rows
+from encrypted_records.proxy.search.match import fill_columns, learn_texts, match_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +68,26 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
     # Of a large schema, one column of one segment at a time is brought.
     few = context.snapshot.count * len(aggregation.fields) <= context.sizes.few_values
     at_once = aggregation.fields if few and _needs_columns(context, aggregation) else ()
-    parts = await match_rows(context, aggregation.where, at_once)
-    with context.stats.stage("fetch_pages"):
-        large = (part.segment for part in parts)
-        segments = [one for one in large if isinstance(one, PagedSegment)]
-        await context.fill(segments, lambda one: one.missing_directories(aggregation.fields))
-    texts = context.texts()
-    is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
-    run: Run = aside if is_long else runtime.in_thread
-    by_row = context.fetcher.keeps_columns(context.snapshot.count, len(aggregation.fields))
-    while True:
-        with context.stats.stage("measure"):
-            reading = context.sizes.reading
-            asking = aggregate(
-                aggregation, context.definition, parts, texts, reading=reading, by_row=by_row
-            )
-            groups = await context.answer(asking, run)
-        if groups is not None:
-            return AggregateResult(aggregation, groups)
-        await learn_texts(context, texts)
+    parts = await match_rows(context, aggregation.where)
+    segments = [one.segment for one in parts if isinstance(one.segment, PagedSegment)]
+    with scope(*segments):
+        await fill_columns(context, segments, at_once)
+        with context.stats.stage("fetch_pages"):
+            await context.fill(segments, lambda one: one.missing_directories(aggregation.fields))
+        texts = context.texts()
+        is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
+        run: Run = aside if is_long else runtime.in_thread
+        by_row = context.fetcher.keeps_columns(context.snapshot.count, len(aggregation.fields))
+        while True:
+            with context.stats.stage("measure"):
+                reading = context.sizes.reading
+                asking = aggregate(
+                    aggregation, context.definition, parts, texts, reading=reading, by_row=by_row
+                )
+                groups = await context.answer(asking, run)
+            if groups is not None:
+                return AggregateResult(aggregation, groups)
+            await learn_texts(context, texts)
 
 
 def _needs_columns(context: QueryContext, aggregation: Aggregation) -> bool:

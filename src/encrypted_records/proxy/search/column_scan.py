@@ -18,7 +18,7 @@ from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query import reading_tests
 from encrypted_records.index.query.column_scan import needs_whole, want_undecided
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.index.segments.reading import fits_by_row
 from encrypted_records.model.predicates import ColumnTest
 from encrypted_records.model.text_tests import TextTest
@@ -36,17 +36,18 @@ async def scan_columns(
     """Find the rows that pass the plan's tests, which :meth:`Plan.match` then knows.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     with _while_awaited() as go_on:
         for segment in segments:
             async with context.fetcher.turn(context.upstream, segment):
-                whole = await _test_segment(context, plan, segment, go_on)
-                with context.stats.stage("fetch_pages"):
-                    await context.fill([segment], plan.missing_to_test)
-                with context.stats.stage("scan"):
-                    await aside(plan.settle, segment)
-                _drop_columns(context, segment, whole)
+                with scope(segment):
+                    whole = await _test_segment(context, plan, segment, go_on)
+                    with context.stats.stage("fetch_pages"):
+                        await context.fill([segment], plan.missing_to_test)
+                    with context.stats.stage("scan"):
+                        await aside(plan.settle, segment)
+                    _count_larger(context, segment, whole)
 
 
 async def count_tested(
@@ -55,16 +56,17 @@ async def count_tested(
     """:meth:`Plan.count` of each segment, for a plan that tests texts.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     counts: list[int | None] = []
     with _while_awaited() as go_on:
         for segment in segments:
             async with context.fetcher.turn(context.upstream, segment):
-                whole = await _test_segment(context, plan, segment, go_on)
-                with context.stats.stage("scan"):
-                    counts.append(await aside(plan.count, segment))
-                _drop_columns(context, segment, whole)
+                with scope(segment):
+                    whole = await _test_segment(context, plan, segment, go_on)
+                    with context.stats.stage("scan"):
+                        counts.append(await aside(plan.count, segment))
+                    _count_larger(context, segment, whole)
     return counts
 
 
@@ -75,11 +77,12 @@ async def want_texts(
 
     Raises:
         InvalidQuery: ``too_many_long``.
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     for segment, rows in unsure.items():
         async with context.fetcher.turn(context.upstream, segment):
-            await _want_of_segment(context, plan, segment, rows)
+            with scope(segment):
+                await _want_of_segment(context, plan, segment, rows)
 
 
 async def _want_of_segment(
@@ -103,7 +106,7 @@ async def _want_of_segment(
             await context.fill([segment], partial(plan.missing_to_want, tests))
         with context.stats.stage("scan"):
             await aside(_want, plan, segment, tests, rows, position)
-    _drop_columns(context, segment, whole)
+    _count_larger(context, segment, whole)
 
 
 def _want(
@@ -147,8 +150,6 @@ async def _bring_columns(context: QueryContext, plan: Plan, segment: OpenedSegme
             await _bring_keys(context, segment, name)
             if segment.has_keys(name):
                 brought.append(name)
-            else:
-                segment.columns.pop(name, None)
     return brought
 
 
@@ -162,11 +163,11 @@ async def _bring_keys(context: QueryContext, segment: PagedSegment, field: str) 
         await context.fetcher.by_row(context.upstream, segment, field)
 
 
-def _drop_columns(context: QueryContext, segment: OpenedSegment, fields: Sequence[str]) -> None:
+def _count_larger(context: QueryContext, segment: OpenedSegment, fields: Sequence[str]) -> None:
+    """Columns that are kept grow as their texts are tested."""
     if isinstance(segment, PagedSegment):
         for name in fields:
             context.fetcher.keep(segment, name)
-            del segment.columns[name]
 
 
 def _test(plan: Plan, segment: OpenedSegment, go_on: Callable[[], None]) -> None:

@@ -137,29 +137,31 @@ class QueryContext:
     def most_opened(self) -> int:
         return self.upstream.most_opened
 
-    async def segments(
-        self, missing: Missing, among: Sequence[Segment] | None = None, *, many: bool = False
-    ) -> list[OpenedSegment]:
-        """Live segments, each with the pages that ``missing`` names.
+    async def open(self, among: Sequence[Segment] | None = None) -> list[OpenedSegment]:
+        """Live segments, large ones without a page.
 
         Args:
             among: some of the live ones; all if None.
-            many: whether ``missing`` takes long to ask.
 
         Raises:
-            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
+            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.open`.
         """
         wanted = self.snapshot.segments if among is None else among
-        return await self.fetcher.segments(self.upstream, wanted, missing, many=many)
+        return await self.fetcher.open(self.upstream, wanted)
 
     async def fill(
-        self, segments: Sequence[OpenedSegment], missing: Missing, *, passing: bool = False
+        self,
+        segments: Sequence[OpenedSegment],
+        missing: Missing,
+        *,
+        many: bool = False,
+        passing: bool = False,
     ) -> None:
         """As :meth:`Fetcher.fill`."""
-        await self.fetcher.fill(self.upstream, segments, missing, passing=passing)
+        await self.fetcher.fill(self.upstream, segments, missing, many=many, passing=passing)
 
     async def columns(self, segments: Sequence[OpenedSegment], fields: Collection[str]) -> None:
-        """Bring whole columns into segments that :meth:`segments` gave."""
+        """Bring whole columns into segments that :meth:`open` gave."""
         await self.fetcher.columns(self.upstream, segments, fields)
 
     async def read(self, segment: PagedSegment, reading: Reading[T], run: Run = aside) -> T:
@@ -174,7 +176,7 @@ class QueryContext:
             light: it holds a few pages at most, and waits for no turn at memory.
 
         Raises:
-            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.segments`.
+            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.fill`.
         """
         worked_on: PagedSegment | None = None
         async with AsyncExitStack() as turn:

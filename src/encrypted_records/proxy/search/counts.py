@@ -11,7 +11,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import (
     Absent,
     And,
@@ -44,7 +44,7 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
     few segments. Of segments with dead rows, these are looked up. Else None.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     snapshot = context.snapshot
     if isinstance(plan.predicate, And):
@@ -60,7 +60,8 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
         if dying:
             return None
         with context.stats.stage("fetch_pages"):
-            segments = await context.segments(plan.missing_to_scan, many=many)
+            segments = await context.open()
+            await context.fill(segments, plan.missing_to_scan, many=many)
         count = _sum_up(await count_tested(context, plan, segments))
     else:
 
@@ -69,10 +70,13 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
             return plan.missing_to_find(segment) if is_dying else plan.missing_to_count(segment)
 
         with context.stats.stage("fetch_pages"):
-            segments = await context.segments(missing, many=many)
+            segments = await context.open()
         whole = [one for one in segments if one.segment.uid not in dying]
         left = [one for one in segments if one.segment.uid in dying]
-        count = await _count(plan, whole, many=many)
+        with scope(*segments):
+            with context.stats.stage("fetch_pages"):
+                await context.fill(segments, missing, many=many)
+            count = await _count(plan, whole, many=many)
         if count is not None and left:
             count += await _count_living(context, plan, left)
     context.stats.certain = count or 0
@@ -94,7 +98,8 @@ async def _count_ranges(
     if not exact or every <= context.sizes.few_rows:
         return None
     with context.stats.stage("fetch_pages"):
-        segments = await context.segments(plan.missing_to_find)
+        segments = await context.open()
+        await context.fill(segments, plan.missing_to_find)
     count = 0
     of_one: dict[int, list[OpenedSegment]] = {}
     left: list[Segment] = []
@@ -122,9 +127,10 @@ async def _count_one(context: QueryContext, plan: Plan, segments: Sequence[Opene
     here."""
     dying = [one for one in segments if _dead_in(context.snapshot, one.segment)]
     whole = [one for one in segments if one not in dying]
-    with context.stats.stage("fetch_pages"):
-        await context.fill(whole, plan.missing_to_count)
-    count = await _count(plan, whole, many=plan.values * len(whole) > LOOKUPS)
+    with scope(*whole):
+        with context.stats.stage("fetch_pages"):
+            await context.fill(whole, plan.missing_to_count)
+        count = await _count(plan, whole, many=plan.values * len(whole) > LOOKUPS)
     assert count is not None
     return count + await _count_living(context, plan, dying)
 
@@ -175,9 +181,10 @@ async def _count_living(
         if not (isinstance(segment, PagedSegment) and comes_by_row(context, alone, segment, leaf)):
             left.append(segment.segment)
             continue
-        with context.stats.stage("fetch_pages"):
-            await context.fill([segment], plan.missing_to_count)
-        every = plan.count(segment)
+        with scope(segment):
+            with context.stats.stage("fetch_pages"):
+                await context.fill([segment], plan.missing_to_count)
+            every = plan.count(segment)
         assert every is not None
         dead = context.snapshot.dead_rows(segment.segment)
         matching = len((await open_column(context, alone, segment, leaf)).of(dead))

@@ -75,21 +75,11 @@ class Fetcher:
         fetcher.is_cold = True
         return fetcher
 
-    async def segments(
-        self,
-        upstream: Upstream,
-        wanted: Sequence[Segment],
-        missing: Missing,
-        *,
-        many: bool = False,
-    ) -> list[OpenedSegment]:
-        """The segments in the order asked for, each with all that ``missing`` names of it.
+    async def open(self, upstream: Upstream, wanted: Sequence[Segment]) -> list[OpenedSegment]:
+        """The segments in the order asked for.
 
-        Minis are fetched whole, all that are not cached in one request. Of larger segments, pages
-        are fetched: directories in one request, data in a second.
-
-        Args:
-            many: whether ``missing`` takes long to ask.
+        Minis are fetched whole, all that are not cached in one request. Of larger segments nothing
+        is: :meth:`fill` brings their pages.
 
         Raises:
             DoesNotOpen: a page was altered or belongs elsewhere.
@@ -118,7 +108,6 @@ class Fetcher:
         if unopened:
             opened |= await self._open(upstream, unopened)
         segments = [_own(one) for one in opened.values() if one is not None]
-        await self._pager.fill(upstream, segments, missing, many=many)
         await self._forget_ended(upstream, segments)
         return segments
 
@@ -162,26 +151,28 @@ class Fetcher:
         segments: Sequence[OpenedSegment],
         missing: Missing,
         *,
+        many: bool = False,
         passing: bool = False,
     ) -> None:
-        """Bring further pages into segments that :meth:`segments` gave.
+        """Bring into segments that :meth:`open` gave all that ``missing`` names of them:
+        directories in one request, data in a second.
 
         Args:
-            passing: as for :meth:`PageFetcher.fill`.
+            many, passing: as for :meth:`PageFetcher.fill`.
 
         Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound, TooLarge: as :meth:`open`.
         """
-        await self._pager.fill(upstream, segments, missing, passing=passing)
+        await self._pager.fill(upstream, segments, missing, many=many, passing=passing)
         await self._forget_ended(upstream, segments)
 
     async def columns(
         self, upstream: Upstream, segments: Sequence[OpenedSegment], fields: Collection[str]
     ) -> None:
-        """Bring whole columns, by row, into segments that :meth:`segments` gave.
+        """Bring whole columns, by row, into segments that :meth:`open` gave.
 
         Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
         wanted = [
             (one, name)
@@ -201,7 +192,7 @@ class Fetcher:
         pages at a time. Its directory must be here.
 
         Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
         if self.use_cached(segment, field):
             return
@@ -218,7 +209,7 @@ class Fetcher:
         be here.
 
         Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
         # Another question may have brought it since the caller looked.
         if self.use_sums(segment, field, rows, again=True):
@@ -238,7 +229,7 @@ class Fetcher:
             run: where it is done.
 
         Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`segments`.
+            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
         while not isinstance(step := await run(_go_on, reading), _Read):
             await self._pager.fill(upstream, [segment], partial(_lacking, step), passing=True)
@@ -274,6 +265,10 @@ class Fetcher:
         if column is not None:
             segment.columns[field] = column
         return column is not None
+
+    def keeps_column(self, segment: PagedSegment, field: str) -> bool:
+        """Whether :meth:`use_cached` would find a column."""
+        return self._cache.column(segment.view, field) is not None
 
     def use_sums(
         self, segment: PagedSegment, field: str, rows: BitMap, *, again: bool = False

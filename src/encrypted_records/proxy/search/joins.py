@@ -16,7 +16,7 @@ from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.join_values import list_values
 from encrypted_records.index.query.members import are_alike, compare_with, join_keys
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.paged import scope
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
@@ -195,7 +195,7 @@ async def _collect(
 
     Raises:
         InvalidQuery: ``too_many_long``; or the values take too much memory.
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     texts = context.texts()
     parts: list[Keys] = []
@@ -206,11 +206,10 @@ async def _collect(
         part = Candidates.of(answer.segment, answer.matches, context.snapshot)
         part = await keep_matching(context, where, part)
         # One segment's column at a time is in memory beyond the cache.
-        keys, long = await context.answer(
-            list_values(part, spec.name, texts, context.sizes.reading)
-        )
-        if isinstance(answer.segment, PagedSegment):
-            answer.segment.columns.pop(spec.name, None)
+        with scope(answer.segment):
+            keys, long = await context.answer(
+                list_values(part, spec.name, texts, context.sizes.reading)
+            )
         rows += len(part)
         size += sum(some.nbytes for some in keys)
         if size > MOST_BYTES:

@@ -18,7 +18,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.reading_tests import compare_column, count_entries, list_wide
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import (
     Absent,
     Predicate,
@@ -86,7 +86,7 @@ async def resolve(
 
     Raises:
         InvalidQuery: ``too_many_long``.
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     searched = context.snapshot.segments if among is None else among
     many = plan.values * len(searched) > LOOKUPS
@@ -98,17 +98,21 @@ async def resolve(
             missing = plan.missing_to_scan
         elif large:
             missing = plan.missing_to_find
-        segments = await context.segments(missing, among, many=many)
-    answers = await _match_all(context, plan, segments, many=many, first=first)
-    certain = sum(len(one.matches.certain) for one in answers)
-    unsure = sum(len(one.matches.possible) for one in answers) - certain
-    if decide and plan.words and not plan.by_text and unsure > context.most_opened:
-        return await resolve(context, plan.with_texts(), among)
-    context.stats.certain += certain
-    context.stats.unsure += unsure
-    if plan.tests and decide:
-        return await _decide_tests(context, plan, answers)
-    return answers
+        segments = await context.open(among)
+    with scope(*segments):
+        with context.stats.stage("fetch_pages"):
+            await context.fill(segments, missing, many=many)
+        answers = await _match_all(context, plan, segments, many=many, first=first)
+        certain = sum(len(one.matches.certain) for one in answers)
+        unsure = sum(len(one.matches.possible) for one in answers) - certain
+        by_words = decide and plan.words and not plan.by_text
+        if not by_words or unsure <= context.most_opened:
+            context.stats.certain += certain
+            context.stats.unsure += unsure
+            if plan.tests and decide:
+                return await _decide_tests(context, plan, answers)
+            return answers
+    return await resolve(context, plan.with_texts(), among)
 
 
 async def _match_all(
@@ -163,7 +167,8 @@ async def _match_in_turn(
     by_row = context.fetcher.keeps_columns(context.snapshot.count, len(plan.columns))
     for segment in segments:
         async with context.fetcher.turn(context.upstream, segment):
-            answers += await _match_segment(context, plan, segment, by_row=by_row)
+            with scope(segment):
+                answers += await _match_segment(context, plan, segment, by_row=by_row)
     return answers
 
 
@@ -181,20 +186,18 @@ async def _match_segment(
     for leaf in wide:
         assert isinstance(segment, PagedSegment)
         whole = len(segment.directories[leaf.field].ends)
-        if not context.fetcher.use_cached(segment, leaf.field):
-            pages = len(plan.missing_to_compare(leaf, segment))
-            if by_row and not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
-                with context.stats.stage("fetch_pages"):
-                    await context.fetcher.by_row(context.upstream, segment, leaf.field)
-        with context.stats.stage("resolve"):
-            await context.read(segment, compare_column(plan, segment, leaf, limits))
-        segment.columns.pop(leaf.field, None)
+        with scope(segment):
+            if not context.fetcher.use_cached(segment, leaf.field):
+                pages = len(plan.missing_to_compare(leaf, segment))
+                if by_row and not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
+                    with context.stats.stage("fetch_pages"):
+                        await context.fetcher.by_row(context.upstream, segment, leaf.field)
+            with context.stats.stage("resolve"):
+                await context.read(segment, compare_column(plan, segment, leaf, limits))
     with context.stats.stage("fetch_pages"):
         await context.fill([segment], plan.missing)
     with context.stats.stage("resolve"):
         answers = await aside(_resolve_all, context, plan, [segment])
-    if isinstance(segment, PagedSegment):
-        segment.blocks.clear()
     plan.forget(segment, wide)
     return answers
 
@@ -251,11 +254,16 @@ def _resolve_first(
 
 
 async def fill_columns(
-    context: QueryContext, segments: Sequence[OpenedSegment], fields: Collection[str]
+    context: QueryContext, segments: Sequence[object], fields: Collection[str]
 ) -> None:
-    """Fetch whole columns, to sort or measure the segments' rows by them."""
+    """Fetch whole columns, to sort or measure the segments' rows by them.
+
+    Args:
+        segments: of either form; minis have all of their columns.
+    """
+    large = [one for one in segments if isinstance(one, PagedSegment)]
     with context.stats.stage("fetch_pages"):
-        await context.columns(segments, fields)
+        await context.columns(large, fields)
 
 
 async def open_rows(
@@ -305,16 +313,9 @@ async def learn_texts(context: QueryContext, texts: Texts, *, ranked: bool = Fal
             texts.answer(field, key, record.data.get(field), tail)
 
 
-async def match_rows(
-    context: QueryContext, where: Predicate, fields: Collection[str] = ()
-) -> list[Candidates]:
-    """The rows that match. Records are opened where the index does not decide.
-
-    Args:
-        fields: the columns that the caller needs of their segments.
-    """
+async def match_rows(context: QueryContext, where: Predicate) -> list[Candidates]:
+    """The rows that match. Records are opened where the index does not decide."""
     answers = await resolve(context, await context.plan(where))
-    await fill_columns(context, [one.segment for one in answers], fields)
     parts = [Candidates.of(one.segment, one.matches, context.snapshot) for one in answers]
     return [await keep_matching(context, where, part) for part in parts]
 

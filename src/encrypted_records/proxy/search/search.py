@@ -20,6 +20,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
+from encrypted_records.index.segments.paged import scope
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import Query, parse_query
@@ -374,14 +375,15 @@ async def sort(
     Args:
         ranked: as for :meth:`RowFetcher.open_rows`, of long strings that are opened.
     """
-    parts = await scan_sorted(context, query, plan, answers, want=want, after=after)
-    run = run_for(sum(map(len, parts)))
-    while True:
-        with context.stats.stage("order"):
-            page = await run(first, parts, query.order, texts, want=want, after=after)
-        if page is not None:
-            return page
-        await learn_texts(context, texts, ranked=ranked)
+    with scope(*(one.segment for one in answers)):
+        parts = await scan_sorted(context, query, plan, answers, want=want, after=after)
+        run = run_for(sum(map(len, parts)))
+        while True:
+            with context.stats.stage("order"):
+                page = await run(first, parts, query.order, texts, want=want, after=after)
+            if page is not None:
+                return page
+            await learn_texts(context, texts, ranked=ranked)
 
 
 def list_candidates(context: QueryContext, rows: SortedRows) -> Iterator[Candidate]:

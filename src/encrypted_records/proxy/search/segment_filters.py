@@ -24,7 +24,7 @@ from encrypted_records.index.query.row_filters import (
     ConditionFilter,
     filter_column,
 )
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
 from encrypted_records.model.queries import SortKey
 from encrypted_records.proxy.process.offload import here
@@ -88,7 +88,7 @@ async def resolve_sorted(
         stored: rows of the schema, of which alone matches are wanted.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     snapshot = context.snapshot
     unread: list[UnreadSegment] = []
@@ -102,7 +102,8 @@ async def resolve_sorted(
             return segment.missing_directories({*plan.columns, *names})
 
         with context.stats.stage("fetch_pages"):
-            segments = await context.segments(missing)
+            segments = await context.open()
+            await context.fill(segments, missing)
         left = [one.segment for one in segments if not isinstance(one, PagedSegment)]
         for segment in segments:
             if isinstance(segment, PagedSegment) and not plan.excludes(segment):
@@ -188,8 +189,7 @@ def comes_by_row(
     pages, entries = count_compared(plan, segment, leaf)
     if entries <= context.sizes.few_entries or isinstance(leaf, Absent):
         return False
-    if context.fetcher.use_cached(segment, leaf.field):
-        del segment.columns[leaf.field]
+    if context.fetcher.keeps_column(segment, leaf.field):
         return True
     directory = segment.directories[leaf.field]
     share = MOST_OF_LISTED if stays and directory.listed else MOST_OF_COLUMN
@@ -201,20 +201,19 @@ def comes_by_row(
 async def open_column(
     context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf
 ) -> ColumnFilter:
-    """What tells the rows of a comparison; the column is brought by row, and does not stay in the
-    segment.
+    """What tells the rows of a comparison; the column is brought by row.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     field, limits = leaf.field, context.sizes.reading
-    if not context.fetcher.use_cached(segment, field):
-        async with context.fetcher.turn(context.upstream, segment):
-            with context.stats.stage("fetch_pages"):
-                await context.fetcher.by_row(context.upstream, segment, field)
-    reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
-    (found,) = await context.answer(ask_for(segment, reading, passing=False), here, light=True)
-    del segment.columns[field]
+    with scope(segment):
+        if not context.fetcher.use_cached(segment, field):
+            async with context.fetcher.turn(context.upstream, segment):
+                with context.stats.stage("fetch_pages"):
+                    await context.fetcher.by_row(context.upstream, segment, field)
+        reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
+        (found,) = await context.answer(ask_for(segment, reading, passing=False), here, light=True)
     return found
 
 
@@ -238,15 +237,16 @@ async def open_filters(
     """By the segment's uid, what tells the rows that match; columns by row are brought.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.segments`.
+        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
     by_uid = {one.uid: one for one in batch}
-    with context.stats.stage("fetch_pages"):
-        await context.fill(
-            [one.segment for one in batch],
-            lambda segment: by_uid[segment.segment.uid].missing(segment),
-        )
-    return {uid: await _open(context, one) for uid, one in by_uid.items()}
+    segments = [one.segment for one in batch]
+    with scope(*segments):
+        with context.stats.stage("fetch_pages"):
+            await context.fill(
+                segments, lambda segment: by_uid[segment.segment.uid].missing(segment)
+            )
+        return {uid: await _open(context, one) for uid, one in by_uid.items()}
 
 
 async def _open(context: QueryContext, one: SegmentFilter) -> ConditionFilter:

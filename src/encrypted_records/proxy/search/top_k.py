@@ -17,7 +17,7 @@ from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
 from encrypted_records.index.query.thresholds import Best, Threshold
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.queries import Query
 from encrypted_records.proxy.process.offload import run_for
 from encrypted_records.proxy.search.context import QueryContext
@@ -41,7 +41,8 @@ async def scan_sorted(
     want: int,
     after: SortPosition | None,
 ) -> list[Candidates]:
-    """All rows that can be among the first ``want`` after ``after``, with the fields to sort by.
+    """All rows that can be among the first ``want`` after ``after``, with the fields to sort by. Of
+    few rows, columns come into their segments that tell these.
 
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
@@ -84,11 +85,13 @@ class _First:
             )
             for one in answers
         }
-        await self._fill([one.segment for one in answers], scans)
-        if large:
-            return [await self._of_segment(one, scans[one.uid]) for one in answers]
-        outermost, *others = self.query.order
         context, segments = self.context, [one.segment for one in answers]
+        if large:
+            with scope(*segments):
+                await self._fill(segments, scans)
+                return [await self._of_segment(one, scans[one.uid]) for one in answers]
+        await self._fill(segments, scans)
+        outermost, *others = self.query.order
         await fill_columns(context, segments, [one.field for one in others])
         whole = [one.segment for one in answers if scans[one.uid].result() is None]
         await fill_columns(context, whole, [outermost.field])
@@ -146,18 +149,20 @@ class _First:
             uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
             for uid, one in ((one.uid, one) for one in filters)
         }
-        await self._fill([one.segment for one in filters], scans)
         parts: list[Candidates] = []
         left: list[UnreadSegment] = []
-        for one in filters:
-            segment, result = one.segment, scans[one.uid].result()
-            if result is None:
-                left.append(UnreadSegment(segment, one.later))
-                continue
-            self.context.stats.certain += len(result.rows)
-            rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))
-            if rows:
-                parts.append(await self._take(segment, rows, result))
+        segments = [one.segment for one in filters]
+        with scope(*segments):
+            await self._fill(segments, scans)
+            for one in filters:
+                segment, result = one.segment, scans[one.uid].result()
+                if result is None:
+                    left.append(UnreadSegment(segment, one.later))
+                    continue
+                self.context.stats.certain += len(result.rows)
+                rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))
+                if rows:
+                    parts.append(await self._take(segment, rows, result))
         return parts, left
 
     def _best(self, segment: PagedSegment) -> Best:
@@ -239,10 +244,10 @@ class _First:
             places=self.context.snapshot.places(segment.segment),
             dictionaries={self.query.order[0].field: result.dictionary} if result else {},
         )
-        found = await self.context.answer(
-            narrow(segment, request, self.context.sizes.reading), run_for(len(request.among))
-        )
-        segment.columns.clear()
+        with scope(segment):
+            found = await self.context.answer(
+                narrow(segment, request, self.context.sizes.reading), run_for(len(request.among))
+            )
         left = Matches(matches.certain & found.rows, found.rows)
         return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
 

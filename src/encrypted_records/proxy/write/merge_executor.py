@@ -176,9 +176,9 @@ class MergeExecutor:
         """None where they are longer than what is merged here."""
         definition = snapshot.definition
         every = set(definition.fields)
-        opened = await self._fetcher.segments(
-            self._upstream(caller, state, snapshot), inputs, lambda one: one.missing_columns(every)
-        )
+        upstream = self._upstream(caller, state, snapshot)
+        opened = await self._fetcher.open(upstream, inputs)
+        await self._fetcher.fill(upstream, opened, lambda one: one.missing_columns(every))
         if sum(one.size for one in opened) > MOST_HERE:
             return None
         key = state.ledger.key

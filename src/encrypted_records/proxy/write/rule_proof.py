@@ -27,7 +27,7 @@ from encrypted_records.model.predicates import Everything
 from encrypted_records.model.rules import ValueRefused
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import BATCH, match_rows, open_rows
+from encrypted_records.proxy.search.match import BATCH, fill_columns, match_rows, open_rows
 from encrypted_records.proxy.write.unique_proof import find_doubles
 
 #: So many values that do not fit are named by the search that finds their records.
@@ -71,7 +71,8 @@ async def find_obstacles(
         if spec.id in present.by_id
     }
     wanted = {*names.values(), *(one.field for one in lost)}
-    parts = await match_rows(context, Everything(), sorted(wanted)) if demands or lost else []
+    parts = await match_rows(context, Everything()) if demands or lost else []
+    await fill_columns(context, [part.segment for part in parts], sorted(wanted))
     stored = sum(map(len, parts))
     obstacles: list[Obstacle] = []
     if not stored:
