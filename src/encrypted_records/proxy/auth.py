@@ -35,8 +35,8 @@ from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.model.jwt import lifetime
 from encrypted_records.model.service_key import ServiceKey
-from encrypted_records.proxy.process import offload
 from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.offload import Lines
 from encrypted_records.proxy.process.secret_names import SecretNames
 
 #: whether a token is being traded again for this request
@@ -184,8 +184,14 @@ class _KnownLogin:
 
 
 class Access:
+    """
+    Attributes:
+        lines: in which the long work of each user waits.
+    """
+
     def __init__(self, api: Api) -> None:
         self._api = api
+        self.lines = Lines()
         self._names = SecretNames()
         self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
         self._asking: Gathering[bytes, tuple[Credentials, bool], Caller] = Gathering(self._serve)
@@ -206,7 +212,7 @@ class Access:
             # Not remembered: it may be revoked anywhere, and ends at once.
             auth = f"Bearer {token.text}"
             caller = Caller(ids.from_text(await self._api.user_id(auth)), auth, token)
-            offload.user.set(caller.user)
+            self.lines.enter(caller.user)
             return caller
         service = credentials.service
         if service is not None:
@@ -217,7 +223,7 @@ class Access:
             # wait go on together: a lock would let one go on in each step of the event loop, and
             # who has come last would wait for as many steps.
             known = await self._asking.ask(self._name(credentials), (credentials, refresh))
-        offload.user.set(known.user)
+        self.lines.enter(known.user)
         self._offer_renewal(credentials, known)
         return known
 
@@ -291,7 +297,7 @@ class Access:
         auth = authorization_of(service)
         if ids.from_text(await self._api.user_id(auth)) != service.id:
             raise NotAuthenticated("the API names another user", code="bad_token")
-        offload.user.set(service.id)
+        self.lines.enter(service.id)
         return Caller(service.id, auth, service=service)
 
     def forget(self, credentials: Credentials) -> None:

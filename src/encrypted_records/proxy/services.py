@@ -205,6 +205,8 @@ class Services:
         Args:
             registry: of the metrics, which can be read meanwhile.
         """
+        # What nobody's request starts waits in one line, too.
+        self.access.lines.enter(b"")
         await self.jobs.start()
         self._repeat()
         registry.register(self._figures())

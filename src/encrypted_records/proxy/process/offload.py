@@ -21,6 +21,8 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -39,8 +41,36 @@ FEW_BYTES = 8 << 10
 #: takes to begin.
 FEW_ROWS, MANY_ROWS = 1 << 12, 100_000
 
-#: The user of this request, set by :mod:`encrypted_records.proxy.auth`.
-user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
+#: For whom something is done, where it is for somebody; :class:`Lines` sets it.
+current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class _Line:
+    """Where one user's work waits: of each kind, one piece is done at a time."""
+
+    long: asyncio.Lock = field(default_factory=asyncio.Lock)
+    keys: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+#: That of the user for whom this request, or this job, is done. What belongs to nobody waits for
+#: nobody.
+_line: contextvars.ContextVar[_Line | None] = contextvars.ContextVar("line", default=None)
+
+
+class Lines:
+    """The lines of one proxy's users. What waits in one is this proxy's, and ends with it."""
+
+    def __init__(self) -> None:
+        self._lines: WeakValueDictionary[bytes, _Line] = WeakValueDictionary()
+
+    def enter(self, user: bytes) -> None:
+        """What this context does, and what it starts, is done for this user from now on."""
+        current_user.set(user)
+        line = self._lines.get(user)
+        if line is None:
+            line = self._lines[user] = _Line()
+        _line.set(line)
 
 
 class Sent(dict[str, Any]):
@@ -64,21 +94,14 @@ class Run(Protocol):
     ) -> T: ...
 
 
-class _Threads:
-    def __init__(self, count: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, name)
-        #: by event loop, of which tests have several, and user
-        self._lines: WeakValueDictionary[tuple[int, bytes], asyncio.Lock] = WeakValueDictionary()
+_long = ThreadPoolExecutor(THREADS, "aside")
+_keys = ThreadPoolExecutor(1, "keys")
 
-    async def run(self, work: Callable[[], T]) -> T:
+
+async def _run(threads: ThreadPoolExecutor, turn: asyncio.Lock | None, work: Callable[[], T]) -> T:
+    async with turn or nullcontext():
         loop = asyncio.get_running_loop()
-        line = self._lines.setdefault((id(loop), user.get()), asyncio.Lock())
-        async with line:
-            return await loop.run_in_executor(self._pool, contextvars.copy_context().run, work)
-
-
-_long = _Threads(THREADS, "aside")
-_keys = _Threads(1, "keys")
+        return await loop.run_in_executor(threads, contextvars.copy_context().run, work)
 
 
 async def here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
@@ -106,9 +129,15 @@ def run_for(rows: int) -> Run:
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """As :func:`asyncio.to_thread`, for what takes long."""
-    return await _long.run(partial(function, *arguments, **named))
+    line = _line.get()
+    return await _run(
+        _long, None if line is None else line.long, partial(function, *arguments, **named)
+    )
 
 
 async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """As :func:`asyncio.to_thread`, for what makes a key from a passphrase."""
-    return await _keys.run(partial(function, *arguments, **named))
+    line = _line.get()
+    return await _run(
+        _keys, None if line is None else line.keys, partial(function, *arguments, **named)
+    )

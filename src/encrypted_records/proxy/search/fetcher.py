@@ -35,7 +35,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.offload import Run, aside, user
+from encrypted_records.proxy.process.offload import Run, aside, current_user
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
@@ -243,7 +243,7 @@ class Fetcher:
         if not isinstance(segment, PagedSegment) or segment.covered <= sizes.alone_rows:
             yield
             return
-        async with self._turns.take(working_bytes(segment, sizes.reading), user.get()):
+        async with self._turns.take(working_bytes(segment, sizes.reading), current_user.get()):
             yield
 
     def keep_built(self, state: SchemaState, built: Built) -> None:
