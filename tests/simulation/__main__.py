@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.simulation.runs import Runner, make_template
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation import breaking
 from tests.simulation.seeds import USUAL, read_seeds
 
 
@@ -28,7 +27,15 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="print what was logged, also of success")
     parser.add_argument("--template", type=Path, help="a folder with the databases to begin with")
     parser.add_argument("--make-template", type=Path, metavar="FOLDER", help="fill it, and end")
+    parser.add_argument("--plant", metavar="FAULT", help="of breaking.py: put it into the service")
+    parser.add_argument("--first", action="store_true", help="end with the first that fails")
     asked = parser.parse_args()
+    if asked.plant:
+        breaking.plant(asked.plant)
+    # Behind what is planted, which has to be there before the service is imported.
+    from tests.simulation.runs import Runner, make_template
+    from tests.simulation.scenarios import SCENARIOS
+
     if asked.make_template:
         make_template(asked.make_template)
         return 0
@@ -43,6 +50,8 @@ def main() -> int:
             sys.stdout.write(f"{outcome}\n{outcome.counts if asked.log else ''}".rstrip() + "\n")
             sys.stdout.flush()
             failed += outcome.error is not None
+            if failed and asked.first:
+                break
     return 1 if failed else 0
 
 

@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,10 @@ def make_template(folder: Path) -> None:
 class Runner:
     """A process that has been warmed up, and forks."""
 
-    def __init__(
-        self, folder: Path, template: Path | None = None, plant: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, template: Path | None = None) -> None:
         """
         Args:
             template: the folder that :func:`make_template` has filled; without one it is made.
-            plant: puts a fault into the service, before anything runs.
         """
         self._folder = folder
         self._lines: collections.deque[str] = collections.deque(maxlen=_LINES)
@@ -100,8 +96,6 @@ class Runner:
         api.prepare(folder)
         self._log()
         self.template = api.read_template(template)
-        if plant is not None:
-            plant()
         self._warm: set[str] = set()
 
     def _log(self) -> None:

@@ -1,0 +1,319 @@
+"""Planted faults: each is a change of a line or two of the service, made in memory.
+
+``python -m tests.simulation.breaking`` runs each under new seeds of the scenario that should find
+it, and says after how many it did. README.md has the list. A simulation that finds nothing is worth
+what it would have found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Seeds within which a fault has to be found.
+MOST_SEEDS = 200
+#: The first of them; the fixed seeds of CI are others.
+FIRST_SEED = 1000
+_PACKAGE = "encrypted_records"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """
+    Attributes:
+        module: below ``encrypted_records``.
+        text: what stands there once, and what stands there instead.
+        scenario: which should find it.
+        behind: where a second check makes up for it: which one. Then no seed finds it.
+    """
+
+    name: str
+    module: str
+    text: tuple[str, str]
+    scenario: str
+    behind: str = ""
+
+
+_NO_LOCK = 'async with __import__("contextlib").nullcontext():'
+PLANTED = (
+    Planted(
+        "if_match_is_ignored",
+        "proxy.write.update",
+        (
+            "if versions is not None and record.record.version not in versions:",
+            "if versions is not None and record.record.version < 0:",
+        ),
+        "counters",
+    ),
+    Planted(
+        "a_change_without_an_answer_is_acknowledged",
+        "proxy.write.update",
+        (
+            "        await self._committer.store(caller, [(state, sealed.upload)],"
+            " built=[sealed.built])\n        return record\n",
+            '        with __import__("contextlib").suppress(Exception):\n'
+            "            await self._committer.store(caller, [(state, sealed.upload)],"
+            " built=[sealed.built])\n        return record\n",
+        ),
+        "records",
+    ),
+    Planted(
+        "a_delete_is_acknowledged_before_it_is_sent",
+        "proxy.write.update",
+        (
+            "            await self._committer.store(caller, drafts, because=because)\n",
+            "            import asyncio\n"
+            "            state_of = asyncio.ensure_future(\n"
+            "                self._committer.store(caller, drafts, because=because))\n"
+            "            self._kept = state_of\n",
+        ),
+        "records",
+    ),
+    Planted(
+        "a_repetition_is_not_recognised",
+        "proxy.write.ingest",
+        ("if one.item.request.is_stored(states):", "if False:"),
+        "records",
+    ),
+    Planted(
+        "an_idempotency_key_is_lost",
+        "proxy.write.idempotency",
+        ("        if header is None:\n            return None\n", "        return None\n"),
+        "records",
+    ),
+    Planted(
+        "a_search_is_not_confirmed",
+        "proxy.search.context",
+        ("confirmed = state is None\n", "confirmed = True\n"),
+        "records",
+    ),
+    Planted(
+        "a_reader_does_not_follow_the_log",
+        "proxy.schemas.states",
+        (
+            "        async with state.lock:\n            await self.catch_up(caller, state)\n"
+            "        if epoch == self._epoch:\n",
+            "        if epoch == self._epoch:\n",
+        ),
+        "counters",
+    ),
+    Planted(
+        "dead_rows_are_found",
+        "proxy.search.match",
+        ("live = plan.match(segment).without(dead)", "live = plan.match(segment)"),
+        "records",
+    ),
+    Planted(
+        "a_merge_drops_a_row",
+        "index.segments.merge",
+        (
+            "    dead = [snapshot.dead_rows(one.segment) for one in inputs]\n",
+            "    dead = [snapshot.dead_rows(one.segment) for one in inputs]\n"
+            "    dead[0] = dead[0] | type(dead[0])([0])\n",
+        ),
+        "records",
+    ),
+    Planted(
+        "a_compaction_revives_dead_rows",
+        "proxy.write.compactor",
+        ("killed=[RowRef(group.uid, at) for at in dead - holes]", "killed=[]"),
+        "records",
+    ),
+    Planted(
+        "ids_of_records_are_drawn_once",
+        "model.ids",
+        (
+            "    every = bytearray(runtime.random_bytes(ID_BYTES * count))\n",
+            "    every = bytearray(bytes(ID_BYTES * count))\n",
+        ),
+        "records",
+    ),
+    Planted(
+        "a_commit_is_not_one_transaction",
+        "server.records.commits",
+        (
+            "    with pipelined() if is_small else transaction.atomic():\n",
+            "    with nullcontext():\n",
+        ),
+        "records",
+    ),
+    Planted(
+        "a_commit_that_is_in_the_log_is_applied_again",
+        "server.records.commits",
+        ("    if logged is None:\n        return None\n", "    return None\n"),
+        "records",
+    ),
+    Planted(
+        "a_row_is_ended_twice",
+        "server.records.ending",
+        ("if len(ended) + without != len(keys) or store.dead_among(keys):", "if False:"),
+        "counters",
+    ),
+    Planted(
+        "a_chunk_is_noted_before_it_is_staged",
+        "proxy.jobs.runner",
+        (
+            "                for part in sealed.parts:\n"
+            "                    await self._uses.api.stage(part.schema, part.body, caller.auth,"
+            " attempt=attempt)\n"
+            "                await runtime.in_thread(self._uses.store.done, job.id, chunk,"
+            " sealed.parts)\n",
+            "                await runtime.in_thread(self._uses.store.done, job.id, chunk,"
+            " sealed.parts)\n"
+            "                for part in sealed.parts:\n"
+            "                    await self._uses.api.stage(part.schema, part.body, caller.auth,"
+            " attempt=attempt)\n",
+        ),
+        "jobs",
+    ),
+    Planted(
+        "a_part_has_no_attempt",
+        "proxy.jobs.store",
+        ("        return int(attempt)\n", "        return 0\n"),
+        "jobs",
+    ),
+    Planted(
+        "a_job_does_not_look_whether_it_is_published",
+        "proxy.jobs.publisher",
+        ("            if published or not states:\n", "            if not states:\n"),
+        "jobs",
+    ),
+    Planted(
+        "a_writer_changes_without_the_lock",
+        "proxy.write.update",
+        (
+            "                async with state.lock:\n"
+            "                    record = await self._store_change",
+            f"                {_NO_LOCK}\n                    record = await self._store_change",
+        ),
+        "records",
+        behind="the API takes one commit of a writer at a time (writer_conflict)",
+    ),
+    Planted(
+        "what_is_not_known_is_not_asked_for",
+        "proxy.write.committer",
+        (
+            "            if state.uncertain or _is_late(state):\n",
+            "            if _is_late(state):\n",
+        ),
+        "records",
+        behind="the API takes no commit that does not follow the writer's last (writer_conflict)",
+    ),
+    Planted(
+        "a_change_of_a_dead_row_is_sent",
+        "proxy.write.update",
+        (
+            "        if not snapshot.is_live(present.row.group, present.row.ordinal):\n",
+            "        if False:\n",
+        ),
+        "counters",
+        behind="the API ends no row twice (row_not_live)",
+    ),
+)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the one module that is changed."""
+
+    def __init__(self, planted: Planted) -> None:
+        self._planted = planted
+        self._name = f"{_PACKAGE}.{planted.module}"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        assert found is not None and found.origin is not None
+        loader = _Loader(fullname, found.origin, self._planted)
+        return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, fullname: str, path: str, planted: Planted) -> None:
+        super().__init__(fullname, path)
+        self._planted = planted
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(changed(self._planted, Path(self.path)).encode(), self.path)
+
+
+def changed(planted: Planted, path: Path) -> str:
+    """The source of the module with the fault in it.
+
+    Raises:
+        ValueError: what it replaces does not stand there exactly once.
+    """
+    source = path.read_text()
+    old, new = planted.text
+    if source.count(old) != 1:
+        raise ValueError(f"{planted.name}: {path} has {source.count(old)} times what it replaces")
+    return source.replace(old, new)
+
+
+def path_of(planted: Planted) -> Path:
+    """The file of the module that is changed."""
+    root = Path(__file__).parents[2] / "src" / _PACKAGE
+    return root / f"{planted.module.replace('.', '/')}.py"
+
+
+def plant(name: str) -> None:
+    """Have this process import the service with a fault in it.
+
+    Raises:
+        KeyError: there is no such fault.
+    """
+    planted = {one.name: one for one in PLANTED}[name]
+    assert f"{_PACKAGE}.{planted.module}" not in sys.modules, "it is imported already"
+    sys.meta_path.insert(0, _Finder(planted))
+
+
+def find(planted: Planted, template: Path, seeds: int) -> int | None:
+    """How many seeds it took until the fault was found; None where it was not."""
+    command = [
+        *(sys.executable, "-m", "tests.simulation", planted.scenario),
+        *("--plant", planted.name, "--first", "--template", str(template)),
+        *("--seeds", f"{FIRST_SEED}-{FIRST_SEED + seeds - 1}"),
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    runs = said.stdout.count(" trace ")
+    if said.returncode == 0:
+        return None
+    if not runs:
+        raise RuntimeError(said.stdout + said.stderr)
+    return runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.breaking")
+    parser.add_argument("names", nargs="*", metavar="FAULT", help="all, if none is named")
+    parser.add_argument("--seeds", type=int, default=MOST_SEEDS)
+    asked = parser.parse_args()
+    every = [one for one in PLANTED if not asked.names or one.name in asked.names]
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="ers-planted-", dir="/dev/shm") as place:
+        template = Path(place) / "template"
+        make = [sys.executable, "-m", "tests.simulation", "--make-template", str(template)]
+        subprocess.run(make, check=True)
+        for one in every:
+            seeds = find(one, template, asked.seeds)
+            missed += seeds is None and not one.behind
+            found = f"not found in {asked.seeds} seeds" if seeds is None else f"seed {seeds}"
+            note = f" ({one.behind})" if one.behind else ""
+            sys.stdout.write(f"{one.name} [{one.scenario}]: {found}{note}\n")
+            sys.stdout.flush()
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
