@@ -6,6 +6,7 @@
 #   make test-fast    those that start no service: under a minute on two idle cores
 #   make fuzz         throw hostile bytes at every parser    FUZZ_SECONDS=
 #   make simulate     run proxies and API from new seeds     SECONDS=
+#   make mutants      plant faults that the simulation has to find
 #   make bench        measure what is claimed: one table per script of bench/
 #   make check        lint, format, types, import rules
 #   make web          bundle the scripts of the proxy's pages; needs Node 20 or newer
@@ -41,7 +42,7 @@ WEB_SOURCES := $(wildcard web/*.json web/build.mjs web/src/*)
 TEXTS := src/encrypted_records/proxy/pages/help_texts/.copied
 DOCUMENTS := $(wildcard *.md docs/*.md docs/*/*)
 
-.PHONY: run demo test test-fast fuzz simulate bench check docs web wheel environment clean
+.PHONY: run demo test test-fast fuzz simulate mutants bench check docs web wheel environment clean
 .DEFAULT_GOAL := run
 
 run: $(FOR_RUN) $(WEB)
@@ -64,6 +65,9 @@ fuzz: $(FOR_TEST)
 
 simulate: $(FOR_TEST)
 	@$(BIN)/python -m tests.simulation --seconds "$(SECONDS)"
+
+mutants: $(FOR_TEST)
+	@$(BIN)/python -m tests.simulation.breaking
 
 bench: $(FOR_TEST)
 	@$(BIN)/uv sync --quiet --frozen --inexact $(BOTH_SIDES) --group docs --group bench

@@ -188,6 +188,29 @@ PLANTED = (
         "jobs",
     ),
     Planted(
+        "who_was_put_out_keeps_access",
+        "server.organizations.roster_members",
+        (
+            "    Shared.objects.filter(**own).delete()\n"
+            "    StoredGrant.objects.filter(**own).delete()\n"
+            "    change.take_access(named)\n",
+            "    pass\n",
+        ),
+        "removal",
+    ),
+    Planted(
+        "segments_of_before_a_reseal_are_taken",
+        "server.records.preconditions",
+        ("    if body.segments and body.seen < schema.resealed_at:\n", "    if False:\n"),
+        "reseals",
+    ),
+    Planted(
+        "records_that_a_writer_has_not_seen_do_not_count",
+        "server.records.preconditions",
+        ("    if body.exact and body.seen < schema.added_at:\n", "    if False:\n"),
+        "unique",
+    ),
+    Planted(
         "a_writer_changes_without_the_lock",
         "proxy.write.update",
         (
@@ -278,8 +301,13 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, _Finder(planted))
 
 
-def find(planted: Planted, template: Path, seeds: int) -> int | None:
-    """How many seeds it took until the fault was found; None where it was not."""
+def find(planted: Planted, template: Path, seeds: int) -> tuple[int, str] | None:
+    """How many seeds it took until the fault was found, and what was said of it; None where it was
+    not.
+
+    Raises:
+        RuntimeError: nothing could be run.
+    """
     command = [
         *(sys.executable, "-m", "tests.simulation", planted.scenario),
         *("--plant", planted.name, "--first", "--template", str(template)),
@@ -291,7 +319,9 @@ def find(planted: Planted, template: Path, seeds: int) -> int | None:
         return None
     if not runs:
         raise RuntimeError(said.stdout + said.stderr)
-    return runs
+    lines = [line for line in said.stdout.splitlines() if line.strip()]
+    faults = [line for line in lines if "Fault: " in line or "Error: " in line]
+    return runs, (faults or lines)[-1].strip(" |")
 
 
 def main() -> int:
@@ -306,11 +336,13 @@ def main() -> int:
         make = [sys.executable, "-m", "tests.simulation", "--make-template", str(template)]
         subprocess.run(make, check=True)
         for one in every:
-            seeds = find(one, template, asked.seeds)
-            missed += seeds is None and not one.behind
-            found = f"not found in {asked.seeds} seeds" if seeds is None else f"seed {seeds}"
+            found = find(one, template, asked.seeds)
+            missed += found is None and not one.behind
+            told = (
+                f"not in {asked.seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"
+            )
             note = f" ({one.behind})" if one.behind else ""
-            sys.stdout.write(f"{one.name} [{one.scenario}]: {found}{note}\n")
+            sys.stdout.write(f"{one.name} [{one.scenario}]: {told[:200]}{note}\n")
             sys.stdout.flush()
     return 1 if missed else 0
 

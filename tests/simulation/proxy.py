@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from encrypted_records.model import json_text
 from encrypted_records.model.device_secret import DOOR_HEADER
-from encrypted_records.proxy.app import create_app
+from encrypted_records.proxy.app import GRACEFUL_SECONDS, create_app
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.settings import ProxySettings
 from tests.simulation.api import BASE_URL
@@ -89,6 +89,7 @@ class Proxy:
         self._context = contextvars.Context()
         self._app: Starlette | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._working: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
@@ -172,6 +173,7 @@ class Proxy:
             if not one.done():
                 one.set_exception(Gone(self.name))
         self._waiting.clear()
+        self._working.clear()
 
     def kill_at(self, points: int) -> None:
         """End it in the middle of something: after so many points that it passes from now on."""
@@ -188,8 +190,15 @@ class Proxy:
         assert living is not None
         self.world.lives.pop(self.life, None)
         self._app = None
+        if self._working:
+            # As its server does: what is not answered by then is given up.
+            await asyncio.wait(self._working, timeout=GRACEFUL_SECONDS)
+        for one in sorted(self._working, key=hash):
+            one.cancel()
         self._stop.set()
         await asyncio.wait([living], timeout=PATIENCE)
+        if self.life in self.world.loop.dead or self._living is not living:
+            return
         if not living.done():
             raise Waited(f"{self.life} does not end")
         living.result()
@@ -264,6 +273,8 @@ class Proxy:
         self._waiting.add(outcome)
         work = _answer(self._app, _scope(method, target, sent), data or b"", outcome)
         task = self.world.loop.create_task(work, context=self._context.copy())
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         try:
             async with asyncio.timeout(PATIENCE):
                 return await outcome
@@ -325,6 +336,9 @@ async def _answer(
 
     try:
         await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not outcome.done():
+            outcome.set_exception(Gone("it was stopped"))
     except Exception as error:
         if not outcome.done():
             outcome.set_exception(error)

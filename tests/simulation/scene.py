@@ -82,6 +82,11 @@ class Scene:
         self.proxies.append(made)
         return made
 
+    def some(self, among: Sequence[Proxy] = ()) -> Proxy:
+        """One of these proxies, or of all; one that runs, if any does."""
+        every = among or self.proxies
+        return self.chance.choice([one for one in every if one.runs] or every)
+
     async def pause(self, most: float) -> None:
         await asyncio.sleep(self.chance.uniform(0, most))
 
@@ -105,6 +110,26 @@ class Scene:
             one.kill()
             await self.pause(3)
             await one.revive()
+
+    async def disturb_some(self, count: int, within: float) -> None:
+        """Have machines' disks be full for a while, their clocks be ahead, or proxies be stopped
+        and started."""
+        for _ in range(count):
+            await self.pause(2 * within / count)
+            one = self.chance.choice(self.proxies)
+            match self.chance.choice(["disk", "clock", "stop"]):
+                case "disk":
+                    self.world.full.add(one.name)
+                    await self.pause(6)
+                    self.world.full.discard(one.name)
+                case "clock":
+                    self.world.fast[one.name] = self.chance.uniform(0, 70_000)
+                    await self.pause(10)
+                    self.world.fast[one.name] = 0.0
+                case "stop" if one.runs:
+                    await one.stop()
+                    await self.pause(3)
+                    await one.revive()
 
     async def sweep_some(self, count: int, within: float) -> None:
         """Have the API delete what is over, now and then."""

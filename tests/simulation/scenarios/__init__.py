@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from tests.simulation.scenarios import counters, jobs, records, removal
+from tests.simulation.scenarios import counters, jobs, records, removal, reseals, unique
 from tests.simulation.scene import Scene
 
 
@@ -24,4 +24,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "jobs": jobs.run,
     "records": records.run,
     "removal": removal.run,
+    "reseals": reseals.run,
+    "unique": unique.run,
 }

@@ -62,7 +62,7 @@ class Client:
 
     async def _ask(self, *request: Any, **more: Any) -> Said:
         scene = self._scene
-        proxy = scene.chance.choice(scene.proxies)
+        proxy = scene.some()
         return await scene.ask(proxy, scene.accounts[0], *request, **more)
 
     async def _raise(self, counter: Counter) -> bool:

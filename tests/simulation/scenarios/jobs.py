@@ -96,7 +96,7 @@ class Reader:
     async def work(self, count: int) -> None:
         for _ in range(count):
             await self._scene.pause(5)
-            proxy = self._scene.chance.choice(self._scene.proxies)
+            proxy = self._scene.some()
             found = await self._scene.read_all(proxy, self._scene.accounts[0], self._schema)
             for upload in self._uploads if found is not None else ():
                 upload.judge_whole(found or [])

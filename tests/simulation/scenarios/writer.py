@@ -68,7 +68,7 @@ class Writer:
             await self.scene.pause(0.5)
 
     def proxy(self) -> Proxy:
-        return self.chance.choice(self.proxies or self.scene.proxies)
+        return self.scene.some(self.proxies)
 
     async def ask(
         self,
