@@ -20,7 +20,8 @@ async def _entered(lines: Lines, user: bytes, work: Coroutine[Any, Any, None]) -
 
 def test_work_of_one_user_waits_and_that_of_another_proxy_does_not() -> None:
     """Each proxy has lines of its own: the end of one of two in a process holds up nobody."""
-    held, done = threading.Event(), []
+    held = threading.Event()
+    done: list[str] = []
 
     async def hold() -> None:
         await aside(held.wait)
