@@ -31,10 +31,33 @@ def bare(tmp_path: Path) -> Path:
 
 
 def test_a_definition_is_proposed_with_choices_or_without(ers: Ers, sample: Path) -> None:
-    shown = json.loads(ers.done("schema", "infer", str(sample)).out)["properties"]
-    assert shown["sex"] == {"type": "string", "enum": ["f", "m"]}
-    hidden = json.loads(ers.done("schema", "infer", str(sample), "--no-enum").out)["properties"]
-    assert hidden["sex"] == {"type": "string", "padTo": 31}
+    hidden = json.loads(ers.done("schema", "infer", str(sample)).out)
+    assert set(hidden) == {"type", "rounding", "properties"}
+    assert hidden["properties"]["sex"] == {"type": "string", "padTo": 31}
+    said = ers.done(
+        *("schema", "infer", str(sample), "--enum", "sex", "--required", "note"),
+        *("--unique", "number", "--tight"),
+    )
+    asked = json.loads(said.out)
+    assert asked["properties"]["sex"] == {"type": "string", "enum": ["f", "m"]}
+    assert (asked["required"], asked["unique"]) == (["note"], [["number"]])
+    assert asked["properties"]["number"]["maximum"] < 1000
+    assert "sex: the API can read its 2 values in the definition" in said.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--enum", "number"], "number is no text of few values"),
+        (["--enum", "nothing"], "the file has no field nothing"),
+        (["--unique", "sex"], "a value of sex is there twice"),
+    ],
+)
+def test_what_the_rows_forbid_is_not_proposed(
+    ers: Ers, sample: Path, asked: list[str], says: str
+) -> None:
+    said = ers("schema", "infer", str(sample), *asked)
+    assert (said.code, says in said.err, said.out) == (2, True, "")
 
 
 def test_an_estimate_says_what_lengths_tell_and_what_hiding_them_costs(

@@ -13,62 +13,70 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.infer import Proposal, infer
+from encrypted_records.ingest.infer import NOTHING_MORE, Proposal, Wishes, infer
 from encrypted_records.ingest.sampling import look_at
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
 
+ALL = Wishes(enum=True, unique=True, required=True, tight=True)
+WIDE = 10**18 - 1
 
-def infer_csv(sample: bytes, *, choices: bool = True) -> Proposal:
-    return infer(sample, Format.CSV, choices=choices)
+
+def infer_csv(sample: bytes, wishes: Wishes = NOTHING_MORE) -> Proposal:
+    return infer(sample, Format.CSV, wishes)
 
 
 def infer_json(sample: bytes) -> Proposal:
     return infer(sample, Format.JSON)
 
 
-def column(*cells: str) -> dict[str, Any]:
+def column(*cells: str, name: str = "x", **wishes: bool) -> dict[str, Any]:
     """The field proposed for a CSV column with these cells."""
     # A second column keeps rows of an empty cell from being empty lines.
-    text = "\n".join(["x,y", *(f"{cell},1" for cell in cells)])
-    field: dict[str, Any] = infer_csv(text.encode()).definition["properties"]["x"]
+    text = "\n".join([f"{name},y", *(f"{cell},1" for cell in cells)])
+    fields = infer_csv(text.encode(), Wishes(**wishes)).definition["properties"]
+    field: dict[str, Any] = fields[name]
     return field
+
+
+def number(precision: int, magnitude: int) -> dict[str, Any]:
+    bound = 10**magnitude
+    return {"type": "number", "minimum": -bound, "maximum": bound, "precision": precision}
+
+
+WHOLE = {"type": "integer", "minimum": -WIDE, "maximum": WIDE}
 
 
 @pytest.mark.parametrize(
     ("cells", "field"),
     [
-        (["1", "42"], {"type": "integer", "minimum": 0, "maximum": 100}),
-        (["-7", "0"], {"type": "integer", "minimum": -20, "maximum": 0}),
-        (["0"], {"type": "integer", "minimum": 0, "maximum": 0}),
-        (["1.5", "2"], {"type": "number", "minimum": 0, "maximum": 5, "precision": 1}),
-        (["0.001"], {"type": "number", "minimum": 0, "maximum": 1, "precision": 3}),
-        (["1.0", "2.00"], {"type": "integer", "minimum": 0, "maximum": 5}),
+        (["1", "42"], WHOLE),
+        (["-7", "0"], WHOLE),
+        (["999999999999999999"], WHOLE),
+        (["1.5", "2"], number(2, 12)),
+        (["0.01"], number(2, 12)),
+        (["0.001"], number(5, 12)),
+        (["0.123456"], number(8, 10)),
+        (["12345678901234.5"], number(2, 14)),
+        (["123456789012345.678"], number(3, 15)),
+        (["12345678901234567.8"], number(1, 17)),
+        (["12345678901234567.89"], {"type": "string", "padTo": 31}),
+        # Written with decimals, be they zero: another month has others.
+        (["1.0", "2.00"], number(2, 12)),
         (["007"], {"type": "string", "padTo": 31}),
         (["+1"], {"type": "string", "padTo": 31}),
         (["1e5"], {"type": "string", "padTo": 31}),
         (["12345678901234567890"], {"type": "string", "padTo": 31}),
         (["1", "one"], {"type": "string", "padTo": 31}),
-        (["1" * 40, "one"], {"type": "string", "padTo": 47}),
-        (["Oslo", "x" * 33], {"type": "string", "padTo": 47}),
-        (["Oslo", "x" * 63], {"type": "string", "padTo": 63}),
+        (["1" * 40, "one"], {"type": "string", "padTo": 63}),
+        (["Oslo", "x" * 31], {"type": "string", "padTo": 31}),
+        (["Oslo", "x" * 32], {"type": "string", "padTo": 63}),
         (["\u5b57" * 21, "x"], {"type": "string", "padTo": 63}),
         (["Oslo", "x" * 64], {"type": "string"}),
-        (["x" * 990, "x" * 1000], {"type": "string", "padTo": 1023}),
-        (["a"] * 20 + ["b"] * 20, {"type": "string", "enum": ["a", "b"]}),
-        (["b"] * 95 + ["a"] * 5, {"type": "string", "enum": ["a", "b"]}),
-        (["b"] * 95 + ["a"] * 4, {"type": "string", "padTo": 31}),
-        (["a"] * 20 + ["b"] * 19, {"type": "string", "padTo": 31}),
-        (["a"] * 100, {"type": "string", "padTo": 31}),
-        (["a"] * 20 + ["7"] * 20, {"type": "string", "enum": ["7", "a"]}),
-        (["", "a", "b"] * 20, {"type": "string", "enum": ["a", "b"]}),
-        (
-            [f"v{at}" for at in range(50)] * 20,
-            {"type": "string", "enum": sorted(f"v{at}" for at in range(50))},
-        ),
-        ([f"v{at}" for at in range(51)] * 20, {"type": "string", "padTo": 31}),
-        (["", ""], {"type": "string"}),
+        (["x" * 990, "x" * 1000], {"type": "string"}),
+        (["a"] * 20 + ["b"] * 20, {"type": "string", "padTo": 31}),
+        (["", ""], {"type": "string", "padTo": 31}),
     ],
 )
 def test_each_kind_of_column_gets_its_type_and_room_to_grow(
@@ -77,15 +85,90 @@ def test_each_kind_of_column_gets_its_type_and_room_to_grow(
     assert column(*cells) == field
 
 
-def test_what_a_proposal_shows_is_said_and_can_be_declined() -> None:
+@pytest.mark.parametrize(
+    ("name", "amount"),
+    [
+        ("amount", True),
+        ("unit_price", True),
+        ("UnitPrice", True),
+        ("Umsatz", True),
+        ("Total costs", True),
+        ("age", False),
+        ("operator", False),
+        ("totally", False),
+    ],
+)
+def test_whole_numbers_of_a_column_that_is_called_an_amount_get_decimals(
+    name: str, amount: bool
+) -> None:
+    assert column("3", "12", name=name) == (number(2, 12) if amount else WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["a"] * 20 + ["b"] * 20, ["a", "b"]),
+        (["b"] * 95 + ["a"] * 5, ["a", "b"]),
+        (["b"] * 95 + ["a"] * 4, None),
+        (["a"] * 20 + ["b"] * 19, None),
+        (["a"] * 100, None),
+        (["a"] * 20 + ["7"] * 20, ["7", "a"]),
+        (["", "a", "b"] * 20, ["a", "b"]),
+        ([f"v{at}" for at in range(50)] * 20, sorted(f"v{at}" for at in range(50))),
+        ([f"v{at}" for at in range(51)] * 20, None),
+    ],
+)
+def test_lists_of_values_are_proposed_where_they_are_asked_for(
+    cells: list[str], values: list[str] | None
+) -> None:
+    padded = {"type": "string", "padTo": 31}
+    assert column(*cells) == padded
+    assert column(*cells, enum=True) == ({"type": "string", "enum": values} if values else padded)
+
+
+@pytest.mark.parametrize(
+    ("cells", "least", "most"),
+    [
+        (["1", "42"], 0, 100),
+        (["-7", "0"], -20, 0),
+        (["0"], 0, 0),
+        (["1.5", "2"], 0, 5),
+        (["999999999999999999"], 0, WIDE),
+    ],
+)
+def test_tight_bounds_are_proposed_where_they_are_asked_for(
+    cells: list[str], least: int, most: int
+) -> None:
+    field = column(*cells, tight=True)
+    assert (field["minimum"], field["maximum"]) == (least, most)
+
+
+def test_a_proposal_holds_no_value_and_no_rule_that_nobody_asked_for() -> None:
+    lines = [f"{at},{'mf'[at % 2]},{at % 9}.5" for at in range(1000)]
+    sample = "\n".join(["id,sex,score", *lines]).encode()
+    plain = infer_csv(sample)
+    assert set(plain.definition) == {"type", "rounding", "properties"}
+    assert plain.definition["rounding"] == "refuse"
+    allowed = {"type", "minimum", "maximum", "precision", "padTo"}
+    assert set().union(*plain.definition["properties"].values()) == allowed
+    # What there is to ask for is said to whom it was asked by.
+    told = {one.name: one for one in plain.fields}
+    assert (told["sex"].values, told["score"].values, told["id"].unique) == (["f", "m"], None, True)
+    assert "a candidate for unique" in (told["id"].note or "")
+
+    asked = infer_csv(sample, ALL).definition
+    assert asked["properties"]["sex"]["enum"] == ["f", "m"]
+    assert (asked["required"], asked["unique"]) == (["id", "sex", "score"], [["id"]])
+    assert asked["properties"]["score"]["maximum"] == 20
+
+
+def test_a_list_of_values_and_a_length_that_tells_something_are_said() -> None:
     rows = "".join(f"{'mf'[at % 2]},{'x' * at}\n" for at in range(100))
     sample = f"sex,text\n{rows}".encode()
-    shown = {one.name: one.note or "" for one in infer_csv(sample).fields}
+    shown = {one.name: one.note or "" for one in infer_csv(sample, ALL).fields}
     assert "the API can read these 2 values in the definition" in shown["sex"]
     assert "tells roughly how long" in shown["text"]
-    hidden = infer_csv(sample, choices=False)
-    assert hidden.definition["properties"]["sex"] == {"type": "string", "padTo": 31}
-    assert [one.note for one in hidden.fields if one.name == "sex"] == [None]
+    assert [one.note for one in infer_csv(sample).fields if one.name == "sex"] == [None]
 
 
 def test_half_of_a_surrogate_pair_is_named_by_row_and_field() -> None:
@@ -98,7 +181,9 @@ def test_half_of_a_surrogate_pair_is_named_by_row_and_field() -> None:
 
 
 def test_only_fields_that_every_row_has_are_required() -> None:
-    proposal = infer_json(b'[{"a": 1, "b": "x"}, {"a": 2, "b": null}, {"a": 3}]')
+    proposal = infer(
+        b'[{"a": 1, "b": "x"}, {"a": 2, "b": null}, {"a": 3}]', Format.JSON, Wishes(required=True)
+    )
 
     assert proposal.definition["required"] == ["a"]
     assert [(one.present, one.absent) for one in proposal.fields] == [(3, 0), (1, 2)]
@@ -125,12 +210,12 @@ def test_true_and_false_of_json_are_booleans_and_their_text_is_none() -> None:
     proposal = infer_json(sample)
     assert proposal.definition == {
         "type": "object",
+        "rounding": "refuse",
         "formats": "enforced",
         "properties": {
             "a": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
             "b": {"type": "string", "padTo": 31},
         },
-        "required": ["b"],
     }
     assert [(one.present, one.absent) for one in proposal.fields] == [(2, 1), (3, 0)]
     parsed = parse_definition(json.dumps(proposal.definition))
@@ -237,24 +322,23 @@ def _lines(name: str, value: Callable[[int], object], rows: int = 1000) -> bytes
         ("id", lambda n: n + 0.5, False),
     ],
 )
-def test_fields_that_name_their_records_are_proposed_as_unique(
+def test_fields_that_name_their_records_are_proposed_as_unique_where_that_is_asked_for(
     name: str, value: Callable[[int], object], expected: bool
 ) -> None:
-    proposal = infer(_lines(name, value), Format.NDJSON)
+    proposal = infer(_lines(name, value), Format.NDJSON, Wishes(unique=True))
     assert proposal.definition.get("unique", []) == ([[name]] if expected else [])
     (note,) = proposal.fields
-    assert ("proposed as unique" in (note.note or "")) == expected
+    assert ("a candidate for unique" in (note.note or "")) == expected
 
 
 def test_few_rows_say_nothing_of_what_is_unique() -> None:
-    assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON).definition
+    assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON, ALL).definition
 
 
 def test_a_number_with_decimals_is_proposed_so_that_no_other_value_is_rounded() -> None:
     exact = infer_csv(b"price\n0.5\n1\n")
     assert exact.definition["rounding"] == "refuse"
-    assert "a value with more decimals is refused" in (exact.fields[0].note or "")
-    assert "rounding" not in infer_csv(b"age\n5\n1\n").definition
+    assert "a value with more than 2 decimals is refused" in (exact.fields[0].note or "")
 
 
 def test_plain_objects_may_have_fields_called_like_members_of_a_record() -> None:

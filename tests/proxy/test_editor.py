@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidDefinition, Malformed
+from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.proxy.pages.schema_form import Draft, draft_of
 
 DEFINITION: dict[str, Any] = {
@@ -151,3 +152,41 @@ def test_a_format_that_is_not_enforced_stays_a_remark() -> None:
     draft = shown(plain)
     assert draft.rows[0].type == "string"
     assert draft_of(form_of(draft)).definition() == plain
+
+
+def test_a_text_field_becomes_a_number_of_any_size_and_can_be_stored() -> None:
+    """A padded text or a list of texts leaves nothing behind that no number may have."""
+    texts = {"amount": {"type": "string", "padTo": 31}, "kind": {"type": "string", "enum": ["1"]}}
+    form = form_of(shown({"type": "object", "properties": texts}))
+    draft = draft_of(form | {"type-0": "number", "type-1": "integer"})
+    draft.follow("type")
+    definition = draft.definition()
+    parsed = parse_definition(json.dumps(definition, default=str))
+    assert parsed.fields["amount"].accept(Decimal("-12.34")) is not None
+    assert parsed.fields["kind"].accept(10**17) is not None
+    assert "enum" not in definition["properties"]["kind"]
+
+
+def test_values_that_the_server_can_read_are_named_and_can_be_taken_out() -> None:
+    fields = {"kind": {"type": "string", "enum": ["a", "x" * 40], "title": "Kind"}, "n": NUMBER}
+    draft = shown({"type": "object", "properties": fields})
+    assert [row.published for row in draft.rows] == [["a", "x" * 40], ["1", "2", "7"]]
+    assert draft.publishes
+    for do in ("unlist-0", "unlist-1"):
+        draft = draft_of(form_of(draft))
+        draft.follow(do)
+    assert not draft.publishes
+    assert draft.definition()["properties"] == {
+        "kind": {"type": "string", "title": "Kind", "padTo": 63},
+        "n": {"type": "integer", "minimum": 0, "maximum": 9},
+    }
+
+
+def test_a_button_of_a_row_that_is_not_there_does_nothing() -> None:
+    draft = shown(DEFINITION)
+    for do in ("unlist-", "unlist-9", "unlist-x", "unlist-\u00b2"):
+        draft.follow(do)
+    assert draft.definition() == DEFINITION
+
+
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 9, "enum": [1, 2], "default": 7}

@@ -1,8 +1,9 @@
 """A sample of rows -> a schema definition for its owner to edit.
 
-A proposal errs towards accepting: numbers get bounds well beyond what the sample shows, since each
-change of bounds is a commit that every reader takes in. What only looks like a number (leading
-zeros, a plus sign, more digits than fit 64 bits) stays a string.
+A proposal gives nothing away and forbids nothing: it lists no values, asks for no field, and has
+the bounds of the type. Lists of values, unique and required fields and tight bounds are there for
+those who ask for them. What only looks like a number (leading zeros, a plus sign, more digits than
+fit 64 bits) stays a string.
 """
 
 from __future__ import annotations
@@ -19,38 +20,50 @@ import msgspec
 
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
-from encrypted_records.model.ciphertext_lengths import padded_length
-from encrypted_records.model.definition import MAX_FIELDS, MAX_PAD_TO, comparable
+from encrypted_records.model import proposals
+from encrypted_records.model.definition import MAX_FIELDS, comparable
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.definition_sets import MAX_SETS
 from encrypted_records.model.formats import JSON_TYPES
 from encrypted_records.model.formats import Format as FormatName
 from encrypted_records.model.formats import accept as accept_format
 from encrypted_records.model.media_types import Format
-from encrypted_records.model.rules import MAX_PRECISION, ValueRefused
+from encrypted_records.model.rules import ValueRefused
 from encrypted_records.model.strict_json import escape_pointer
 
 _CSV_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
-_MAX_DIGITS = 18
-#: A field's values become its ``enum`` if they are so few, and each of them so frequent that others
-#: are not to be expected: a record with another value would be refused.
+#: Where lists of values are asked for, a field gets one if its values are so few, and each of them
+#: so frequent that others are not to be expected: a record with another value would be refused.
 _CHOICES = range(2, 50 + 1)
 _LEAST_OF_EACH, _LEAST_ON_AVERAGE = 5, 20
-#: Values of up to so many bytes are padded to the longest; so are longer ones that differ little.
-_SHORT_BYTES = 63
-#: In so many rows an identifier is to have no value twice, before it is proposed as unique.
+#: In so many rows an identifier is to have no value twice, before it is called one.
 _LEAST_UNIQUE = 1000
 _IDENTIFIER = re.compile(
     r"(?:^|[_\W])(?i:id|uuid|guid|e[-_]?mail|user_?name|login|iban|isbn|ssn|sku)$"
     r"|(?<=[a-z])(?:I[dD]|U[uU][iI][dD]|G[uU][iI][dD]|E?Mail|Login)$"
 )
-_UNIQUE = (
-    "no value of the sample is there twice: proposed as unique, so that a record with a value that"
-    " another has is refused; leave it out of unique where values may repeat"
-)
-#: What any string takes. Later values may be longer than those of the sample.
-_LEAST_CLASS = 32
-_LITTLE = 1.25
+_UNIQUE = "no value of the sample is there twice: a candidate for unique"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a proposal may hold beyond names and types; each of it forbids values, and ``enum``
+    shows them to the API as well.
+
+    Attributes:
+        enum: lists of values, of fields that have few.
+        unique: fields that seem to name their record.
+        required: fields that every row of the sample has.
+        tight: bounds of at least twice what was seen, instead of those of the type.
+    """
+
+    enum: bool = False
+    unique: bool = False
+    required: bool = False
+    tight: bool = False
+
+
+NOTHING_MORE = Wishes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,8 @@ class FieldNote:
     """What a proposal for a field is based on; ``note`` is what its owner should check.
 
     ``least`` and ``most`` are the extremes of its numbers, where they all are numbers. ``bytes`` is
-    the usual length of its texts, in UTF-8, where some are texts.
+    the usual length of its texts, in UTF-8, where some are texts. ``values`` are all texts of the
+    sample, where they are few. ``unique`` says that no two rows have one value.
     """
 
     name: str
@@ -68,6 +82,8 @@ class FieldNote:
     least: Decimal | None = None
     most: Decimal | None = None
     bytes: int | None = None
+    values: list[str] | None = None
+    unique: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +115,13 @@ class _Column:
     highest: Decimal = Decimal(0)
     decimals: int = 0
     digits: int = 0
+    #: Whether one was written with a decimal point, be it before zeros.
+    has_point: bool = False
     #: Values that a string field could hold: how many; how often each was seen, while they are few;
-    #: bytes of the longest; and of all together, as they would be stored unpadded.
+    #: and bytes of the longest.
     written: int = 0
     seen: Counter[str] | None = field(default_factory=Counter)
     longest: int = 0
-    stored: int = 0
     #: Bytes of the texts together.
     length: int = 0
     #: All values as they are compared, as long as no two are equal.
@@ -122,7 +139,9 @@ class _Column:
         return 0 < self.booleans < self.present
 
     def add_number(self, value: Decimal) -> None:
-        exponent = value.normalize().as_tuple().exponent
+        written, exponent = value.as_tuple().exponent, value.normalize().as_tuple().exponent
+        assert isinstance(written, int)
+        self.has_point |= written < 0
         assert isinstance(exponent, int)
         self.lowest = value if not self.numbers else min(self.lowest, value)
         self.highest = value if not self.numbers else max(self.highest, value)
@@ -150,7 +169,6 @@ class _Column:
         size = len(value.encode())
         self.written += 1
         self.longest = max(self.longest, size)
-        self.stored += max(_LEAST_CLASS, padded_length(size + 1))
         if self.seen is not None:
             self.seen[value] += 1
             if len(self.seen) > _CHOICES[-1]:
@@ -169,27 +187,10 @@ class _Column:
             return None
         return sorted(seen)
 
-    @property
-    def pad_to(self) -> int | None:
-        """Up to how many bytes values can be alike at little cost."""
-        widest = max(_LEAST_CLASS, padded_length(self.longest + 1))
-        costs_little = widest * self.written <= _LITTLE * self.stored
-        # All that fits into the class of the longest comes for the same price.
-        fitting = widest - 1
-        return fitting if (self.longest <= _SHORT_BYTES or costs_little) else None
 
-    @property
-    def fits(self) -> bool:
-        """Whether the numbers, with headroom, fit a numeric field."""
-        return self.digits + self.decimals <= _MAX_DIGITS and self.decimals <= MAX_PRECISION
-
-
-def infer(sample: bytes, kind: Format, *, choices: bool = True) -> Proposal:
+def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Proposal:
     """A proposal from CSV text with a header row, in which empty cells are absent values; or from
     an array of records or of bare objects, or from one of them per line.
-
-    Args:
-        choices: whether ``enum`` may be proposed, which the API can read in the definition.
 
     Raises:
         Malformed, InvalidRecords: as :func:`read_rows`.
@@ -200,22 +201,14 @@ def infer(sample: bytes, kind: Format, *, choices: bool = True) -> Proposal:
     properties: dict[str, dict[str, Any]] = {}
     unique: list[list[str]] = []
     for name, column in seen.items():
-        properties[name], note = _propose(column, choices=choices)
+        properties[name], note = _propose(name, column, wishes)
         if _identifies(name, column, properties[name], sampled):
             unique.append([name])
             note = "; ".join(one for one in (note, _UNIQUE) if one)
         notes.append(_note(name, column, sampled, note))
-    required = [name for name, column in seen.items() if column.present == sampled]
-    definition: dict[str, Any] = {"type": "object"}
-    if any("format" in one for one in properties.values()):
-        definition["formats"] = "enforced"
-    if any(one["type"] == "number" for one in properties.values()):
-        # How many decimals there are beyond the sample is not known: none is lost in silence.
-        definition["rounding"] = "refuse"
-    definition["properties"] = properties
-    if required:
-        definition["required"] = required
-    if unique:
+    everywhere = [name for name, column in seen.items() if column.present == sampled]
+    definition = proposals.definition(properties, everywhere if wishes.required else [])
+    if unique and wishes.unique:
         definition["unique"] = unique[:MAX_SETS]
     _check(definition)
     return Proposal(definition, sampled, notes)
@@ -244,6 +237,8 @@ def _note(name: str, column: _Column, sampled: int, note: str | None) -> FieldNo
         column.lowest if numeric else None,
         column.highest if numeric else None,
         -(-column.length // column.texts) if column.texts else None,
+        sorted(column.seen) if column.seen and not numeric else None,
+        column.different is not None and column.present == sampled,
     )
 
 
@@ -293,69 +288,71 @@ def _mixed(name: str, row: int) -> InvalidRecords:
     )
 
 
-def _propose(column: _Column, *, choices: bool) -> tuple[dict[str, Any], str | None]:
+def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str | None]:
     if not column.present:
-        return {"type": "string"}, "no row of the sample has a value; check the type"
+        return proposals.text(0), "no row of the sample has a value; check the type"
     why = None
     if column.booleans:
         return _propose_format("boolean")
     if column.numbers:
         if column.texts:
             why = "some values are numbers, others text; kept as text"
-        elif not column.fits:
+        elif (number := _propose_number(name, column, wishes)) is None:
             why = "too many digits for a number field; kept as text"
         else:
-            return _propose_number(column)
+            return number
     elif column.formats:
         return _propose_format(*column.formats)
-    text, note = _propose_text(column, choices=choices)
+    text, note = _propose_text(column, wishes)
     return text, "; ".join(one for one in (why, note) if one) or None
 
 
-def _propose_text(column: _Column, *, choices: bool) -> tuple[dict[str, Any], str | None]:
-    if choices and column.choices is not None:
+def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str | None]:
+    if wishes.enum and column.choices is not None:
         note = (
             f"the API can read these {len(column.choices)} values in the definition, though not"
             " which record has which; a record with another value is refused"
         )
         return {"type": "string", "enum": column.choices}, note
-    if column.pad_to is not None and column.pad_to <= MAX_PAD_TO:
-        return {"type": "string", "padTo": column.pad_to}, None
+    field = proposals.text(column.longest)
+    if "padTo" in field:
+        return field, None
     note = (
         f"the stored length tells roughly how long a value is (up to {column.longest} bytes here);"
         " padTo hides it, and makes every value as long as the longest"
     )
-    return {"type": "string"}, note
+    return field, note
 
 
 def _propose_format(named: FormatName) -> tuple[dict[str, Any], str | None]:
     """No text fits two formats."""
-    body: dict[str, Any] = {"type": JSON_TYPES[named], "format": named}
-    if named == "boolean":
-        body |= {"minimum": 0, "maximum": 1}
-    return body, f"every value of the sample is a {named}; a record with any other is refused"
+    note = f"every value of the sample is a {named}; a record with any other is refused"
+    return proposals.of_format(named), note
 
 
-def _propose_number(column: _Column) -> tuple[dict[str, Any], str | None]:
-    bounds: dict[str, Any] = {
-        "minimum": -_headroom(-column.lowest) if column.lowest < 0 else 0,
-        "maximum": _headroom(column.highest) if column.highest > 0 else 0,
-    }
-    note = "the bounds are a guess; they can be widened at any time"
-    if column.decimals <= 0:
-        return {"type": "integer", **bounds}, note
-    note = (
-        "bounds and decimals are a guess, and can be widened at any time; a value with more"
-        " decimals is refused"
-    )
-    return {"type": "number", **bounds, "precision": column.decimals}, note
-
-
-def _headroom(extreme: Decimal) -> int:
-    """The first of 1, 2, 5, 10, 20, 50, ... that is at least twice ``extreme``."""
-    wanted = max(2 * extreme, Decimal(1))
-    power = int(Decimal(1).scaleb(max(wanted.adjusted(), 0)))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= wanted)
+def _propose_number(
+    name: str, column: _Column, wishes: Wishes
+) -> tuple[dict[str, Any], str | None] | None:
+    """None where no number field has room for the values."""
+    decimals = max(column.decimals, 0)
+    note = None
+    if column.has_point or proposals.is_amount(name):
+        field = proposals.decimal_number(column.digits, decimals)
+        if field is not None and "precision" in field:
+            note = f"a value with more than {field['precision']} decimals is refused"
+    elif column.digits <= proposals.MAX_DIGITS:
+        field = proposals.whole_number()
+    else:
+        return None
+    if field is None:
+        return None
+    if wishes.tight:
+        low, high = column.lowest, column.highest
+        field["minimum"] = max(-proposals.headroom(-low) if low < 0 else 0, field["minimum"])
+        field["maximum"] = min(proposals.headroom(high) if high > 0 else 0, field["maximum"])
+        guess = "the bounds are a guess; they can be widened at any time"
+        note = "; ".join(one for one in (guess, note) if one)
+    return field, note
 
 
 def _check(definition: dict[str, Any]) -> None:

@@ -39,6 +39,12 @@ _URL = "ERS_IMPORT_URL"
     help="Rows that are stored at once, whole or not at all.",
 )
 @click.option("--skip-invalid", is_flag=True, help="Store the good rows, count the others.")
+@click.option(
+    "--unique",
+    multiple=True,
+    metavar="COLUMN",
+    help="Let no two records have one value of this column.",
+)
 @connected(organization=True)
 @takes_output
 async def import_(
@@ -50,11 +56,12 @@ async def import_(
     name: str | None,
     page_rows: int,
     skip_invalid: bool,
+    unique: tuple[str, ...],
     output: Output,
 ) -> int:
     """Make an encrypted schema of SOURCE: a table of PostgreSQL by its URL, or a file of Parquet,
-    Arrow or Feather. Types and bounds are inferred from all of it; look at them before the records
-    are many, since they stay.
+    Arrow or Feather. Fields have the types that are declared there, and columns that must not be
+    null are required.
 
     It goes page by page, each stored whole or not at all. After an interruption, even a kill, the
     same command goes on, and stores no row twice. The table is only read.
@@ -69,6 +76,7 @@ async def import_(
     """
     from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
     from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
+    from encrypted_records.cli.input.proposed_rules import Asked  # noqa: PLC0415 - slow
 
     given = bool(source)
     origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
@@ -81,7 +89,7 @@ async def import_(
             except NotFound:
                 work.forget()  # deleted since: it begins again
         if schema is None:
-            schema = await make_schema(session, origin, dataset, name)
+            schema = await make_schema(session, origin, dataset, name, Asked(unique=unique))
             work.begin(schema)
         done = await work.run(schema, await origin.total())
         work.forget()

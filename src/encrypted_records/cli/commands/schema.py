@@ -16,6 +16,7 @@ from encrypted_records.cli.commands.schema_repair import repair
 from encrypted_records.cli.commands.schema_reseal import reseal, see_through
 from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
 from encrypted_records.cli.input.files import read_definition, read_sample
+from encrypted_records.cli.input.proposed_rules import Asked, asked_for, tell_of
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -329,29 +330,26 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
 
 @schema.command(short_help="Propose a definition for the data in a file.")
 @click.argument("file", type=_FILE)
-@click.option(
-    "--no-enum",
-    is_flag=True,
-    help="Propose no enum, whose values the API can read in the definition.",
-)
+@asked_for
 @connected()
-async def infer(session: CommandSession, file: str, no_enum: bool) -> None:
+async def infer(session: CommandSession, file: str, asked: Asked) -> None:
     """Propose a JSON Schema for a CSV, JSON or NDJSON file (- is standard input) from its first
     rows. It goes to standard output, what to look at to standard error. Nothing is stored.
 
-    A field of few values gets them as its enum, a short one padTo, so that the stored lengths tell
-    nothing.
+    It holds no value of the file, and forbids none of its type: say what else is to hold.
 
     \b
-    Example:
+    Examples:
       ers schema infer people.csv > people.schema.json
+      ers schema infer people.csv --enum sex --required id --unique id
     """
     body, media_type = await asyncio.to_thread(read_sample, file)
-    inferred = await session.client.infer(body, media_type, enum=not no_enum)
-    Output("json").write_one(inferred["schema"])
-    for field in inferred["fields"]:
-        if field["note"]:
-            warn(f"{field['name']}: {field['note']}")
+    inferred = await session.client.infer(body, media_type, tight=asked.tight)
+    definition = dict(inferred["schema"])
+    notes = {one["name"]: one for one in inferred["fields"]}
+    asked.apply(definition, notes)
+    Output("json").write_one(definition)
+    tell_of(notes, definition)
 
 
 @schema.command(short_help="Say what a schema will cost and reveal.")

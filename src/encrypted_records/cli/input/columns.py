@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from decimal import Decimal
 from itertools import islice
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from encrypted_records.cli.input.import_schema import make_shape
-from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable, in_thread
+from encrypted_records.cli.input.arrow_types import Seen, field_of
+from encrypted_records.cli.input.importer import Row, Shape, SourceTable, in_thread
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.client.media import LocalFile
 from encrypted_records.errors import InvalidSetting
@@ -44,39 +42,21 @@ class ColumnFile(SourceTable):
         return await asyncio.to_thread(self._shape)
 
     def _shape(self) -> Shape:
-        from pyarrow import compute, types  # noqa: PLC0415 - optional, and slow to import
-
-        held: dict[str, list[Any]] = {}
-        scales: dict[str, int] = {}
-        absent: set[str] = set()
-        names: list[str] = []
+        seen: dict[str, Seen] = {}
+        declared: Any = None
         for batch in batches_of(self._file):
-            names = batch.schema.names
-            for name, column in zip(names, batch.columns, strict=True):
-                if column.null_count:
-                    absent.add(name)
-                kind = column.type
-                if name not in held and (finest := _finer_than_microseconds(column, name)):
-                    held[name] = [finest]  # no format has it: the sample is to show one
-                floating, decimal = types.is_floating(kind), types.is_decimal(kind)
-                if not (types.is_integer(kind) or floating or decimal):
-                    continue
-                extremes = compute.min_max(column).as_py()
-                if extremes["min"] is None or not isfinite(extremes["min"]):
-                    continue
-                known = held.get(name, [extremes["min"], extremes["max"]])
-                held[name] = [min(known[0], extremes["min"]), max(known[1], extremes["max"])]
-                if floating:
-                    scales[name] = max(scales.get(name, 0), *map(_places, column.to_pylist()), 0)
-                elif decimal:
-                    scales[name] = kind.scale
-        for name, scale in scales.items():
-            if scale and name in held:
-                step = Decimal(1).scaleb(-scale)
-                held[name].append(-step if held[name][1] < 0 else step)
-        sample = list(islice(self._rows(0), SAMPLE_ROWS))
-        required = [name for name in names if name not in absent]
-        return make_shape(sample, names, held, required)
+            declared = batch.schema
+            for column, one in zip(batch.columns, declared, strict=True):
+                seen.setdefault(one.name, Seen()).add(column, one)
+        if declared is None:
+            raise InvalidSetting("there is nothing in it, and no column")
+        fields: dict[str, dict[str, Any]] = {}
+        notes: dict[str, str] = {}
+        for one in declared:
+            fields[one.name], note = field_of(one, seen[one.name])
+            if note:
+                notes[one.name] = note
+        return Shape(fields, [one.name for one in declared if not one.nullable], notes)
 
     async def total(self) -> int:
         return sum(batch.num_rows for batch in batches_of(self._file))
@@ -107,22 +87,3 @@ class ColumnFile(SourceTable):
                 continue
             yield from cast(Iterator[Mapping[str, Any]], rows_of(batch.slice(left)))
             left = 0
-
-
-def _finer_than_microseconds(column: Any, name: str) -> str | None:
-    """A value of a column of times in nanoseconds that has more than microseconds, as text."""
-    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
-
-    from encrypted_records.client.sdk.frames import cells_of_arrow  # noqa: PLC0415 - slow to import
-
-    if not (types.is_temporal(column.type) and getattr(column.type, "unit", "") == "ns"):
-        return None
-    return next((one for one in cells_of_arrow(column, name, 0) if isinstance(one, str)), None)
-
-
-def _places(value: float | None) -> int:
-    """Decimal places of a float, as short as it can be written."""
-    if value is None or not isfinite(value):
-        return 0
-    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
-    return -exponent if isinstance(exponent, int) and exponent < 0 else 0

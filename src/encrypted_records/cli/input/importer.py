@@ -41,27 +41,23 @@ from encrypted_records.errors import (
 PAGE_ROWS = 20_000
 #: Bytes that are sent at once.
 _PIECE_BYTES = 4 << 20
-#: Rows from which a definition is inferred, and their bytes.
-SAMPLE_ROWS = 2_000
-SAMPLE_BYTES = 8 << 20
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a whole table without its rows.
+    """What a table declares of its columns.
 
     Attributes:
-        sample: rows from which types and bounds are inferred; the extremes of numbers are among
-            them.
-        required: columns that have a value in every row.
-        extremes: how many rows of the sample, behind its first, are no rows of the table.
+        fields: what each column becomes in a definition.
+        required: columns that must not be null.
+        notes: what to look at, by column.
     """
 
-    sample: list[Row]
+    fields: dict[str, dict[str, Any]]
     required: list[str]
-    extremes: int = 0
+    notes: dict[str, str]
 
 
 class SourceTable(ABC):

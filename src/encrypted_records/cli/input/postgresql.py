@@ -1,7 +1,8 @@
 """Tables of PostgreSQL, read page by page after the last key that is stored.
 
-Numbers come as they are; everything else as PostgreSQL writes it, by settings that do not depend on
-the server. No message of the driver is shown: it may repeat the URL, and so a password.
+Numbers and booleans come as they are; everything else as PostgreSQL writes it, by settings that do
+not depend on the server. No message of the driver is shown: it may repeat the URL, and so a
+password.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any
 
-from encrypted_records.cli.input.import_schema import make_shape
-from encrypted_records.cli.input.importer import SAMPLE_ROWS, Row, Shape, SourceTable
+from encrypted_records.cli.input.importer import Row, Shape, SourceTable
+from encrypted_records.cli.input.postgresql_types import (
+    KEYS,
+    TEXTS,
+    TableColumn,
+    column_of,
+    field_of,
+    measures_of,
+)
 from encrypted_records.errors import InvalidSetting, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession
     from encrypted_records.client.proxy.resources import Resource
 
-_WHOLE = ("smallint", "integer", "bigint")
-_FLOATING = ("real", "double precision")
-_TEXTS = ("text", "character varying")
-#: What a key can be of: its order is then the same here and there.
-_KEYS: tuple[LiteralString, ...] = (*_WHOLE, "numeric", *_TEXTS, "uuid")
 _SETTINGS = {
     "default_transaction_read_only": "on",
     "datestyle": "ISO, YMD",
@@ -38,22 +39,6 @@ _SETTINGS = {
 _CONNECT_SECONDS = 15
 #: Rows that the server sends at once.
 _AT_ONCE = 2_000
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """
-    Attributes:
-        kind: PostgreSQL's name of its type, without length or precision.
-    """
-
-    name: str
-    kind: str
-    required: bool
-
-    @property
-    def is_number(self) -> bool:
-        return self.kind in (*_WHOLE, *_FLOATING, "numeric")
 
 
 class PostgresqlTable(SourceTable):
@@ -82,6 +67,8 @@ class PostgresqlTable(SourceTable):
         self.has_password = bool(told.get("password"))
         self._key = key
         self._columns: list[TableColumn] = []
+        #: columns of which no two rows have one value
+        self._unique: list[str] = []
         self.mark = f"postgresql {self._server} {self.group} {self._namespace}.{self.name}"
 
     # --- what there is --------------------------------------------------------------------------
@@ -96,10 +83,19 @@ class PostgresqlTable(SourceTable):
         async with self._connect() as connection:
             rows = await (
                 await connection.execute(
-                    "SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull,"
-                    " coalesce(array_position(i.indkey::int2[], a.attnum), -1)"
+                    # Of a domain the type that it stands for.
+                    "SELECT a.attname, CASE WHEN t.typtype = 'd'"
+                    " THEN format_type(t.typbasetype, t.typtypmod)"
+                    " ELSE format_type(a.atttypid, a.atttypmod) END,"
+                    " a.attnotnull OR t.typnotnull,"
+                    " coalesce(array_position(i.indkey::int2[], a.attnum), -1),"
+                    " (SELECT max(octet_length(e.enumlabel::text)) FROM pg_enum e"
+                    " WHERE e.enumtypid = a.atttypid),"
+                    " EXISTS (SELECT FROM pg_index u WHERE u.indrelid = c.oid AND u.indisunique"
+                    " AND u.indnkeyatts = 1 AND u.indkey[0] = a.attnum AND u.indpred IS NULL)"
                     " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                     " JOIN pg_attribute a ON a.attrelid = c.oid"
+                    " JOIN pg_type t ON t.oid = a.atttypid"
                     " LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary"
                     " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'm', 'v')"
                     " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
@@ -111,9 +107,13 @@ class PostgresqlTable(SourceTable):
                 f"there is no table {self._namespace}.{self.name}",
                 hint="name its namespace as well, as in --table sales.orders",
             )
-        self._columns = [TableColumn(name, kind, required) for name, kind, required, _ in rows]
+        self._columns = [
+            column_of(name, kind, required=required, longest=longest)
+            for name, kind, required, _, longest, _ in rows
+        ]
+        self._unique = [name for name, *_, unique in rows if unique]
         known = {one.name: one for one in self._columns}
-        key_columns = sorted((position, name) for name, _, _, position in rows if position >= 0)
+        key_columns = sorted((position, name) for name, _, _, position, *_ in rows if position >= 0)
         self._key = self._key or tuple(name for _, name in key_columns)
         if not self._key:
             raise InvalidSetting(
@@ -123,37 +123,36 @@ class PostgresqlTable(SourceTable):
         for name in self._key:
             if name not in known:
                 raise InvalidSetting(f"{self.name} has no column {name}")
-            if known[name].kind not in _KEYS:
+            if known[name].kind not in KEYS:
                 raise InvalidSetting(
                     f"a key of type {known[name].kind} cannot be followed",
-                    hint=f"name another with --key, of one of these: {', '.join(_KEYS)}",
+                    hint=f"name another with --key, of one of these: {', '.join(KEYS)}",
                 )
 
     async def shape(self) -> Shape:
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
-        numbers = [column for column in self._columns if column.is_number]
         asked: list[Any] = [sql.SQL("1")]
-        for column in numbers:
-            finite = _finite(column)
-            asked += [sql.SQL("min({})").format(finite), sql.SQL("max({})").format(finite)]
-            asked.append(sql.SQL("max(min_scale(({})::numeric))").format(finite))
+        measured = [(one, what) for one in self._columns for what in measures_of(one)]
+        asked += [sql.SQL(what).format(sql.Identifier(one.name)) for one, what in measured]
         async with self._connect() as connection:
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(asked), self._table)
             row = await (await connection.execute(query)).fetchone()
         assert row is not None
-        held: dict[str, list[Any]] = {}
-        for at, column in enumerate(numbers):
-            low, high, scale = row[1 + 3 * at : 4 + 3 * at]
-            if low is None:
-                continue
-            held[column.name] = [low, high]
-            if scale:
-                step = Decimal(1).scaleb(-scale)
-                held[column.name].append(-step if high < 0 else step)
-        sample = [row async for row in self.rows(None, SAMPLE_ROWS)]
+        seen: dict[str, list[Any]] = {}
+        for (column, _), value in zip(measured, row[1:], strict=True):
+            seen.setdefault(column.name, []).append(value)
+        fields: dict[str, dict[str, Any]] = {}
+        notes: dict[str, str] = {}
+        for column in self._columns:
+            fields[column.name], note = field_of(column, seen.get(column.name, []))
+            if note:
+                notes[column.name] = note
+        for name in self._unique:
+            told = "no two rows may have one value of it there: --unique keeps it so"
+            notes[name] = "; ".join(one for one in (notes.get(name), told) if one)
         required = [column.name for column in self._columns if column.required]
-        return make_shape(sample, [column.name for column in self._columns], held, required)
+        return Shape(fields, required, notes)
 
     async def total(self) -> int:
         from psycopg import sql  # noqa: PLC0415 - only imports need it
@@ -168,11 +167,11 @@ class PostgresqlTable(SourceTable):
     async def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
-        shown = [_select(one) for one in self._columns]
+        shown = [sql.SQL(one.shown).format(sql.Identifier(one.name)) for one in self._columns]
         keys = [self._order(name) for name in self._key]
         after: sql.Composable = sql.SQL("")
         if pointer is not None:
-            casts = {kind: sql.SQL("%s::" + kind) for kind in _KEYS}
+            casts = {kind: sql.SQL("%s::" + kind) for kind in KEYS}
             after = sql.SQL("WHERE ({}) > ({})").format(
                 sql.SQL(", ").join(keys),
                 sql.SQL(", ").join([casts[self._kind(name)] for name in self._key]),
@@ -212,7 +211,7 @@ class PostgresqlTable(SourceTable):
         """
         fields = schema["schema"]["properties"]
         for name in self._key:
-            wanted = ("string",) if self._kind(name) in (*_TEXTS, "uuid") else ("integer", "number")
+            wanted = ("string",) if self._kind(name) in (*TEXTS, "uuid") else ("integer", "number")
             if name not in fields or fields[name]["type"] not in wanted:
                 raise InvalidSetting(
                     f"the schema cannot order the key {name} as the table does",
@@ -245,7 +244,7 @@ class PostgresqlTable(SourceTable):
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
         plain = sql.Identifier(name)
-        if self._kind(name) in _TEXTS:
+        if self._kind(name) in TEXTS:
             return sql.SQL('{} COLLATE "C"').format(plain)
         return plain
 
@@ -290,21 +289,3 @@ class PostgresqlTable(SourceTable):
             code="source_unavailable",
             hint="the same command goes on where it stopped",
         )
-
-
-def _finite(column: TableColumn) -> Any:
-    """A number, or nothing where it is not a number."""
-    from psycopg import sql  # noqa: PLC0415 - only imports need it
-
-    plain = sql.Identifier(column.name)
-    if column.kind in _WHOLE:
-        return plain
-    told = sql.SQL("nullif(nullif(nullif({}::text, 'NaN'), 'Infinity'), '-Infinity')::numeric")
-    return told.format(plain)
-
-
-def _select(column: TableColumn) -> Any:
-    from psycopg import sql  # noqa: PLC0415 - only imports need it
-
-    plain = sql.Identifier(column.name)
-    return plain if column.is_number else sql.SQL("{}::text").format(plain)

@@ -227,14 +227,19 @@ class ProxyClient(
             method, path, data=body, headers=headers, params=params
         )
 
-    async def infer(
-        self, sample: bytes, media_type: str, *, enum: bool = True
-    ) -> Mapping[str, Any]:
-        """A proposed definition for a sample of records, as docs/http-api.md describes it."""
-        headers = {"Content-Type": media_type}
-        asked = "" if enum else "?enum=false"
+    async def infer(self, sample: bytes, media_type: str, **wishes: bool) -> Mapping[str, Any]:
+        """A proposed definition for a sample of records, as docs/http-api.md describes it.
+
+        Args:
+            wishes: what it may hold beyond names and types: ``enum``, ``unique``, ``required``,
+                ``tight``.
+        """
         answer = await self._transport.request(
-            "POST", f"/api/schemas/infer/{asked}", data=sample, headers=headers
+            "POST",
+            "/api/schemas/infer/",
+            data=sample,
+            headers={"Content-Type": media_type},
+            params={name: "true" for name, wanted in wishes.items() if wanted},
         )
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from encrypted_records.errors import InvalidQuery, Unsupported
 from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.ingest.charsets import to_utf8
+from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.charsets import charset_of, require_utf8
 from encrypted_records.model.media_types import MEDIA_TYPES, Format
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -55,7 +56,15 @@ endpoint = Endpoints("schemas")
     "/api/schemas/infer/",
     summary="a CSV or JSON sample in, a proposed definition out.",
     body=Body({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
-    parameters=(parameter("query", "enum", FLAG, "whether it may be proposed"),),
+    parameters=tuple(
+        parameter("query", name, FLAG, f"whether to propose {what}")
+        for name, what in {
+            "enum": "lists of values, which the API can read",
+            "unique": "that values are unique",
+            "required": "that fields are required",
+            "tight": "bounds near those of the sample",
+        }.items()
+    ),
     answers={
         200: json_answer(
             object_of({"schema": DEFINITION, "sampled": NUMBER, "fields": array_of(OBJECT)})
@@ -72,7 +81,12 @@ async def infer_schema(request: Request) -> Response:
             code="unsupported_media_type",
             hint=f"send Content-Type: {MEDIA_TYPES}",
         )
-    choices = flag_of(request, "enum", default=True)
+    wishes = Wishes(
+        enum=flag_of(request, "enum", default=False),
+        unique=flag_of(request, "unique", default=False),
+        required=flag_of(request, "required", default=False),
+        tight=flag_of(request, "tight", default=False),
+    )
     charset = charset_of(request.headers.get("content-type", ""))
     if kind is not Format.CSV:
         require_utf8(charset)
@@ -80,8 +94,8 @@ async def infer_schema(request: Request) -> Response:
     if charset is not None:
         sample = await by_size(len(sample))(to_utf8, sample, charset)
     if len(sample) <= FEW_BYTES:
-        return _reply(await aside(proposal_of, sample, kind, choices))
-    return _reply(await _compute(request, services, messages.InferTask(sample, kind, choices)))
+        return _reply(await aside(proposal_of, sample, kind, wishes))
+    return _reply(await _compute(request, services, messages.InferTask(sample, kind, wishes)))
 
 
 class _SampleText(msgspec.Struct, forbid_unknown_fields=True):

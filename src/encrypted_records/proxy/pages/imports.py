@@ -110,6 +110,7 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
     plan.sampled = proposal["sampled"]
     if any(name.startswith("field-") for name in visit.form):
         plan.draft = draft_of(visit.form)
+        plan.draft.follow(visit.text("do"))
     else:
         plan.draft.take(proposal["schema"])
         plan.draft.name = visit.text("name") or name_of(plan.file)

@@ -45,6 +45,7 @@ async def show(visit: Visit) -> Response:
         return await _page(visit, schema, Draft(), problem=error, typed=visit.text("json"))
     _note_names(schema, draft)
     do = visit.text("do")
+    draft.follow(do)
     if do == "add":
         draft.rows.append(Row())
     elif do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
-from encrypted_records.model import json_text, strict_json
+from encrypted_records.model import json_text, proposals, strict_json
 from encrypted_records.model.formats import JSON_TYPES
 from encrypted_records.model.strict_json import escape_pointer
 
@@ -25,11 +25,11 @@ EXPECTED_RECORDS = 100_000
 NUMERIC = ("integer", "number")
 #: Types of JSON, and enforced formats, which are types of their own.
 TYPES = ("string", *NUMERIC, *JSON_TYPES)
-#: What a field leaves behind that becomes one of a format.
-_OF_PLAIN_TYPES = frozenset(
-    {"padTo", "maxLength", "minLength", "pattern", "enum", "const", "multipleOf"}
-    | {"exclusiveMinimum", "exclusiveMaximum"}
-)
+#: What a field leaves behind that becomes one of another type.
+_OF_TEXTS = frozenset({"padTo", "maxLength", "minLength", "pattern", "x-index"})
+_OF_NUMBERS = frozenset({"multipleOf", "exclusiveMinimum", "exclusiveMaximum"})
+#: Keywords that hold values, and so show them to the server.
+_VALUES = ("enum", "const", "default", "examples")
 _NUMBERS = ("minimum", "maximum", "precision")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
@@ -64,12 +64,63 @@ class Row:
         return self.type in NUMERIC
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether its bounds are others than those of any number."""
+        whole = str(proposals.WHOLE)
+        return self.is_numeric and (self.minimum, self.maximum) != (f"-{whole}", whole)
+
+    @property
     def rules(self) -> dict[str, Any]:
         """Its type as a definition has it."""
         if self.type not in JSON_TYPES:
             return {"type": self.type}
         bounds = {"minimum": 0, "maximum": 1} if self.type == "boolean" else {}
         return {"type": JSON_TYPES[self.type], "format": self.type, **bounds}
+
+    @property
+    def published(self) -> list[str]:
+        """The values that the definition holds, which the server can read."""
+        held = [self.more.get(keyword) for keyword in _VALUES]
+        each = [value for one in held for value in (one if isinstance(one, list) else [one])]
+        return list(dict.fromkeys(_text(value) for value in each if value is not None))
+
+    @property
+    def rest_of_more(self) -> str:
+        """Its other keywords, but those that hold values."""
+        rest = {key: value for key, value in self.more.items() if key not in _VALUES}
+        return json_text.encode(rest).decode() if rest else ""
+
+    def take_values_out(self) -> None:
+        """Leave no value in the definition; texts are padded instead of listed."""
+        longest = max((len(value.encode()) for value in self.published), default=0)
+        self.more = {key: value for key, value in self.more.items() if key not in _VALUES}
+        if self.type == "string":
+            self.more = {**proposals.text(longest), **self.more}
+            del self.more["type"]
+
+    def settle(self) -> None:
+        """Give a field that has become a number the bounds and decimals of any number."""
+        if self.is_numeric and not (self.minimum or self.maximum or self.precision):
+            whole = self.type == "integer"
+            given = proposals.whole_number() if whole else proposals.decimal_number(1, 0) or {}
+            self.minimum, self.maximum = str(given["minimum"]), str(given["maximum"])
+            self.precision = str(given.get("precision", ""))
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Its other keywords, without those of the type that it had before."""
+        left = {*_OF_NUMBERS} if self.type == "string" else {*_OF_TEXTS}
+        if self.type in JSON_TYPES:
+            left |= {*_OF_NUMBERS, "enum", "const"}
+        elif any(isinstance(value, str) == self.is_numeric for value in self._listed):
+            left |= {"enum", "const"}
+        return {key: value for key, value in self.more.items() if key not in left}
+
+    @property
+    def _listed(self) -> list[Any]:
+        listed = self.more.get("enum", [])
+        all_of_it = [*(listed if _is_list(listed) else []), self.more.get("const")]
+        return [value for value in all_of_it if value is not None]
 
     @property
     def more_json(self) -> str:
@@ -120,10 +171,7 @@ class Draft:
                 flaws.append(
                     Flaw("field_name", "there are two fields of this name", field=row.name)
                 )
-            more = row.more
-            if row.type in JSON_TYPES:
-                more = {key: value for key, value in more.items() if key not in _OF_PLAIN_TYPES}
-            properties[row.name] = {**row.rules, **dict(_bounds(row, flaws)), **more}
+            properties[row.name] = {**row.rules, **dict(_bounds(row, flaws)), **row.kept}
         rows = [row for row in self.rows if row.name and not row.left_out]
         required = [row.name for row in rows if row.required]
         sets = self.rest.get("unique", [])
@@ -176,6 +224,20 @@ class Draft:
             self.rest["unique"] = left
             if not left:
                 del self.rest["unique"]
+
+    @property
+    def publishes(self) -> bool:
+        """Whether the server can read values of a field in it."""
+        return any(row.published for row in self.rows)
+
+    def follow(self, do: str) -> None:
+        """Do what a button or control of a row asks for: another type, or no list of values."""
+        if do == "type":
+            for row in self.rows:
+                row.settle()
+        number = do.removeprefix("unlist-")
+        if number != do and number.isdecimal() and int(number) < len(self.rows):
+            self.rows[int(number)].take_values_out()
 
     def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
         """Take over what a proposal says of its fields."""

@@ -62,7 +62,7 @@ async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
     sample = visit.text("sample")
     kind = Format.of_content(sample.lstrip()[:1].encode()).media_type
     headers = {"content-type": kind}
-    params = {"enum": "false" if visit.text("hide") else "true"}
+    params = {"enum": "true" if visit.text("list") else "false"}
     draft = Draft(rows=[Row()])
     try:
         answer = await visit.answer(
@@ -96,6 +96,7 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     if do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):
         del draft.rows[int(do[7:])]
         return await _editor(visit, draft, **shown)
+    draft.follow(do)
     if do not in ("save", _SAVE_AND_LET_GO):
         return await _editor(visit, draft, estimated=True, **shown)
     try:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.schema_form import Draft
 
 #: Bytes of a sealed field that are shown, and characters of its plaintext.
 SHOWN_BYTES = 20
@@ -56,6 +57,7 @@ _NOTHING: dict[str, Any] = {
     "keyring": None,
     "access": None,
     "sent": [],
+    "published": [],
 }
 
 
@@ -64,7 +66,10 @@ async def show(visit: Visit) -> Response:
     before = list(visit.journal)
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")
+    draft = Draft()
+    draft.take(schema["schema"])
     values = _NOTHING | {"schema": schema, "keyring": keyring, "access": access}
+    values["published"] = [row for row in draft.rows if row.published]
     values["others"] = [
         one
         for one in await visit.every("/api/schemas/")

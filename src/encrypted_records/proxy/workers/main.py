@@ -101,8 +101,8 @@ def _result(task: messages.ToWorker) -> messages.Result:
 
 def _answer(task: messages.InferTask | messages.PreviewTask | messages.EstimateTask) -> bytes:
     match task:
-        case messages.InferTask(sample, kind, choices):
-            return proposal_of(sample, kind, choices)
+        case messages.InferTask(sample, kind, wishes):
+            return proposal_of(sample, kind, wishes)
         case messages.PreviewTask(definition, sample, kind, shown):
             return preview_of(definition, sample, kind, shown)
         case messages.EstimateTask(definition, records, string_bytes, sample, kind):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from encrypted_records.errors import BY_CODE, ErsError, Flaw
+from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group, Page, PageRef, Segment, SegmentHeader
@@ -168,11 +169,11 @@ class MergeTask(Message, frozen=True):
 
 
 class InferTask(Message, frozen=True):
-    """Propose a definition for a sample, with ``enum`` where ``choices`` says so."""
+    """Propose a definition for a sample."""
 
     sample: bytes
     kind: Format
-    choices: bool
+    wishes: Wishes
 
 
 class PreviewTask(Message, frozen=True):

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 
 from encrypted_records.errors import Unavailable
+from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS, Background
 from encrypted_records.proxy.workers import messages
@@ -105,7 +106,7 @@ class WorkerPool:
         try:
             process = await _start()
             try:
-                await _run(process, messages.InferTask(b"a\n1\n", Format.CSV, False), None)
+                await _run(process, messages.InferTask(b"a\n1\n", Format.CSV, Wishes()), None)
             finally:
                 await _end(process)
         except (asyncio.IncompleteReadError, ConnectionError, Unavailable):

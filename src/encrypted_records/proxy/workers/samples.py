@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from encrypted_records.ingest.estimate import Estimate, estimate
-from encrypted_records.ingest.infer import infer
+from encrypted_records.ingest.infer import Wishes, infer
 from encrypted_records.ingest.preview import preview
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
 
 
-def proposal_of(sample: bytes, kind: Format, choices: bool) -> bytes:
+def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
     """
     Raises:
         Malformed, InvalidRecords: as :func:`infer`.
     """
-    inferred = infer(sample, kind, choices=choices)
+    inferred = infer(sample, kind, wishes)
     return msgspec.json.encode(
         {"schema": inferred.definition, "sampled": inferred.sampled, "fields": inferred.fields}
     )

@@ -1,0 +1,147 @@
+"""What columns of Parquet and Arrow become: fields of the types that are declared there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from encrypted_records.errors import InvalidSetting
+from encrypted_records.model import proposals
+from encrypted_records.model.formats import Format
+
+_PADDED = 31
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a type does not tell of a column's values.
+
+    Attributes:
+        digits: before the point, the most of all numbers.
+        decimals: of floats, the most as they are shortest written.
+        longest: bytes of the longest text.
+        odd: whether a time is finer than microseconds.
+        present: whether there is any.
+    """
+
+    digits: int = 1
+    decimals: int = 0
+    longest: int = 0
+    odd: bool = False
+    present: bool = False
+
+    def add(self, column: Any, declared: Any) -> None:
+        from pyarrow import compute, types  # noqa: PLC0415 - optional, and slow to import
+
+        kind = declared.type
+        self.present |= column.null_count < len(column)
+        if types.is_dictionary(kind):
+            column, kind = column.dictionary, kind.value_type
+        if types.is_integer(kind) or types.is_decimal(kind):
+            extremes = compute.min_max(column).as_py()
+            numbers = [one for one in extremes.values() if one is not None]
+            self.digits = max([self.digits, *(Decimal(one).adjusted() + 1 for one in numbers)])
+        elif types.is_floating(kind):
+            for value in compute.unique(column).to_pylist():
+                if value is not None and isfinite(value):
+                    self._add_float(value)
+        elif _is_text(kind):
+            self.longest = max(self.longest, _longest(column))
+        elif types.is_temporal(kind) and getattr(kind, "unit", "") == "ns" and not self.odd:
+            self.odd = _is_finer_than_microseconds(column, declared.name)
+
+    def _add_float(self, value: float) -> None:
+        number = Decimal(repr(value)).normalize()
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)
+        self.digits = max(self.digits, number.adjusted() + 1)
+        self.decimals = max(self.decimals, -exponent)
+
+
+def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
+    """The field that a column becomes, and what to look at.
+
+    Args:
+        declared: a field of Arrow.
+
+    Raises:
+        InvalidSetting: there are values of a type that cannot be stored.
+    """
+    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
+
+    kind = declared.type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind):
+        field = _number(kind, seen)
+        if field is None:
+            return proposals.text(_PADDED), "more than 18 digits: kept as text"
+        if types.is_floating(kind):
+            return field, f"a value with more than {field.get('precision', 0)} decimals is refused"
+        return field, None
+    if seen.odd:
+        return proposals.text(_PADDED), "finer than microseconds: kept as text"
+    named = _format(kind)
+    if named is not None:
+        return proposals.of_format(named), None
+    if _is_text(kind):
+        return proposals.text(seen.longest), None
+    if types.is_timestamp(kind):
+        return proposals.text(_PADDED), "times without a zone: kept as text"
+    if seen.present and not types.is_duration(kind):
+        raise InvalidSetting(
+            f"{declared.name}: values of type {kind} cannot be stored",
+            hint="leave the column out, or turn it into texts",
+        )
+    return proposals.text(_PADDED), f"{kind}: kept as text"
+
+
+def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
+    """None where a number field has not so many digits."""
+    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
+
+    if types.is_floating(kind):
+        return proposals.decimal_number(seen.digits, seen.decimals)
+    if types.is_decimal(kind):
+        if kind.precision > proposals.MAX_DIGITS or not 0 <= kind.scale <= kind.precision:
+            return None
+        return proposals.number(kind.scale, kind.precision - kind.scale)
+    if seen.digits > proposals.MAX_DIGITS:
+        return None
+    signed = types.is_signed_integer(kind)
+    most = 2 ** (kind.bit_width - signed)
+    return proposals.whole_number(-most if signed else 0, most - 1)
+
+
+def _format(kind: Any) -> Format | None:
+    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
+
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_date(kind):
+        return "date"
+    if types.is_time(kind):
+        return "time"
+    return "date-time" if types.is_timestamp(kind) and kind.tz is not None else None
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _longest(texts: Any) -> int:
+    from pyarrow import compute, types  # noqa: PLC0415 - optional, and slow to import
+
+    if types.is_string_view(texts.type):
+        return max((len(one.encode()) for one in texts.to_pylist() if one is not None), default=0)
+    return compute.max(compute.binary_length(texts)).as_py() or 0
+
+
+def _is_finer_than_microseconds(column: Any, name: str) -> bool:
+    from encrypted_records.client.sdk.frames import cells_of_arrow  # noqa: PLC0415 - slow to import
+
+    return any(isinstance(one, str) for one in cells_of_arrow(column, name, 0))

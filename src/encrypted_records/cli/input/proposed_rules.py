@@ -1,0 +1,103 @@
+"""What a proposed definition is to hold beyond names and types, which only its owner can say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from encrypted_records.cli.terminal import format_count, warn
+from encrypted_records.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The fields that get a list of values, have no value twice, and are in every record; and
+    whether bounds are near the values that were seen."""
+
+    enum: tuple[str, ...] = ()
+    unique: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    tight: bool = False
+
+    def apply(self, definition: dict[str, Any], notes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add what is asked for to a definition.
+
+        Args:
+            notes: what was seen of each field: how many rows lack it (``absent``), its texts where
+                they are few (``values``), and whether no two are equal (``unique``).
+
+        Raises:
+            InvalidSetting: there is no such field, or the rows that were seen forbid it.
+        """
+        fields = definition["properties"]
+        for name in (*self.enum, *self.unique, *self.required):
+            if name not in fields:
+                raise InvalidSetting(f"the file has no field {name}")
+        for name in self.enum:
+            values = notes[name].get("values")
+            if fields[name]["type"] != "string" or "format" in fields[name] or not values:
+                raise InvalidSetting(
+                    f"{name} is no text of few values", hint=f"leave out --enum {name}"
+                )
+            fields[name] = {"type": "string", "enum": values}
+        for name in self.required:
+            if notes[name].get("absent"):
+                rows = format_count(notes[name]["absent"], "row")
+                raise InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
+        for name in self.unique:
+            if not notes[name].get("unique", True):
+                raise InvalidSetting(f"a value of {name} is there twice: it cannot be unique")
+        if self.required:
+            definition["required"] = list(dict.fromkeys(self.required))
+        if self.unique:
+            definition["unique"] = [[name] for name in dict.fromkeys(self.unique)]
+
+
+def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of :class:`Asked`, which the command gets as ``asked``."""
+
+    @click.option(
+        "--enum",
+        multiple=True,
+        metavar="FIELD",
+        help="Let this field take the values of the file only; the API can read them.",
+    )
+    @click.option(
+        "--unique",
+        multiple=True,
+        metavar="FIELD",
+        help="Let no two records have one value of this field.",
+    )
+    @click.option(
+        "--required", multiple=True, metavar="FIELD", help="Let every record have this field."
+    )
+    @click.option("--tight", is_flag=True, help="Propose bounds near the numbers of the file.")
+    @functools.wraps(command)
+    def with_asked(
+        *arguments: Any,
+        enum: tuple[str, ...],
+        unique: tuple[str, ...],
+        required: tuple[str, ...],
+        tight: bool,
+        **options: Any,
+    ) -> Any:
+        return command(*arguments, asked=Asked(enum, unique, required, tight), **options)
+
+    return with_asked
+
+
+def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
+    """Say on stderr what to look at, and which values the API will be able to read."""
+    for name, note in notes.items():
+        listed = definition["properties"][name].get("enum", [])
+        if listed:
+            warn(
+                f"{name}: the API can read its {format_count(len(listed), 'value')} in the"
+                " definition; a record with another value is refused"
+            )
+        elif note.get("note"):
+            warn(f"{name}: {note['note']}")

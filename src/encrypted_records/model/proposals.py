@@ -1,0 +1,86 @@
+"""Fields that are proposed for values of which only some are known.
+
+A proposal gives nothing away and forbids nothing: bounds are those of the type, not of what was
+seen, numbers keep more decimals than were seen, and no text is listed.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.model.formats import JSON_TYPES, Format
+
+#: Digits of a number, before and after its point together.
+MAX_DIGITS = 18
+#: The extremes of whole numbers, and of an index that takes 64 bits for them.
+WHOLE = 10**MAX_DIGITS - 1
+#: Numbers with decimals have bounds of up to this power of ten.
+_MAGNITUDE = 12
+_LEAST_DECIMALS = 2
+#: Texts of up to so many bytes are padded: to one of these lengths.
+_PADDED = (31, 63)
+#: Names of columns whose whole numbers are amounts: next month's have decimals.
+_AMOUNT = re.compile(
+    r"(?<![^\W\d_])(?:amount|price|total|cost|betrag|umsatz|preis|montant|prix|importe|valor|rate"
+    r"|weight)s?(?![^\W\d_])",
+    re.IGNORECASE,
+)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
+
+
+def is_amount(name: str) -> bool:
+    """Whether a column's name says money or a measure, which have decimals sooner or later."""
+    return _AMOUNT.search(_HUMP.sub(" ", name)) is not None
+
+
+def whole_number(lowest: int = -WHOLE, highest: int = WHOLE) -> dict[str, Any]:
+    return {"type": "integer", "minimum": max(lowest, -WHOLE), "maximum": min(highest, WHOLE)}
+
+
+def decimal_number(digits: int, decimals: int) -> dict[str, Any] | None:
+    """A field of numbers of up to so many digits before the point and so many decimals seen; None
+    where a number field has not so many."""
+    spare = MAX_DIGITS - max(digits, 1)
+    if decimals > spare:
+        return None
+    wanted = max(decimals, _LEAST_DECIMALS) if decimals <= _LEAST_DECIMALS else decimals + 2
+    return number(min(wanted, spare), min(MAX_DIGITS - min(wanted, spare), _MAGNITUDE), digits)
+
+
+def number(precision: int, magnitude: int, digits: int = 0) -> dict[str, Any]:
+    """A field of so many decimals and bounds of a power of ten, which is raised to ``digits``."""
+    bound = 10 ** max(magnitude, digits)
+    if precision <= 0:
+        return whole_number(-bound, bound)
+    return {"type": "number", "minimum": -bound, "maximum": bound, "precision": precision}
+
+
+def text(longest: int) -> dict[str, Any]:
+    """A field of texts of up to so many bytes in UTF-8."""
+    padded = next((one for one in _PADDED if longest <= one), None)
+    return {"type": "string"} if padded is None else {"type": "string", "padTo": padded}
+
+
+def of_format(named: Format) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": JSON_TYPES[named], "format": named}
+    return body | ({"minimum": 0, "maximum": 1} if named == "boolean" else {})
+
+
+def headroom(extreme: Decimal) -> int:
+    """The first of 1, 2, 5, 10, 20, 50, ... that is at least twice ``extreme``."""
+    wanted = max(2 * extreme, Decimal(1))
+    power = int(Decimal(1).scaleb(max(wanted.adjusted(), 0)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= wanted)
+
+
+def definition(properties: dict[str, dict[str, Any]], required: list[str]) -> dict[str, Any]:
+    """A definition of these fields, in which no value loses decimals in silence."""
+    made: dict[str, Any] = {"type": "object", "rounding": "refuse"}
+    if any("format" in field for field in properties.values()):
+        made["formats"] = "enforced"
+    made["properties"] = properties
+    if required:
+        made["required"] = required
+    return made
