@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import roster as form
+from encrypted_records.proxy.process.background import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers, refused
@@ -19,6 +20,7 @@ from tests.proxy.test_erasing import in_files, index_bytes, sealed_fields
 from tests.proxy.test_reseal import groups, resealed
 from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, nothing
+from tests.support.proxies import settle_all
 from tests.support.service import Answer, Service
 from tests.support.store import Store
 
@@ -95,6 +97,7 @@ def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
     sealed = [piece for one in named[1:] for piece in sealed_fields(ada, one)]
     sealed += [*index_bytes(ada), *grants_under(1, team)]
     assert in_files_of_api(shared, sealed) == set(sealed)
+    settle_all(ROW_CHECKS)
     assert in_files_of_owner(shared, sealed)
     rotate(ada, shared)
     resealed(ada)
