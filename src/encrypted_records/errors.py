@@ -305,6 +305,14 @@ class RosterBroken(Closed):
     default_hint = "the API's copy of the roster was altered: restore the API's newest backup"
 
 
+class RosterWithheld(Closed):
+    code = "roster_withheld"
+    default_hint = (
+        "an API token that is limited to other datasets is not shown this name: log in, or make one"
+        " for this dataset; else the API hides it: restore its newest backup"
+    )
+
+
 class RosterOlder(Closed):
     code = "roster_older"
     default_hint = (

@@ -224,7 +224,7 @@ _ITEMS: list[msgspec.Struct] = [
     PageRef(SEGMENT.uid, 0),
     StoredRow(GROUP.uid, 3, UPLOAD.rows[0].present[3]),
     Receipt(COMMIT.id, KEY.schema, 1),
-    RosterEntry(b"body", bytes(64)),
+    RosterEntry(b"body", bytes(64), [b"opening"]),
     Grant(b"body", bytes(64)),
 ]
 _MANIFEST = wire.encode([known.delta(UPLOAD.commit)])

@@ -3,6 +3,8 @@ as if a hostile owner had signed or sealed them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from encrypted_records.crypto import format as fmt
@@ -23,10 +25,11 @@ from encrypted_records.index.roster.invitations import check_answer
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model import service_key
+from encrypted_records.model.openings import commit_to
 from encrypted_records.model.roster import Answer, Grant, RosterEntry
 from tests.fuzz.mutations import msgpack, raw
 from tests.fuzz.target import Target
-from tests.reference.loading import vectors
+from tests.reference.loading import entry_of, vectors
 
 IDENTITIES, ROSTERS, GRANTS, INVITATIONS = (
     vectors(f"{name}.json") for name in ("identities", "rosters", "grants", "invitations")
@@ -38,10 +41,8 @@ def _identity(root: str, member: str) -> Identity:
     return RootKey(bytes.fromhex(root)).identity(ORGANIZATION, bytes.fromhex(member), 1)
 
 
-def _entries(cases: list[dict[str, str]]) -> list[RosterEntry]:
-    return [
-        RosterEntry(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"])) for one in cases
-    ]
+def _entries(cases: list[dict[str, Any]]) -> list[RosterEntry]:
+    return [RosterEntry(*entry_of(one)) for one in cases]
 
 
 _ADA = _identity(IDENTITIES["members"][0]["root"], IDENTITIES["members"][0]["member"])
@@ -58,10 +59,25 @@ _answers = msgspec.msgpack.Decoder(Answer)
 def an_entry_that_an_owner_signs(data: bytes) -> None:
     """It breaks the roster, or is one entry more, after which there still is an owner."""
     roster = _ROSTER.copy()
-    roster.append(RosterEntry(data, _ADA.sign("roster", data)))
+    roster.append(RosterEntry(data, _ADA.sign("roster", data), []))
     assert roster.number == _ROSTER.number + 1
     assert roster.owners()
-    assert form.encode_entry_body(form.read_entry(RosterEntry(data, bytes(64)))) == data
+    assert msgspec.msgpack.encode(msgspec.msgpack.decode(data)) == data
+
+
+def an_opening_that_an_owner_signs(data: bytes) -> None:
+    """It breaks the roster, or shows a name in the one spelling that it has."""
+    roster = _ROSTER.copy()
+    epoch = roster.epoch(_DATASET)
+    assert epoch is not None
+    names = [_DATASET, commit_to(data), epoch.epoch, epoch.commitment, []]
+    head = [2, ORGANIZATION, roster.number + 1, roster.head.digest, 0, _ADA_ID, form.DATASET]
+    body = msgspec.msgpack.encode([*head, names])
+    assert roster.append(RosterEntry(body, _ADA.sign("roster", body), [data])) is None
+    named = roster.dataset(_DATASET)
+    assert named is not None and named.slug and named.name
+    salt = msgspec.msgpack.decode(data)[0]
+    assert msgspec.msgpack.encode([salt, named.slug, named.name]) == data
 
 
 def a_grant_that_an_owner_signs(data: bytes) -> None:
@@ -134,12 +150,19 @@ _NEXT = [
             _ADA_ID,
             form.read_entry(entry).content,
         )
-    )
+    )[0]
     for entry in reversed(_entries(ROSTERS["entries"]))
+]
+_OPENINGS = [
+    one
+    for entry in _entries(ROSTERS["entries"])
+    if isinstance(form.read_entry(entry).content, form.Dataset)
+    for one in entry.openings
 ]
 
 TARGETS = [
     Target(an_entry_that_an_owner_signs, (RosterBroken, Unsupported), _NEXT, msgpack),
+    Target(an_opening_that_an_owner_signs, (RosterBroken,), _OPENINGS, msgpack),
     Target(
         a_grant_that_an_owner_signs,
         (GrantBroken, Unsupported),

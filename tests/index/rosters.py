@@ -122,8 +122,8 @@ class Team:
         """The next entry by somebody, whether it counts or not."""
         head = self.roster.head
         body = EntryBody(ORGANIZATION, head.number + 1, head.digest, time, actor.id, content)
-        encoded = form.encode_entry_body(body)
-        return RosterEntry(encoded, actor.identity.sign("roster", encoded))
+        encoded, openings = form.encode_entry_body(body)
+        return RosterEntry(encoded, actor.identity.sign("roster", encoded), openings)
 
     def put(self, actor: Person, content: Content, *, time: int = NOW) -> Void | None:
         """Append what somebody signs, and say why it does not count."""

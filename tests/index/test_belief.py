@@ -126,9 +126,9 @@ def test_the_founder_is_known_after_a_rotation_too(team: Team) -> None:
     entry = form.EntryBody(
         ORGANIZATION, team.roster.number + 1, team.roster.head.digest, NOW, ada.id, content
     )
-    encoded = form.encode_entry_body(entry)
+    encoded, openings = form.encode_entry_body(entry)
     signature = ada.of(1).sign("roster", encoded)
-    assert team.take(form.RosterEntry(encoded, signature)) is None
+    assert team.take(form.RosterEntry(encoded, signature, openings)) is None
     assert ask(team, "ada").version == 2
     with pytest.raises(RosterUnknown):
         ask(team, "ada", keyring=old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from encrypted_records.errors import SchemaUnsigned, TooLarge, Unsupported
+from encrypted_records.errors import BadInput, SchemaUnsigned, TooLarge, Unsupported
 from encrypted_records.index.roster import access
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.due import due_datasets, due_services, holders_of
@@ -152,8 +152,10 @@ def test_a_schema_stays_in_its_dataset(team: Team) -> None:
     assert team.put(team.ada, [placement("bills", "adults")]) is Void.PLACE
     assert team.put(team.ada, [placement("people", "pets")] * 2) is Void.PLACE
     assert team.put(team.ada, [placement("no such dataset", "pets")]) is Void.ABSENT
-    nameless = msgspec.structs.replace(placement("people", "pets"), name="")
-    assert team.put(team.ada, [nameless]) is Void.NAME
+    for half in ({"name": ""}, {"slug": ""}):
+        nameless = msgspec.structs.replace(placement("people", "pets"), **half)
+        with pytest.raises(BadInput):
+            team.put(team.ada, [nameless])
 
 
 def test_only_a_writer_of_the_whole_dataset_places_schemas_there(team: Team) -> None:

@@ -14,6 +14,12 @@ def vectors(name: str) -> Any:
     return json.loads((VECTORS / name).read_text())
 
 
+def entry_of(case: dict[str, Any]) -> tuple[bytes, bytes, list[bytes]]:
+    """A roster's entry: body, signature and openings."""
+    body, signature = (bytes.fromhex(case[name]) for name in ("body", "signature"))
+    return body, signature, [bytes.fromhex(one) for one in case["openings"]]
+
+
 def raw(spelled: str | int | None, kind: str) -> object:
     """A vector's value as it would come out of a request."""
     if spelled in ("true", "false") and kind == "integer":

@@ -22,8 +22,8 @@ from tests.reference.roster_form import (
     read,
 )
 
-#: body and signature
-Entry = tuple[bytes, bytes]
+#: body, signature and openings
+Entry = tuple[bytes, bytes, list[bytes]]
 OWNER, WRITER, SERVICE = 1, 1, 2
 ALL = "all"
 
@@ -99,10 +99,10 @@ class Roster:
             self.append(entry)
 
     def append(self, entry: Entry) -> str | None:
-        body, signature = entry
+        body, signature, openings = entry
         broken = Refused("roster_broken")
         try:
-            parts = read(body)
+            parts = read(body, openings)
         except Malformed:
             raise broken from None
         _, organization, number, previous, time, actor, kind, content = parts
@@ -325,10 +325,8 @@ def _void_remove(state: State, actor: bytes, which: bytes) -> str | None:
 
 
 def _void_dataset(state: State, content: list[Any]) -> str | None:
-    dataset, slug, name, epoch, commitment, ends = content
+    dataset, _, _, epoch, commitment, ends = content
     begun = state.epochs.get(dataset, [])
-    if (slug == "") != (name == ""):
-        return "name"
     if not begun and len(state.epochs) >= 500:
         return "limit"
     if epoch not in (len(begun), len(begun) + 1):
@@ -358,8 +356,6 @@ def _void_place(state: State, actor: bytes, content: list[Any]) -> str | None:
         return "right"
     if len({schema for schema, *_ in content}) != len(content):
         return "place"
-    if any((slug == "") != (name == "") for _, _, slug, name, _ in content):
-        return "name"
     if any(dataset not in state.epochs for _, dataset, *_ in content):
         return "absent"
     for schema, dataset, *_ in content:

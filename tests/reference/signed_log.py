@@ -16,12 +16,12 @@ DATASET = 5
 def ends_of(entries: list[Entry], voids: list[str | None], wanted: bytes) -> list[tuple[int, ...]]:
     """Epoch, version and digest (as a number) wherever an entry says where the log stood."""
     found: list[tuple[int, ...]] = []
-    for (body, _), void in zip(entries, voids, strict=True):
+    for (body, _signature, _openings), void in zip(entries, voids, strict=True):
         *_, kind, content = unpack(body)
         if void is None and kind == DATASET:
             found += [
-                (content[3], version, int.from_bytes(digest, "big"))
-                for of, version, digest in content[5]
+                (content[2], version, int.from_bytes(digest, "big"))
+                for of, version, digest in content[4]
                 if of == wanted
             ]
     return found

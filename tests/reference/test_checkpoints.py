@@ -22,16 +22,14 @@ from encrypted_records.proxy.schemas.shared_keys import SharedKeys
 from tests.reference import Refused
 from tests.reference import checkpoint as ref
 from tests.reference.identity import schema
-from tests.reference.loading import vectors
+from tests.reference.loading import entry_of, vectors
 
 FOUND = vectors("checkpoints.json")
 ORGANIZATION, SCHEMA, DATASET, ADA = (
     bytes.fromhex(FOUND[name]) for name in ("organization", "schema", "dataset", "member")
 )
 KEYS = [bytes.fromhex(key) for key in FOUND["keys"]]
-ENTRIES = [
-    (bytes.fromhex(one["body"]), bytes.fromhex(one["signature"])) for one in FOUND["entries"]
-]
+ENTRIES = [entry_of(one) for one in FOUND["entries"]]
 LOG = [
     tuple(bytes.fromhex(one[name]) for name in ("body", "mac", "signature")) for one in FOUND["log"]
 ]

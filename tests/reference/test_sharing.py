@@ -24,7 +24,8 @@ from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_
 from encrypted_records.index.roster.invitations import answer_invitation, check_answer
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import service_key
-from encrypted_records.model.roster import Answer, Grant, RosterEntry
+from encrypted_records.model.openings import Withheld
+from encrypted_records.model.roster import Answer, Grant, RosterEntry, cut_entry
 from encrypted_records.model.signed import SignedKind, message
 from encrypted_records.proxy.auth import Credentials
 from tests.reference import Refused
@@ -34,6 +35,7 @@ from tests.reference import identity as naive
 from tests.reference import invitations as naive_invitations
 from tests.reference import roster as naive_roster
 from tests.reference.keys import mac
+from tests.reference.loading import entry_of as loaded
 from tests.reference.loading import vectors
 from tests.vectors import grant_cases, roster_cases
 
@@ -64,7 +66,7 @@ def anchor_of(case: Case) -> AnchorKey:
 
 
 def entry_of(case: Case) -> RosterEntry:
-    return RosterEntry(raw(case, "body"), raw(case, "signature"))
+    return RosterEntry(*loaded(case))
 
 
 def roster_of(cases: list[Case]) -> Roster:
@@ -158,7 +160,7 @@ def test_a_roster_is_read_as_specified() -> None:
     for case, due in zip(ROSTERS["entries"], ROSTERS["due_at"], strict=True):
         assert roster.append(entry_of(case)) == case["void"], case["why"]
         assert sorted(one.dataset.hex() for one in due_datasets(roster)) == due, case["why"]
-        assert other.append((raw(case, "body"), raw(case, "signature"))) == case["void"]
+        assert other.append(loaded(case)) == case["void"]
         assert roster.head.digest == raw(case, "digest") == other.digests[-1]
 
 
@@ -187,6 +189,26 @@ def test_a_roster_adds_up_to_what_is_specified(roster: Roster) -> None:
         assert placed is not None and placed.slug == slug
     assert [one.dataset.hex() for one in due_datasets(roster)] == ROSTERS["due"]
     assert head_words(roster) == ROSTERS["head_words"]
+
+
+@pytest.mark.parametrize("case", ROSTERS["cut"], ids=lambda case: case["dataset"][-4:])
+def test_a_roster_that_is_cut_to_a_dataset_adds_up_to_the_same(case: Case, roster: Roster) -> None:
+    dataset = raw(case, "dataset")
+    entries = [cut_entry(entry_of(one), {dataset}) for one in ROSTERS["entries"]]
+    assert [[opening.hex() for opening in one.openings] for one in entries] == case["openings"]
+    shown, other = Roster(ORGANIZATION, entries), naive_roster.Roster(ORGANIZATION)
+    other.extend((one.body, one.signature, one.openings) for one in entries)
+    assert shown.voids == roster.voids
+    assert shown.head == roster.head and other.digests[-1] == shown.head.digest
+    for right in ROSTERS["rights"]:
+        asked = (raw(right, "member"), raw(right, "schema"), right["entry"])
+        assert shown.may_read(*asked) == right["reads"]
+        assert shown.may_write(*asked) == right["writes"]
+    assert [one.dataset.hex() for one in due_datasets(shown)] == ROSTERS["due"]
+    names = {one.dataset: one.name for one in shown.datasets()}
+    for whole in roster.datasets():
+        hidden = isinstance(names[whole.dataset], Withheld)
+        assert hidden == (whole.dataset != dataset) and (hidden or names[dataset] == whole.name)
 
 
 @pytest.mark.parametrize("case", ROSTERS["broken"], ids=why)
@@ -264,7 +286,7 @@ def test_the_reference_opens_what_the_package_grants(roster: Roster) -> None:
     )
     own = naive.identity(raw(GRANTS, "root"), ORGANIZATION, grace, 1)
     other = naive_roster.Roster(ORGANIZATION)
-    other.extend((raw(one, "body"), raw(one, "signature")) for one in entries)
+    other.extend(map(loaded, entries))
     opened = naive_grants.open_grant(other, own, grace, dataset, (grant.body, grant.signature))
     assert opened == {(grant_cases.WHOLE, epoch): key.export() for epoch, key in keys.items()}
 

@@ -15,9 +15,10 @@ from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
-from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.roster import RosterEntry, cut_entry
 from encrypted_records.proxy.schemas.shared_keys import SharedKeys
-from tests.reference.loading import vectors
+from tests.reference.loading import entry_of, vectors
+from tests.reference.roster import Entry
 from tests.reference.signed_log import follow
 
 LOG = vectors("commits.json")
@@ -32,19 +33,23 @@ def commit_of(case: Case) -> Commit:
     return Commit(*(bytes.fromhex(case[name]) for name in ("body", "mac", "signature")))
 
 
-def entries() -> list[tuple[bytes, bytes]]:
+def entries() -> list[Entry]:
     listed = LOG["entries"]
-    return [(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"])) for one in listed]
+    return [entry_of(one) for one in listed]
 
 
-def new_ledger(*more: Case) -> Ledger:
+def new_ledger(*more: Case, names: bool = True) -> Ledger:
     """
     Args:
         more: entries of the roster, by which older keys were forgotten.
+        names: whether all of the roster are shown, or those alone that concern the dataset.
     """
-    roster = Roster(ORGANIZATION, (RosterEntry(*one) for one in entries()))
+    shown = [RosterEntry(*one) for one in entries()]
+    if not names:
+        shown = [cut_entry(one, {DATASET}) for one in shown]
+    roster = Roster(ORGANIZATION, shown)
     for one in more:
-        roster.append(RosterEntry(*(bytes.fromhex(one[name]) for name in ("body", "signature"))))
+        roster.append(RosterEntry(*entry_of(one)))
     return ledger_by(roster)
 
 
@@ -70,19 +75,34 @@ def good(count: int) -> list[Commit]:
     return [commit_of(one) for one in LOG["good"][:count]]
 
 
-def test_signed_commits_count_as_specified() -> None:
-    ledger = new_ledger()
+NAMES = pytest.mark.parametrize("names", [True, False], ids=["all names", "its own names"])
+
+
+@NAMES
+def test_signed_commits_count_as_specified(names: bool) -> None:
+    ledger = new_ledger(names=names)
     extend(ledger, good(3))
     assert [one.digest.hex() for one in ledger.heads()] == [one["digest"] for one in LOG["good"]]
 
 
+@NAMES
 @pytest.mark.parametrize("case", LOG["bad"], ids=lambda case: str(case["why"]))
-def test_a_commit_that_does_not_count_is_refused(case: Case) -> None:
-    ledger = new_ledger()
+def test_a_commit_that_does_not_count_is_refused(case: Case, names: bool) -> None:
+    ledger = new_ledger(names=names)
     with pytest.raises(ErsError) as refused:
         extend(ledger, [*good(case["after"]), commit_of(case)])
     assert refused.value.reason == case["error"]
     assert ledger.version == case["after"]
+
+
+def test_a_log_whose_definition_is_not_shown_is_refused() -> None:
+    """Nobody else has signed the first one."""
+    roster = Roster(ORGANIZATION, (cut_entry(RosterEntry(*one), set()) for one in entries()))
+    ledger = ledger_by(roster)
+    with pytest.raises(ErsError) as refused:
+        extend(ledger, good(3))
+    assert refused.value.reason == "roster_withheld"
+    assert ledger.version == 0
 
 
 def test_a_log_is_read_without_the_key_that_was_forgotten() -> None:
@@ -103,10 +123,7 @@ def test_a_log_that_ends_under_a_forgotten_key_is_refused(case: Case) -> None:
 
 
 def test_an_end_that_comes_later_counts_from_then_on() -> None:
-    *before, ending = (
-        RosterEntry(bytes.fromhex(one["body"]), bytes.fromhex(one["signature"]))
-        for one in LOG["open"]["entries"]
-    )
+    *before, ending = (RosterEntry(*entry_of(one)) for one in LOG["open"]["entries"])
     backdated, last = commit_of(LOG["open"]["bad"]), commit_of(LOG["open"]["good"])
     taken = ledger_by(Roster(ORGANIZATION, before))
     extend(taken, [*good(2), backdated])

@@ -128,10 +128,10 @@ class Ring:
             actor=changes.pop("actor", actor.uid),
             content=content,
         )
-        encoded = form.encode_entry_body(body)
+        encoded, openings = form.encode_entry_body(body)
         kind = changes.pop("kind", "roster")
         assert not changes
-        return RosterEntry(encoded, actor.identity.sign(kind, encoded))
+        return RosterEntry(encoded, actor.identity.sign(kind, encoded), openings)
 
     def follow(self, entry: RosterEntry) -> RosterEntry:
         self.number, self.digest = self.number + 1, form.entry_digest(entry)

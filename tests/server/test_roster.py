@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from encrypted_records.errors import BadInput
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import RosterEntry
@@ -129,9 +130,9 @@ def test_forged_entries_are_refused(ring: Ring, guests: list[Account]) -> None:
     assert ring.refused(ring.sign(content, by=stranger)) == INVALID
     entry = ring.sign(content)
     altered = ring.sign(ring.dataset(dataset))
-    assert ring.refused(RosterEntry(altered.body, entry.signature)) == INVALID
+    assert ring.refused(RosterEntry(altered.body, entry.signature, altered.openings)) == INVALID
     flipped = entry.signature[:40] + bytes([entry.signature[40] ^ 1]) + entry.signature[41:]
-    assert ring.refused(RosterEntry(entry.body, flipped)) == INVALID
+    assert ring.refused(RosterEntry(entry.body, flipped, entry.openings)) == INVALID
     assert len(ring.entries()) == 1
 
 
@@ -213,9 +214,9 @@ def test_a_megabyte_of_nonsense_is_refused(ring: Ring) -> None:
         head + b"\x0a" + (len(noise)).to_bytes(4, "big") + noise,
         head + b"\x0b" + (len(noise)).to_bytes(4, "big") + noise,
         head + b"\x0a\xff\xff\xff\xff" + noise,
-        wire.encode([RosterEntry(noise[: form.MAX_ENTRY_BYTES], noise[:64])]),
+        wire.encode([RosterEntry(noise[: form.MAX_ENTRY_BYTES], noise[:64], [])]),
         wire.encode([form.Grant(noise, noise[:64])]),
-        wire.encode([RosterEntry(b"\x91" * 100_000, noise[:64])]),
+        wire.encode([RosterEntry(b"\x91" * 100_000, noise[:64], [])]),
     ]
     for body in frames:
         answer = account.call("POST", ring.path, body, **FRAMES)
@@ -248,7 +249,8 @@ def test_limits_of_requests_and_entries_hold(ring: Ring) -> None:
 def test_a_name_that_no_database_holds_is_refused(ring: Ring) -> None:
     dataset = ring.owner.account.new_dataset()
     ring.begin(dataset)
-    for name in ("nul\0", "n" * 201):
-        renamed = ring.dataset(dataset, commitment=bytes(32), name=name)
-        assert ring.refuses(renamed) == INVALID
-    assert ring.refuses(ring.dataset(dataset, slug="")) == INVALID
+    assert ring.refuses(ring.dataset(dataset, commitment=bytes(32), name="n" * 201)) == INVALID
+    wrong: list[dict[str, Any]] = [{"name": "nul\0"}, {"slug": ""}, {"name": ""}, {"slug": "a b"}]
+    for changes in wrong:
+        with pytest.raises(BadInput):
+            ring.sign(ring.dataset(dataset, **changes))

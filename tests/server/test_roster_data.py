@@ -331,7 +331,6 @@ def test_a_place_states_what_is(ring: Ring, dataset: Any) -> None:
     assert ring.refuses([taken]) == (409, "slug_taken")
     for wrong in (
         [placement(schemas[1]), placement(schemas[1])],
-        [placement(schemas[1], name="")],
         [placement(schemas[1], name="n" * 201)],
         [msgspec.structs.replace(placement(schemas[1]), schema=ids.new_id())],
         [placement(schemas[1], dataset=id_bytes(other))],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.reference import Refused
@@ -9,6 +10,7 @@ from tests.reference import identity as ids
 from tests.reference import invitations as inv
 from tests.reference.msgpack import pack
 from tests.reference.roster import Entry, Roster
+from tests.reference.roster_form import commit_to, conceal, cut
 from tests.vectors.sharing_people import (
     ADULTS,
     BILLS,
@@ -47,11 +49,12 @@ class Maker:
         self.roster = Roster(ORGANIZATION)
         self.listed: list[dict[str, Any]] = []
         self.entries: list[Entry] = []
+        self.salts = 0
 
     def body(self, actor: str, kind: int, content: Any, time: int = NOW) -> list[Any]:
         number = len(self.roster.digests)
         previous = self.roster.digests[-1]
-        return [1, ORGANIZATION, number, previous, time, MEMBERS[actor], kind, content]
+        return [2, ORGANIZATION, number, previous, time, MEMBERS[actor], kind, content]
 
     def put(
         self,
@@ -65,19 +68,26 @@ class Maker:
         as_kind: str = "roster",
         kv: int = 1,
     ) -> None:
-        body = pack(self.body(actor, kind, content, time))
+        signed, openings = conceal(kind, content, self.salt)
+        body = pack(self.body(actor, kind, signed, time))
         signature = ids.sign(identity(actor, kv).sign, as_kind, body)
-        assert self.roster.append((body, signature)) == void, (why, self.roster.voids[-1])
-        self.entries.append((body, signature))
+        entry = (body, signature, openings)
+        assert self.roster.append(entry) == void, (why, self.roster.voids[-1])
+        self.entries.append(entry)
         self.listed.append(
             {
                 "why": why,
                 "body": body.hex(),
                 "signature": signature.hex(),
+                "openings": [one.hex() for one in openings],
                 "void": void,
                 "digest": self.roster.digests[-1].hex(),
             }
         )
+
+    def salt(self) -> bytes:
+        self.salts += 1
+        return fixed(f"salt {self.salts}")[:16]
 
     @property
     def found(self) -> bytes:
@@ -242,8 +252,8 @@ def _put_data(maker: Maker, placed: list[Any]) -> None:
     put("a schema twice", "ada", PLACE, [placed[0]] * 2, void="place")
     lost = [[OTHER, uid(98), "other", "Other", DEFINITION]]
     put("a dataset that nobody made", "ada", PLACE, lost, void="absent")
-    nameless = [[OTHER, PEOPLE, "other", "", DEFINITION]]
-    put("a slug without a name", "ada", PLACE, nameless, void="name")
+    freed = [[OTHER, PEOPLE, "", "", bytes(32)]]
+    put("a name is freed that there never was", "ada", PLACE, freed)
     taken = [[OTHER, PEOPLE, "adults", "Others", DEFINITION]]
     put("a service takes a slug over", "nightly", PLACE, taken)
 
@@ -282,6 +292,16 @@ def rosters() -> dict[str, Any]:
         "due": sorted(one.hex() for one in state.due()),
         "due_at": [sorted(one.hex() for one in state.due()) for state in maker.roster.states[1:]],
         "head_words": inv.spelled(maker.roster.digests[-1]),
+        "cut": [
+            {
+                "dataset": dataset.hex(),
+                "openings": [
+                    [one.hex() for one in cut(body, openings, {dataset})]
+                    for body, _, openings in maker.entries
+                ],
+            }
+            for dataset in (PEOPLE, BILLS, OTHER)
+        ],
         "broken": _broken(maker),
     }
 
@@ -301,15 +321,20 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
     def changed(at: int, value: Any) -> bytes:
         return pack([*right[:at], value, *right[at + 1 :]])
 
-    whole = pack(right)
-    listed: list[tuple[str, bytes]] = [
+    def with_names(kind: int, content: Any) -> tuple[bytes, list[bytes]]:
+        signed, openings = conceal(kind, content, maker.salt)
+        return pack([*right[:6], kind, signed]), openings
+
+    whole, known = pack(right), standing("grace", [b"", b"", b""], [])
+    listed: list[tuple[Any, ...]] = [
         ("empty", b""),
         ("cut short", whole[:-1]),
         ("a byte too much", whole + b"\x00"),
-        ("a longer spelling of a number", whole.replace(b"\x98\x01", b"\x98\xcc\x01", 1)),
+        ("a longer spelling of a number", whole.replace(b"\x98\x02", b"\x98\xcc\x02", 1)),
         ("a part too few", pack(right[:7])),
         ("a part too many", pack([*right, 0])),
-        ("of a later format", changed(0, 2)),
+        ("of an earlier format", changed(0, 1)),
+        ("of a later format", changed(0, 3)),
         ("of another organization", changed(1, uid(97))),
         ("its number is taken", changed(2, right[2] - 1)),
         ("its number comes later", changed(2, right[2] + 1)),
@@ -320,43 +345,80 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
         ("a kind that nobody knows", changed(6, 9)),
         ("a content of another kind", changed(6, MEMBER)),
         ("an id that is too short", changed(7, [b"x"])),
-        (
-            "257 placements",
-            pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a", "A", DEFINITION]] * 257]),
-        ),
+        ("257 placements", pack([*right[:6], PLACE, [[ADULTS, PEOPLE, b""]] * 257])),
         ("an epoch of 0 to forget", pack([*right[:6], FORGET, [PEOPLE, 0]])),
         ("a part too many to forget", pack([*right[:6], FORGET, [PEOPLE, 1, 1]])),
-        (
-            "a slug with a space",
-            pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a b", "A", DEFINITION]]]),
-        ),
-        (
-            "a right that is none",
-            pack([*right[:6], MEMBER, standing("grace", [b"", b"", b""], [[PEOPLE, 3, []]])]),
-        ),
-        (
-            "a name that is empty",
-            pack([*right[:6], MEMBER, ["", *standing("grace", [b"", b"", b""], [])[1:]]]),
-        ),
+        ("a name in place of its commitment", pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a"]]])),
+        ("a right that is none", *with_names(MEMBER, [*known[:9], [[PEOPLE, 3, []]]])),
+        ("an id that is none", *with_names(MEMBER, [b"", *known[1:]])),
+        *_badly_opened(maker, right),
     ]
-    found = [_refused(maker.roster, why, body) for why, body in listed]
-    first = [1, ORGANIZATION, 1, bytes(32), NOW, MEMBERS["ada"], REMOVE, [MEMBERS["ada"]]]
-    other = [*first[:6], FOUND, [identity("grace").keys, "ada@example.org", fixed("nonce")]]
+    found = [_refused(maker.roster, *one) for one in listed]
+    first = [2, ORGANIZATION, 1, bytes(32), NOW, MEMBERS["ada"], REMOVE, [MEMBERS["ada"]]]
+    of_grace = [identity("grace").keys, "ada@example.org", fixed("nonce")]
+    founded, openings = conceal(FOUND, of_grace, maker.salt)
+    other = pack([*first[:6], FOUND, founded])
     found.append(_refused(Roster(ORGANIZATION), "the first is no foundation", pack(first)))
-    found.append(_refused(Roster(ORGANIZATION), "a foundation with another's keys", pack(other)))
+    found.append(
+        _refused(Roster(ORGANIZATION), "a foundation with another's keys", other, openings)
+    )
     return found
 
 
-def _refused(roster: Roster, why: str, body: bytes) -> dict[str, Any]:
+def _badly_opened(maker: Maker, right: list[Any]) -> list[tuple[str, bytes, list[bytes]]]:
+    """Openings that are not those of their entry, or break the form."""
+    salt = fixed("salt of an opening")[:16]
+
+    def opened(why: str, opening: bytes, kind: int = PLACE) -> tuple[str, bytes, list[bytes]]:
+        hidden = commit_to(opening)
+        content: list[Any] = [[ADULTS, PEOPLE, hidden]]
+        if kind == DATASET:
+            content = [PEOPLE, hidden, 2, commitment(2), []]
+        elif kind == MEMBER:
+            content = standing("grace", [b"", b"", b""], [])
+            content[3] = hidden
+        return why, pack([*right[:6], kind, content]), [opening]
+
+    good = pack([salt, "adults", "Adults", DEFINITION])
+    _, body, _ = opened("", good)
+    earlier = maker.entries[0][2]
+    listed: list[tuple[str, bytes, list[bytes]]] = [
+        ("an opening that is none of this entry's", pack(right), [good]),
+        ("an opening of another entry", body, earlier),
+        ("an opening of another entry besides", body, [good, *earlier]),
+        ("an opening twice", body, [good, good]),
+        ("an opening that was altered", body, [good[:-1] + b"x"]),
+        ("an opening that is empty", body, [b""]),
+        opened("an opening that is no list", b"x"),
+        opened("an opening with a part too many", pack([salt, "a", "A", DEFINITION, 0])),
+        opened("a dataset's opening for a schema", pack([salt, "a", "A"])),
+        opened("a schema's opening for a dataset", good, DATASET),
+        opened("a dataset's opening for a member", pack([salt, "a", "A"]), MEMBER),
+        opened("a salt that is too short", pack([salt[:15], "a", "A", DEFINITION])),
+        opened("a slug with a space", pack([salt, "a b", "A", DEFINITION])),
+        opened("a slug without a name", pack([salt, "a", "", DEFINITION])),
+        opened("a name without a slug", pack([salt, "", "A"]), DATASET),
+        opened("a name that is empty", pack([salt, ""]), MEMBER),
+        opened("a name that is too long", pack([salt, "x" * 255]), MEMBER),
+        opened("a name with NUL", pack([salt, "\0a"]), MEMBER),
+        opened("a longer spelling of an opening", b"\xdc\x00\x04" + good[1:]),
+    ]
+    return listed
+
+
+def _refused(
+    roster: Roster, why: str, body: bytes, openings: Sequence[bytes] = ()
+) -> dict[str, Any]:
     signature = ids.sign(identity("ada").sign, "roster", body)
     try:
-        roster.append((body, signature))
+        roster.append((body, signature, list(openings)))
     except Refused as refused:
         return {
             "why": why,
             "after": len(roster.digests) - 1,
             "body": body.hex(),
             "signature": signature.hex(),
+            "openings": [one.hex() for one in openings],
             "error": refused.code,
         }
     raise AssertionError(why)

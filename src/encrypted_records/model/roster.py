@@ -9,20 +9,25 @@ the digests that chain them. What an entry changes, and whether it counts, says
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from encrypted_records import runtime
 from encrypted_records.errors import Malformed, Unsupported
+from encrypted_records.model import openings
+from encrypted_records.model.openings import MAX_OPENING_BYTES, Salts, Withheld, commit_to
 from encrypted_records.model.public_keys import PUBLIC_KEYS_BYTES
 from encrypted_records.model.records import U63, Digest, Uid
 from encrypted_records.model.signed import message
 
+#: Of grants and answers; and of entries.
 FORMAT: Final = 1
-MAX_NAME = 254
-MAX_SLUG = 120
+ENTRY_FORMAT: Final = 2
+MAX_NAME: Final = openings.MAX_NAME
 MAX_ENTRY_BYTES = 256 << 10
 MAX_GRANT_BYTES = 1 << 20
 #: Of one organization.
@@ -47,10 +52,6 @@ READER: Final = 2
 
 Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 PublicKeys = Annotated[bytes, Meta(min_length=PUBLIC_KEYS_BYTES, max_length=PUBLIC_KEYS_BYTES)]
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-#: Empty where it is freed.
-MaybeName = Annotated[str, Meta(max_length=MAX_NAME)]
-Slug = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{0,{MAX_SLUG}}}\Z")]
 #: Epochs of a dataset's keys count from 1.
 Epoch = Annotated[int, Meta(ge=1, lt=2**32)]
 Number = Annotated[int, Meta(ge=1, lt=2**32)]
@@ -77,11 +78,15 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
+#: The content of entries, with the names that it states; their lengths and letters are those of
+#: :mod:`.openings`. A name that is not shown here is :class:`.openings.Withheld`.
+
+
 class Found(_Listed, frozen=True):
     """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
 
     keys: PublicKeys
-    name: Name
+    name: str
     nonce: Digest
 
 
@@ -92,7 +97,7 @@ class Invite(_Listed, frozen=True):
 
     id: Uid
     member: Annotated[bytes, Meta(max_length=16)]
-    name: Name
+    name: str
     expires: U63
     answer_key: Digest
     shares: Shares
@@ -110,7 +115,7 @@ class Standing(_Listed, frozen=True):
     member: Uid
     type: Literal[1, 2]
     role: Literal[1, 2]
-    name: Name
+    name: str
     keys: Annotated[bytes, Meta(max_length=PUBLIC_KEYS_BYTES)]
     anchor: Annotated[bytes, Meta(max_length=32)]
     proof: Annotated[bytes, Meta(max_length=64)]
@@ -143,20 +148,21 @@ class Dataset(_Listed, frozen=True):
     """A dataset's name, and the epoch of its keys: the present one, or one that begins here."""
 
     dataset: Uid
-    slug: Slug
-    name: MaybeName
+    slug: str
+    name: str
     epoch: Epoch
     commitment: Digest
     ends: list[End]
 
 
 class Placement(_Listed, frozen=True):
-    """One schema's dataset, name and definition. Empty slug and name free them."""
+    """One schema's dataset, name and definition. Empty slug and name free them, and then there is
+    no definition: it is zero bytes."""
 
     schema: Uid
     dataset: Uid
-    slug: Slug
-    name: MaybeName
+    slug: str
+    name: str
     definition: Digest
 
 
@@ -167,7 +173,6 @@ class Forget(_Listed, frozen=True):
     first: Epoch
 
 
-Places: TypeAlias = Annotated[list[Placement], Meta(min_length=1, max_length=MAX_PLACES)]
 Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement] | Forget
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
@@ -185,10 +190,14 @@ _KIND_OF: dict[type, int] = {
 
 
 class RosterEntry(_Listed, frozen=True):
-    """Frame kind 10: the encoded :class:`EntryBody`, and the actor's signature over it."""
+    """Frame kind 10: the encoded :class:`EntryBody`, the actor's signature over it, and openings of
+    names that it states: of all, or of those that its reader is shown."""
 
     body: Annotated[bytes, Meta(max_length=MAX_ENTRY_BYTES)]
     signature: Signature
+    openings: Annotated[
+        list[Annotated[bytes, Meta(max_length=MAX_OPENING_BYTES)]], Meta(max_length=MAX_PLACES)
+    ]
 
 
 class Grant(_Listed, frozen=True):
@@ -228,6 +237,74 @@ class GrantBody(_Listed, frozen=True):
     sealed: Annotated[bytes, Meta(min_length=1, max_length=MAX_GRANT_BYTES)]
 
 
+#: Of names that are freed, there is none.
+_MaybeCommitment = Annotated[bytes, Meta(max_length=32)]
+
+
+class _SignedFound(_Listed, frozen=True):
+    keys: PublicKeys
+    name: Digest
+    nonce: Digest
+
+
+class _SignedInvite(_Listed, frozen=True):
+    id: Uid
+    member: Annotated[bytes, Meta(max_length=16)]
+    name: Digest
+    expires: U63
+    answer_key: Digest
+    shares: Shares
+    check: Digest
+
+
+class _SignedStanding(_Listed, frozen=True):
+    member: Uid
+    type: Literal[1, 2]
+    role: Literal[1, 2]
+    name: Digest
+    keys: Annotated[bytes, Meta(max_length=PUBLIC_KEYS_BYTES)]
+    anchor: Annotated[bytes, Meta(max_length=32)]
+    proof: Annotated[bytes, Meta(max_length=64)]
+    invitation: Annotated[bytes, Meta(max_length=16)]
+    expires: U63
+    shares: Shares
+
+
+class _SignedDataset(_Listed, frozen=True):
+    dataset: Uid
+    names: _MaybeCommitment
+    epoch: Epoch
+    commitment: Digest
+    ends: list[End]
+
+    def __post_init__(self) -> None:
+        _lengths(self.names, 0, 32)
+
+
+class _SignedPlacement(_Listed, frozen=True):
+    schema: Uid
+    dataset: Uid
+    names: _MaybeCommitment
+
+    def __post_init__(self) -> None:
+        _lengths(self.names, 0, 32)
+
+
+_SignedPlaces: TypeAlias = Annotated[
+    list[_SignedPlacement], Meta(min_length=1, max_length=MAX_PLACES)
+]
+#: Contents as they are signed: commitments in place of names.
+_Signed: TypeAlias = (
+    _SignedFound
+    | _SignedInvite
+    | _SignedStanding
+    | Remove
+    | _SignedDataset
+    | list[_SignedPlacement]
+    | Forget
+)
+
+
 class _RawBody(_Listed, frozen=True):
     format: Number
     organization: Uid
@@ -242,7 +319,7 @@ class _RawBody(_Listed, frozen=True):
 @dataclass(frozen=True, slots=True)
 class EntryBody:
     """One entry as its actor states it. ``time`` is in seconds since 1970, and shown, never
-    trusted, but where the rules say so."""
+    trusted, but where the rules say so. ``whole`` says whether all names in it are shown."""
 
     organization: bytes
     number: int
@@ -250,6 +327,7 @@ class EntryBody:
     time: int
     actor: bytes
     content: Content
+    whole: bool = True
 
     @property
     def kind(self) -> int:
@@ -259,13 +337,13 @@ class EntryBody:
 _encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder(_RawBody)
 _grant_decoder = msgspec.msgpack.Decoder(GrantBody)
-_content_decoders: dict[int, msgspec.msgpack.Decoder[Content]] = {
-    FOUND: msgspec.msgpack.Decoder(Found),
-    INVITE: msgspec.msgpack.Decoder(Invite),
-    STANDING: msgspec.msgpack.Decoder(Standing),
+_content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
+    FOUND: msgspec.msgpack.Decoder(_SignedFound),
+    INVITE: msgspec.msgpack.Decoder(_SignedInvite),
+    STANDING: msgspec.msgpack.Decoder(_SignedStanding),
     REMOVE: msgspec.msgpack.Decoder(Remove),
-    DATASET: msgspec.msgpack.Decoder(Dataset),
-    PLACE: msgspec.msgpack.Decoder(Places),
+    DATASET: msgspec.msgpack.Decoder(_SignedDataset),
+    PLACE: msgspec.msgpack.Decoder(_SignedPlaces),
     FORGET: msgspec.msgpack.Decoder(Forget),
 }
 _list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -273,42 +351,224 @@ _number_decoder = msgspec.msgpack.Decoder(Number)
 _UNDECODED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-def encode_entry_body(body: EntryBody) -> bytes:
-    """The bytes that the actor signs."""
-    content = msgspec.Raw(_encoder.encode(body.content))
+def encode_entry_body(
+    body: EntryBody, salts: Salts = runtime.random_bytes
+) -> tuple[bytes, list[bytes]]:
+    """The bytes that the actor signs, and the openings of the names in them.
+
+    Raises:
+        BadInput: a dataset or schema has a slug without a name, or a name without a slug.
+        RosterWithheld: it has a name that is not known here.
+    """
+    signed, shown = _conceal(body.content, salts)
+    return _encode_body(body, signed), shown
+
+
+def _encode_body(body: EntryBody, signed: _Signed) -> bytes:
     return _encoder.encode(
         _RawBody(
-            FORMAT,
+            ENTRY_FORMAT,
             body.organization,
             body.number,
             body.previous,
             body.time,
             body.actor,
             body.kind,
-            content,
+            msgspec.Raw(_encoder.encode(signed)),
         )
     )
 
 
 def read_entry(entry: RosterEntry) -> EntryBody:
-    """What an entry states. Its actor's signature is for the reader to check.
+    """What an entry states, with the names whose openings are there. Its actor's signature is for
+    the reader to check.
 
     Raises:
-        Malformed: it breaks the form, also by another spelling of the same content.
+        Malformed: it breaks the form, also by another spelling of the same content; or an opening
+            is of nothing in it.
         Unsupported: of a format or kind that this version does not know.
     """
-    raw = _decode(_raw_decoder, entry.body, "a roster entry")
+    raw, signed = _read_signed(entry)
+    shown = {commit_to(one): one for one in entry.openings}
+    stated = set(_commitments(signed))
+    if len(shown) < len(entry.openings) or not shown.keys() <= stated:
+        raise Malformed(
+            "an opening beside a roster entry is of nothing in it", code="malformed_frame"
+        )
+    content = _reveal(signed, shown)
+    whole = stated <= shown.keys()
+    body = EntryBody(
+        raw.organization, raw.number, raw.previous, raw.time, raw.actor, content, whole
+    )
+    if _encode_body(body, signed) != entry.body:
+        raise _malformed("a roster entry")
+    return body
+
+
+def cut_entry(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
+    """An entry with the openings of what concerns some datasets, and no others: of their names and
+    their schemas', and of members whom it lets do something there, owners among them.
+
+    Args:
+        datasets: 16-byte identifiers.
+
+    Raises:
+        Malformed, Unsupported: as :func:`read_entry`.
+    """
+    _, signed = _read_signed(entry)
+    kept = set(_commitments(signed, datasets))
+    return RosterEntry(
+        entry.body, entry.signature, [one for one in entry.openings if commit_to(one) in kept]
+    )
+
+
+def _read_signed(entry: RosterEntry) -> tuple[_RawBody, _Signed]:
+    raw = _decode(_raw_decoder, entry.body, "a roster entry", ENTRY_FORMAT)
     decoder = _content_decoders.get(raw.kind)
     if decoder is None:
         raise _unknown("a roster entry")
     try:
-        content = decoder.decode(raw.content)
+        return raw, decoder.decode(raw.content)
     except _UNDECODED:
         raise _malformed("a roster entry") from None
-    body = EntryBody(raw.organization, raw.number, raw.previous, raw.time, raw.actor, content)
-    if encode_entry_body(body) != entry.body:
-        raise _malformed("a roster entry")
-    return body
+
+
+def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterator[bytes]:
+    """Those in a content: all, or those that concern some datasets."""
+
+    def concerns(*named: bytes) -> bool:
+        return datasets is None or not datasets.isdisjoint(named)
+
+    match signed:
+        case _SignedFound():
+            yield signed.name
+        case _SignedStanding():
+            if signed.role == OWNER or concerns(*(one.dataset for one in signed.shares)):
+                yield signed.name
+        case _SignedInvite():
+            if concerns(*(one.dataset for one in signed.shares)):
+                yield signed.name
+        case _SignedDataset():
+            if signed.names and concerns(signed.dataset):
+                yield signed.names
+        case list():
+            yield from (one.names for one in signed if one.names and concerns(one.dataset))
+
+
+def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
+    """A content as it is signed, and the openings of what it hides."""
+    match content:
+        case Found():
+            opening = openings.conceal_name(content.name, salts)
+            return _SignedFound(content.keys, commit_to(opening), content.nonce), [opening]
+        case Invite():
+            opening = openings.conceal_name(content.name, salts)
+            return _SignedInvite(
+                content.id,
+                content.member,
+                commit_to(opening),
+                content.expires,
+                content.answer_key,
+                content.shares,
+                content.check,
+            ), [opening]
+        case Standing():
+            opening = openings.conceal_name(content.name, salts)
+            return _SignedStanding(
+                content.member,
+                content.type,
+                content.role,
+                commit_to(opening),
+                content.keys,
+                content.anchor,
+                content.proof,
+                content.invitation,
+                content.expires,
+                content.shares,
+            ), [opening]
+        case Dataset():
+            names = openings.conceal_names(content.slug, content.name, None, salts)
+            return _SignedDataset(
+                content.dataset,
+                b"" if names is None else commit_to(names),
+                content.epoch,
+                content.commitment,
+                content.ends,
+            ), [] if names is None else [names]
+        case list():
+            found = [
+                openings.conceal_names(one.slug, one.name, one.definition, salts) for one in content
+            ]
+            placed = [
+                _SignedPlacement(
+                    one.schema, one.dataset, b"" if names is None else commit_to(names)
+                )
+                for one, names in zip(content, found, strict=True)
+            ]
+            return placed, [one for one in found if one is not None]
+        case _:
+            return content, []
+
+
+def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
+    """A content with the names that openings show, by commitment.
+
+    Raises:
+        Malformed: an opening breaks the form.
+    """
+    match signed:
+        case _SignedFound():
+            return Found(signed.keys, _name(signed.name, shown), signed.nonce)
+        case _SignedInvite():
+            return Invite(
+                signed.id,
+                signed.member,
+                _name(signed.name, shown),
+                signed.expires,
+                signed.answer_key,
+                signed.shares,
+                signed.check,
+            )
+        case _SignedStanding():
+            return Standing(
+                signed.member,
+                signed.type,
+                signed.role,
+                _name(signed.name, shown),
+                signed.keys,
+                signed.anchor,
+                signed.proof,
+                signed.invitation,
+                signed.expires,
+                signed.shares,
+            )
+        case _SignedDataset():
+            opening = shown.get(signed.names)
+            slug = name = Withheld.of(signed.names) if signed.names else ""
+            if opening is not None:
+                names = openings.open_dataset(opening)
+                slug, name = names.slug, names.name
+            return Dataset(signed.dataset, slug, name, signed.epoch, signed.commitment, signed.ends)
+        case list():
+            return [_placement(one, shown.get(one.names)) for one in signed]
+        case _:
+            return signed
+
+
+def _name(commitment: bytes, shown: Mapping[bytes, bytes]) -> str:
+    opening = shown.get(commitment)
+    return Withheld.of(commitment) if opening is None else openings.open_name(opening)
+
+
+def _placement(signed: _SignedPlacement, opening: bytes | None) -> Placement:
+    if opening is not None:
+        names = openings.open_schema(opening)
+        return Placement(signed.schema, signed.dataset, names.slug, names.name, names.definition)
+    if not signed.names:
+        return Placement(signed.schema, signed.dataset, "", "", NO_DIGEST)
+    hidden = Withheld.of(signed.names)
+    # No definition has this digest.
+    return Placement(signed.schema, signed.dataset, hidden, hidden, signed.names)
 
 
 def encode_grant_body(body: GrantBody) -> bytes:
@@ -323,7 +583,7 @@ def read_grant(grant: Grant) -> GrantBody:
         Malformed: it breaks the form, also by another spelling of the same content.
         Unsupported: of a format that this version does not know.
     """
-    body = _decode(_grant_decoder, grant.body, "a grant")
+    body = _decode(_grant_decoder, grant.body, "a grant", FORMAT)
     if _encoder.encode(body) != grant.body:
         raise _malformed("a grant")
     return body
@@ -332,21 +592,22 @@ def read_grant(grant: Grant) -> GrantBody:
 _Body = TypeVar("_Body", _RawBody, GrantBody)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str) -> _Body:
+def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str, known: int) -> _Body:
     try:
         body = decoder.decode(data)
     except _UNDECODED:
         # The library's message may quote the input, which can be anything.
-        raise _unknown(name) if _is_of_another_format(data) else _malformed(name) from None
-    if body.format != FORMAT:
+        is_another = _is_of_another_format(data, known)
+        raise _unknown(name) if is_another else _malformed(name) from None
+    if body.format != known:
         raise _unknown(name)
     return body
 
 
-def _is_of_another_format(data: bytes) -> bool:
+def _is_of_another_format(data: bytes, known: int) -> bool:
     try:
         parts = _list_decoder.decode(data)
-        return bool(parts) and _number_decoder.decode(parts[0]) != FORMAT
+        return bool(parts) and _number_decoder.decode(parts[0]) != known
     except _UNDECODED:
         return False
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from sqlite3 import Connection
 
+import msgspec
+
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.belief import Believed, Remembered, Shown
@@ -34,6 +36,7 @@ CREATE TABLE IF NOT EXISTS entry (
     number INTEGER NOT NULL,
     body BLOB NOT NULL,
     signature BLOB NOT NULL,
+    openings BLOB NOT NULL,
     PRIMARY KEY (user, organization, number)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS founding (
@@ -41,6 +44,7 @@ CREATE TABLE IF NOT EXISTS founding (
     organization BLOB NOT NULL,
     body BLOB NOT NULL,
     signature BLOB NOT NULL,
+    openings BLOB NOT NULL,
     PRIMARY KEY (user, organization)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS first_shown (
@@ -63,13 +67,23 @@ WHERE excluded.number > roster.number AND excluded.found = roster.found
 _SHOWN_FIRST = "INSERT OR IGNORE INTO first_shown VALUES (?, ?, ?, ?, ?, ?)"
 _SHOWN = "SELECT members, number, time, words FROM first_shown WHERE user = ? AND organization = ?"
 _KNOWN = "SELECT organization FROM roster WHERE user = ? ORDER BY organization"
-_KEEP_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?)"
+# An API token may be shown less of an entry than its user was.
+_KEEP_ENTRY = """
+INSERT INTO entry (user, organization, number, body, signature, openings) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (user, organization, number) DO UPDATE
+SET body = excluded.body, signature = excluded.signature, openings = excluded.openings
+WHERE (excluded.body, excluded.signature) != (entry.body, entry.signature)
+OR length(excluded.openings) > length(entry.openings)
+"""
 _ENTRIES = """
-SELECT body, signature FROM entry WHERE user = ? AND organization = ? AND number >= ?
+SELECT body, signature, openings FROM entry WHERE user = ? AND organization = ? AND number >= ?
 ORDER BY number
 """
-_KEEP = "INSERT OR IGNORE INTO founding VALUES (?, ?, ?, ?)"
-_KEPT = "SELECT body, signature FROM founding WHERE user = ? AND organization = ?"
+_KEEP = """
+INSERT OR IGNORE INTO founding (user, organization, body, signature, openings)
+VALUES (?, ?, ?, ?, ?)
+"""
+_KEPT = "SELECT body, signature, openings FROM founding WHERE user = ? AND organization = ?"
 _DROP = "DELETE FROM founding WHERE user = ? AND organization = ?"
 
 
@@ -87,6 +101,11 @@ class Rosters:
             # What cannot be remembered must not be trusted.
             code="proxy_store_failed",
             message="what this proxy has seen of organizations cannot be read or written",
+            # What was kept before there were openings is of a format that is refused by name.
+            later={
+                table: {"openings": "BLOB NOT NULL DEFAULT x'90'"}
+                for table in ("entry", "founding")
+            },
             loss="the proxy then no longer notices if the API shows an organization as it was"
             " earlier; nothing else is lost",
         )
@@ -151,7 +170,7 @@ class Rosters:
         """The entries that are kept from a number on, in their order."""
         with self._database.asking() as database:
             rows = database.execute(_ENTRIES, (user, organization, first)).fetchall()
-        return [RosterEntry(*row) for row in rows]
+        return [_entry(row) for row in rows]
 
     def replace(self, user: bytes, roster: Roster) -> None:
         """Forget what was seen of an organization, and take an older roster, or none, for it.
@@ -199,15 +218,15 @@ class Rosters:
             OutOfSpace, Unavailable: the disk does not take it.
         """
         with self._database.writing() as database:
-            database.execute(_KEEP, (user, organization, entry.body, entry.signature))
+            database.execute(_KEEP, (user, organization, *_columns(entry)))
             row = database.execute(_KEPT, (user, organization)).fetchone()
-        return RosterEntry(*row)
+        return _entry(row)
 
     def founding(self, user: bytes, organization: bytes) -> RosterEntry | None:
         """A first entry of which it is not known whether the API has it."""
         with self._database.asking() as database:
             row = database.execute(_KEPT, (user, organization)).fetchone()
-        return None if row is None else RosterEntry(*row)
+        return None if row is None else _entry(row)
 
     def drop_founding(self, user: bytes, organization: bytes) -> None:
         """The organization is founded, by this entry or by another."""
@@ -218,8 +237,13 @@ class Rosters:
         self._database.close()
 
 
-def _columns(entry: RosterEntry) -> tuple[bytes, bytes]:
-    return entry.body, entry.signature
+def _columns(entry: RosterEntry) -> tuple[bytes, bytes, bytes]:
+    return entry.body, entry.signature, msgspec.msgpack.encode(entry.openings)
+
+
+def _entry(row: tuple[bytes, bytes, bytes]) -> RosterEntry:
+    body, signature, openings = row
+    return RosterEntry(body, signature, msgspec.msgpack.decode(openings, type=list[bytes]))
 
 
 def _get(database: Connection, user: bytes, organization: bytes) -> Remembered | None:

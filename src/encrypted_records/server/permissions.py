@@ -121,8 +121,7 @@ def invitations(user: User) -> QuerySet[Invitation]:
 
 def organization_of_roster(user: User, organization_id: str) -> Organization:
     """For its members, and for those it invites, who check that it is the inviter's. An API token
-    that is limited to some datasets reads the roster of their organizations: a proxy believes no
-    part of a chain without the rest.
+    that is limited to some datasets reads the roster of their organizations, cut to these.
 
     Raises:
         NotFound: the user reaches no such thing.

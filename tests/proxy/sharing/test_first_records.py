@@ -168,7 +168,8 @@ def test_an_api_token_stores_first_and_signs_nothing_that_gives_a_right(alone: A
     path = f"{account.organization}roster/"
     person = alone.person
     body = form.EntryBody(person.organization, 4, bytes(32), 1, person.id, form.Remove(person.id))
-    frames = wire.encode([form.RosterEntry(form.encode_entry_body(body), bytes(64))])
+    encoded, openings = form.encode_entry_body(body)
+    frames = wire.encode([form.RosterEntry(encoded, bytes(64), openings)])
     answer = call(
         "POST",
         alone.store.service.base_url + path,

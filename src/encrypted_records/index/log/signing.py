@@ -18,6 +18,7 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Closed, LogBroken
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
+from encrypted_records.model.openings import require_shown
 from encrypted_records.model.records import Commit, CommitBody
 from encrypted_records.model.roster import NO_DIGEST
 
@@ -120,6 +121,8 @@ class Signing:
         epoch = roster.epoch(placed.dataset, body.roster)
         if epoch is None or body.key_version != epoch.epoch:
             raise LogBroken("a commit is not of the epoch that its roster has")
+        if version == 1:
+            require_shown(placed.slug)  # a definition is shown with its schema's name
         if version == 1 and body.definition != placed.definition:
             raise LogBroken("the first commit brings another definition than was signed")
         self.check_end(version, digest, body.key_version)

@@ -6,6 +6,7 @@ from encrypted_records.errors import NotAllowed, SchemaUnsigned
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.index.roster.state import Member
 from encrypted_records.model import roster as form
+from encrypted_records.model.openings import require_shown
 
 
 def require_owner(roster: Roster, member: bytes) -> None:
@@ -71,10 +72,12 @@ def require_signed(roster: Roster, shown: form.Placement) -> None:
 
     Raises:
         SchemaUnsigned: it was never placed, its name was freed, or something differs.
+        RosterWithheld: what was signed is not shown.
     """
     placed = roster.schema(shown.schema)
     if placed is None or not placed.slug:
         raise SchemaUnsigned("this schema was made at the API, and no owner has signed it")
+    require_shown(placed.slug)
     signed = form.Placement(
         placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
     )

@@ -29,14 +29,15 @@ def sign_entry(
 
     Raises:
         NotAllowed, Conflict, BadInput: it would not count; the code says why.
+        RosterWithheld: it states a name that is not known here.
     """
     body = EntryBody(
         roster.organization, roster.number + 1, roster.head.digest, time, actor, content
     )
-    encoded = form.encode_entry_body(body)
+    encoded, openings = form.encode_entry_body(body)
     if len(encoded) > form.MAX_ENTRY_BYTES:
         raise TooLarge(f"an entry of a roster has at most {form.MAX_ENTRY_BYTES} bytes")
-    entry = RosterEntry(encoded, identity.sign("roster", encoded))
+    entry = RosterEntry(encoded, identity.sign("roster", encoded), openings)
     if body.number > 1:
         void = roster.judge(entry, body)
         if void is not None:

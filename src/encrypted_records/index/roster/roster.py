@@ -3,6 +3,10 @@
 The API's word does not count: every entry names the digest of the one before it, and counts only
 if somebody signed it who could at that place. What was so at an earlier entry stays known, since
 commits and grants name the entry that their makers had read.
+
+What counts is judged by the signed bytes alone. Names are signed as commitments, and one whose
+opening was not shown is :class:`encrypted_records.model.openings.Withheld`: nothing else depends on
+it.
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class Roster:
         self._digests = [form.NO_DIGEST]
         self._times = [0]
         self._founder = b""
+        #: the first entry that came without one of its names; 0 where all are known
+        self.withheld = 0
         self.extend(entries)
 
     def extend(self, entries: Iterable[RosterEntry]) -> None:
@@ -88,6 +94,7 @@ class Roster:
         other._digests = list(self._digests)
         other._times = list(self._times)
         other._founder = self._founder
+        other.withheld = self.withheld
         return other
 
     def append(self, entry: RosterEntry) -> Void | None:
@@ -102,7 +109,10 @@ class Roster:
         try:
             body = form.read_entry(entry)
         except Malformed:
-            raise RosterBroken("an entry of the organization's roster breaks the form") from None
+            raise RosterBroken(
+                "an entry of the organization's roster breaks the form, or came with a name that"
+                " nobody signed in it"
+            ) from None
         if body.organization != self.organization:
             raise RosterBroken("an entry in the roster is of another organization")
         if body.number != self.number + 1 or body.previous != self._digests[-1]:
@@ -120,6 +130,8 @@ class Roster:
             void = self._take(entry, body, digest)
         if void is not None:
             self.voids[body.number] = void
+        if not body.whole and not self.withheld:
+            self.withheld = body.number
         self._digests.append(digest)
         self._times.append(body.time)
         return void

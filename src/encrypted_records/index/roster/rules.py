@@ -63,8 +63,6 @@ class Void(StrEnum):
     ENDS = "ends"
     #: a schema that is of another dataset, or named twice
     PLACE = "place"
-    #: a slug without a name, or a name without a slug
-    NAME = "name"
     #: more than an organization may have
     LIMIT = "limit"
 
@@ -201,8 +199,6 @@ def _judge_remove(state: State, content: Remove, actor: Member) -> Void | None:
 
 
 def _judge_dataset(state: State, content: Dataset) -> Void | None:
-    if bool(content.slug) != bool(content.name):
-        return Void.NAME
     epochs = state.epochs.get(content.dataset, [])
     if not epochs and len(state.epochs) >= form.MAX_DATASETS:
         return Void.LIMIT
@@ -254,8 +250,6 @@ def _judge_places(state: State, content: Sequence[Placement], actor: Member) -> 
         return Void.RIGHT
     if len({one.schema for one in content}) < len(content):
         return Void.PLACE
-    if any(bool(one.slug) != bool(one.name) for one in content):
-        return Void.NAME
     if any(one.dataset not in state.epochs for one in content):
         return Void.ABSENT
     for one in content:

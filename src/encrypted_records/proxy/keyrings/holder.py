@@ -48,6 +48,12 @@ class Holder:
         """Whether a job or upload of that user, which was begun with that, is for this request."""
         return user == self.user and (self.token is None or self.token.digest == began)
 
+    @property
+    def may_be_limited(self) -> bool:
+        """Whether the API may show less to this request than to its user: to an API token, or a job
+        that one began, which are limited to some datasets."""
+        return self.token is not None or self.accepted
+
     @classmethod
     def of_accepted_work(cls, user: bytes, auth: str = "") -> Holder:
         """For what the proxy has accepted earlier: a job, or an upload that is handed over to

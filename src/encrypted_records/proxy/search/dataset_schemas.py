@@ -14,6 +14,7 @@ from encrypted_records.client.api import Api, SchemaResource
 from encrypted_records.errors import ApiFailed, Malformed, SchemaUnsigned
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
+from encrypted_records.model.openings import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.shown import read_shown
 from encrypted_records.proxy.sharing.finding import FRESH
@@ -75,10 +76,14 @@ class DatasetSchemas:
         if view is None:
             return {one.id: one for one in there}
         roster = view.roster
-        found = {
-            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=True)
+        signed = [
+            one
             for one in roster.schemas(dataset)
             if one.slug and roster.may_read(view.user, one.schema)
+        ]
+        require_shown(*(one.slug for one in signed))
+        found = {
+            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=True) for one in signed
         }
         is_placed = _placed_by(roster)
         return found | {one.id: one for one in there if not is_placed(one.id)}

@@ -11,6 +11,7 @@ from encrypted_records.index.roster.access import require_owner
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.grants import seal_grant
 from encrypted_records.index.roster.state import Member
+from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, Grant, RosterEntry
 from encrypted_records.proxy.sharing.reading import View
 
@@ -39,12 +40,22 @@ class Draft:
         require_owner(self.roster, self.view.user)
 
     def sign(self, content: Content) -> RosterEntry:
-        """Add an entry.
+        """Add an entry; before one that gives a dataset the slug of another, one that frees it, so
+        that who is not shown the new name sees that the old one is gone.
 
         Raises:
             NotAllowed, Conflict, BadInput: it would not count
                 (:func:`encrypted_records.index.roster.drafts.sign_entry`).
         """
+        if isinstance(content, form.Dataset) and content.slug:
+            for other in self.roster.datasets():
+                epoch = self.roster.epoch(other.dataset)
+                if other.slug == content.slug and other.dataset != content.dataset and epoch:
+                    freed = form.Dataset(other.dataset, "", "", epoch.epoch, epoch.commitment, [])
+                    self._sign(freed)
+        return self._sign(content)
+
+    def _sign(self, content: Content) -> RosterEntry:
         entry = sign_entry(self.roster, self.identity, self.view.user, self.now, content)
         self.roster.append(entry)
         self.entries.append(entry)

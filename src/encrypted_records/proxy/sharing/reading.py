@@ -1,11 +1,14 @@
 """Read an organization's roster to its head, and believe it for the user who asks.
 
-What was read stays in memory for each user, so a further reading asks for new entries alone.
+What was read stays in memory for each user, so a further reading asks for new entries alone. The
+API shows a limited API token only the names that concern its datasets, so what a token has read
+stands beside what its user has: all else in a roster is the same, and is judged without names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -24,6 +27,7 @@ from encrypted_records.errors import (
     Refused,
     RosterBroken,
     RosterOlder,
+    RosterWithheld,
 )
 from encrypted_records.index.roster.belief import Believed, Remembered, check_memory, not_admitted
 from encrypted_records.index.roster.roster import Roster
@@ -78,6 +82,15 @@ class _Known:
     keyring: Keyring | None = field(repr=False, default=None)
     read_at: float = 0.0
 
+    def copy(self) -> _Known:
+        return _Known(
+            self.roster.copy(),
+            believed=self.believed,
+            number=self.number,
+            keyring=self.keyring,
+            read_at=self.read_at,
+        )
+
 
 class RosterReader:
     """Of all organizations of all users of this proxy."""
@@ -86,7 +99,8 @@ class RosterReader:
         self._api = api
         self._keyrings = keyrings
         self.rosters = rosters
-        self._known: OrderedDict[tuple[bytes, bytes], _Known] = OrderedDict()
+        #: by user, organization, and the credentials of who may be shown less than the user
+        self._known: OrderedDict[tuple[bytes, bytes, bytes], _Known] = OrderedDict()
 
     async def read(
         self,
@@ -105,13 +119,16 @@ class RosterReader:
         Raises:
             RosterBroken, RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, Unsupported: as
                 :meth:`Rosters.believe`; nothing may be opened, sealed or signed.
+            RosterWithheld: a name is not shown to somebody who may not be limited.
             NotFound: the API knows no such organization for this user.
             KeyMissing: the user is in it, and has no keyring here.
             Closed, Unavailable: the keyring, or the API, cannot be used.
         """
-        known = self._of(holder.user, organization)
+        known = await self._of(holder, organization)
         async with known.lock:
             fresh = known.believed is not None and runtime.monotonic() - known.read_at < within
+            if known.roster.number < self._newest(holder.user, organization):
+                fresh = False
             try:
                 if not fresh:
                     await self._catch_up(known, holder)
@@ -164,7 +181,7 @@ class RosterReader:
         Raises:
             RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
         """
-        known = self._of(holder.user, organization)
+        known = await self._of(holder, organization)
         async with known.lock:
             try:
                 await self._catch_up(known, holder)
@@ -190,7 +207,7 @@ class RosterReader:
         self, view_of: Holder, organization: bytes, entries: Sequence[RosterEntry]
     ) -> None:
         """Add entries of one's own that the API has stored, and remember them."""
-        known = self._of(view_of.user, organization)
+        known = await self._of(view_of, organization)
         async with known.lock:
             for entry in entries:
                 if form.read_entry(entry).number == known.roster.number + 1:
@@ -210,8 +227,11 @@ class RosterReader:
 
     def has_read(self, user: bytes, organization: bytes) -> bool:
         """Whether the organization was found to have a roster; asks nothing."""
-        known = self._known.get((user, organization))
-        return known is not None and known.roster.number > 0
+        return any(
+            one.roster.number > 0
+            for place, one in self._known.items()
+            if place[:2] == (user, organization)
+        )
 
     def forget_user(self, user: bytes) -> None:
         """Drop what was read for a user, whose keyring is another one now."""
@@ -219,10 +239,30 @@ class RosterReader:
             del self._known[place]
 
     def forget(self, user: bytes, organization: bytes) -> None:
-        self._known.pop((user, organization), None)
+        for place in [one for one in self._known if one[:2] == (user, organization)]:
+            del self._known[place]
 
-    def _of(self, user: bytes, organization: bytes) -> _Known:
-        place = (user, organization)
+    def _newest(self, user: bytes, organization: bytes) -> int:
+        """The newest entry that was read of an organization for a user, or an API token of theirs:
+        a roster goes back for nobody."""
+        numbers = (
+            known.roster.number
+            for place, known in self._known.items()
+            if place[:2] == (user, organization)
+        )
+        return max(numbers, default=0)
+
+    async def _of(self, holder: Holder, organization: bytes) -> _Known:
+        own = (holder.user, organization, b"")
+        place = own
+        if holder.may_be_limited:
+            place = (*own[:2], hashlib.sha256(holder.auth.encode()).digest())
+            whole = self._known.get(own)
+            if place not in self._known and whole is not None:
+                # It goes on from what its user was shown.
+                async with whole.lock:
+                    begun = whole.copy()
+                self._known.setdefault(place, begun)
         known = self._known.get(place)
         if known is None:
             known = self._known[place] = _Known(Roster(organization))
@@ -241,6 +281,11 @@ class RosterReader:
                 await runtime.in_thread(roster.extend, entries)
             else:
                 roster.extend(entries)
+            if roster.withheld and not holder.may_be_limited:
+                raise RosterWithheld(
+                    "the API keeps back a name in the organization's roster: entry"
+                    f" {roster.withheld}"
+                )
             if len(entries) < MAX_ENTRIES:
                 break
         known.read_at = runtime.monotonic()

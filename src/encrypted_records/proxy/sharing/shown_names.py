@@ -16,6 +16,7 @@ from encrypted_records.errors import (
     Refused,
 )
 from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model.openings import Withheld, require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
 
@@ -41,8 +42,8 @@ class ShownAs:
     Attributes:
         signed: True: these names are the roster's. None: nobody has signed it, nor anything else by
             the name that it was looked for by (or by any name of its own, where it is only looked
-            at). False: nobody has signed it, but something else by that name; or the roster is not
-            believed.
+            at). False: nobody has signed it, but something else by that name, or by one that is not
+            shown to this API token; or the roster is not believed, or does not show its name.
     """
 
     shown: Shown
@@ -65,7 +66,8 @@ class ShownNames:
                 looked at.
 
         Raises:
-            Refused: by names: the roster is not believed, so that nothing is found by it.
+            Refused: by names: the roster is not believed, so that nothing is found by it; or it
+                does not show what one is called.
             Unavailable: the API cannot be asked.
         """
         organizations = {one.organization for one in shown}
@@ -116,6 +118,8 @@ class ShownNames:
                     raise doubtful[named.organization]
                 if named.id in hidden:
                     raise hidden_roster()
+                for roster in rosters.values():
+                    require_shown(_slug(roster, named))
         return [
             ShownAs(one, signed=False)
             if one.id in hidden
@@ -136,6 +140,8 @@ def _name(
 ) -> ShownAs | None:
     for organization, roster in rosters.items():
         placed = _placed(roster, organization, one)
+        if placed is not None and isinstance(placed.slug, Withheld):
+            return ShownAs(one, signed=False)
         if placed is not None:
             return ShownAs(placed, signed=True)
     if one.organization in doubtful:
@@ -166,8 +172,15 @@ def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
     )
 
 
+def _slug(roster: Roster, one: Shown) -> str:
+    """The slug that a roster has of it; empty where it has none."""
+    named = roster.dataset(one.id) if one.dataset is None else roster.schema(one.id)
+    return "" if named is None else named.slug
+
+
 def _has_one_of(roster: Roster, one: Shown, names: Set[str], *, everywhere: bool) -> bool:
-    """Whether something like this one that was signed has one of these as its slug or name."""
+    """Whether something like this one that was signed has one of these as its slug or name, or
+    might have it."""
     named = (
         [(other.slug, other.name) for other in roster.datasets()]
         if one.dataset is None
@@ -177,4 +190,6 @@ def _has_one_of(roster: Roster, one: Shown, names: Set[str], *, everywhere: bool
             if everywhere or other.dataset == one.dataset
         ]
     )
-    return any(slug and names & {slug, name} for slug, name in named)
+    return any(
+        slug and (isinstance(slug, Withheld) or names & {slug, name}) for slug, name in named
+    )

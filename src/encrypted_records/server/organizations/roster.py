@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
 from django.db import transaction
+from django.db.models import QuerySet
 
 from encrypted_records.errors import Conflict, NotAllowed, TooLarge
 from encrypted_records.model import ids
@@ -23,7 +25,7 @@ from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations import (
     forgetting,
     members,
@@ -42,6 +44,7 @@ MAX_NEW_ENTRIES = 100
 MAX_GRANTS = 10_000
 _AT_ONCE = 100
 _LOCKED_AT_ONCE = 500
+_openings = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,27 @@ class _Read:
     digest: bytes
 
 
-def entries_after(organization: Organization, number: int) -> Iterator[RosterEntry]:
-    """The entries that follow a number, the first ``MAX_ENTRIES`` of them."""
+def entries_after(
+    organization: Organization, number: int, among: QuerySet[Dataset] | None = None
+) -> Iterator[RosterEntry]:
+    """The entries that follow a number, the first ``MAX_ENTRIES`` of them.
+
+    Args:
+        among: datasets; names that concern none of them are left out. All are there if None.
+    """
+    concerned = (
+        None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))
+    )
     last = number + MAX_ENTRIES
     while number < last:
         # Entries may be long, so a few are read at a time.
         rows = Entry.objects.filter(
             organization=organization, number__gt=number, number__lte=number + _AT_ONCE
         ).order_by("number")
-        some = list(rows.values_list("body", "signature"))
-        for body, signature in some:
-            yield RosterEntry(bytes(body), bytes(signature))
+        some = list(rows.values_list("body", "signature", "openings"))
+        for body, signature, openings in some:
+            entry = RosterEntry(bytes(body), bytes(signature), _openings.decode(openings))
+            yield entry if concerned is None else form.cut_entry(entry, concerned)
         if len(some) < _AT_ONCE:
             return
         number += _AT_ONCE
@@ -190,6 +203,7 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
 def _apply(change: Change, one: _Read, *, is_owner: bool) -> None:
     """Check one entry against what was before it, keep it, and do what it says."""
     body, content = one.body, one.body.content
+    require(body.whole, "a name is not shown beside an entry")
     actor = ids.to_text(body.actor)
     if actor != change.caller.pk and not is_owner:
         raise NotAllowed("only owners hand in what others signed", code="owners_only")
@@ -230,6 +244,7 @@ def _keep(organization: Organization, one: _Read) -> None:
         digest=one.digest,
         body=one.entry.body,
         signature=one.entry.signature,
+        openings=msgspec.msgpack.encode(one.entry.openings),
     )
     organization.roster_number, organization.roster_digest = one.body.number, one.digest
     organization.save(update_fields=["roster_number", "roster_digest"])

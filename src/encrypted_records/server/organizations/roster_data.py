@@ -70,9 +70,8 @@ def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
 def _is_named(slug: str, name: str) -> bool:
     """
     Raises:
-        BadInput: ``invalid_entry``; one of the two alone.
+        BadInput: ``invalid_entry``; the name is too long.
     """
-    require(bool(slug) == bool(name), "slug and name come together")
     plain(name, MAX_API_NAME)
     return bool(slug)
 

@@ -29,6 +29,8 @@ class Entry(models.Model):
     digest = models.BinaryField(max_length=32)
     body = models.BinaryField()
     signature = models.BinaryField(max_length=64)
+    #: of the names that it states, as a MessagePack array
+    openings = models.BinaryField()
 
     class Meta:
         db_table = "roster_entry"

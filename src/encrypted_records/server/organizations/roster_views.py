@@ -44,10 +44,13 @@ class Roster(APIView):
 
     @extend_schema(parameters=[_SINCE], responses=FRAMES)
     def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
-        """The entries after number ``since``, at most 1,000; for members and the invited."""
-        organization = permissions.organization_of_roster(_user(request), organization_id)
+        """The entries after number ``since``, at most 1,000; for members and the invited. An API
+        token that is limited to some datasets gets them without the names that concern others."""
+        user = _user(request)
+        organization = permissions.organization_of_roster(user, organization_id)
+        among = None if permissions.token_limit(user) is None else permissions.datasets(user)
         since = number_of(request, "since", 0) or 0
-        return stream(roster.entries_after(organization, since))
+        return stream(roster.entries_after(organization, since, among))
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, organization_id: str) -> HttpResponse:
