@@ -42,7 +42,29 @@ def test_numbers_are_grouped_in_what_is_said() -> None:
 def test_what_hides_in_a_text_is_named_and_nothing_becomes_html() -> None:
     assert words.reveal("<b>") == "&lt;b&gt;"
     assert "U+202E" in words.reveal("a\u202eb")
-    assert "U+000A" in words.reveal("a\nb")
+    assert words.reveal("a\nb") == 'a<span class="break" title="new line">\u23ce</span>b'
     assert words.reveal("a\nb", lines=True) == "a\nb"
     assert words.reveal("<\u200b>").count("<") == 2
     assert words.reveal("مرحبا 日本") == "مرحبا 日本"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+        "\u2764\ufe0f\u200d\U0001f525",
+        "\U0001f3f4\U000e0067\U000e0062\U000e0077\U000e006c\U000e0073\U000e007f",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u0915\u094d\u200d\u0937",
+    ],
+)
+def test_joiners_that_belong_to_how_people_write_are_left_alone(text: str) -> None:
+    assert words.reveal(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ab\u200dc", "pay\u200cpal", "\u200dx", "x\U000e0067", "\u0645\u200c", "\u0645\u200ca"],
+)
+def test_joiners_that_only_hide_are_named(text: str) -> None:
+    assert words.reveal(text).count('class="control"') == 1

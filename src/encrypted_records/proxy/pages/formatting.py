@@ -97,10 +97,28 @@ _NUMBER = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
 _GROUPED_FROM = 5
 #: Characters that change how others are shown, or cannot be seen.
 _INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
+#: Ends of lines and tabs, which people type: a quiet sign, and its name.
+_BREAKS = {
+    "\n": ("\u23ce", "new line"),
+    "\r": ("\u240d", "carriage return"),
+    "\t": ("\u21e5", "tab"),
+}
+_NON_JOINER, _JOINER = "\u200c", "\u200d"
+#: Scripts in which a joiner changes the shape of the letters beside it, and belongs to the spelling
+#: (Unicode Standard Annex #31, section 2.3), by the first word of their letters' names.
+_JOINING = frozenset(
+    "ARABIC SYRIAC MONGOLIAN NKO DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA"
+    " MALAYALAM SINHALA KHMER MYANMAR TIBETAN".split()
+)
+_EMOJI_PRESENTATION = "\ufe0f"
+#: A flag of a region, such as that of Wales, is a black flag and letters that cannot be seen.
+_BLACK_FLAG, _TAGS = "\U0001f3f4", "".join(map(chr, range(0xE0020, 0xE0080)))
 
 
 def reveal(text: object, *, lines: bool = False) -> Markup:
     """Text as HTML in which nothing hides: control characters are named in place.
+
+    Joiners within an emoji or between letters of a script that needs them are left as they are.
 
     Args:
         lines: leave line ends as they are.
@@ -108,14 +126,40 @@ def reveal(text: object, *, lines: bool = False) -> Markup:
     written = str(text)
     if written.isprintable():
         return escape(written)
-    kept = "\n" if lines else ""
-    parts = [
-        Markup('<span class="control" title="{0}">{0}</span>').format(f"U+{ord(one):04X}")
-        if one not in kept and unicodedata.category(one) in _INVISIBLE
-        else escape(one)
-        for one in written
-    ]
+    parts: list[Markup] = []
+    for at, sign in enumerate(written):
+        if unicodedata.category(sign) not in _INVISIBLE or (lines and sign == "\n"):
+            parts.append(escape(sign))
+        elif sign in _BREAKS:
+            shown = Markup('<span class="break" title="{}">{}</span>')
+            parts.append(shown.format(_BREAKS[sign][1], _BREAKS[sign][0]))
+        elif _is_spelling(written, at):
+            parts.append(escape(sign))
+        else:
+            shown = Markup('<span class="control" title="{0}">{0}</span>')
+            parts.append(shown.format(f"U+{ord(sign):04X}"))
     return Markup("").join(parts)
+
+
+def _is_spelling(text: str, at: int) -> bool:
+    """Whether an invisible character belongs to how the characters beside it are written."""
+    sign, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
+    if not before:
+        return False
+    if sign in _TAGS:
+        return text[:at].rstrip(_TAGS).endswith(_BLACK_FLAG)
+    if sign not in (_NON_JOINER, _JOINER) or not after:
+        return False
+    if sign == _JOINER and unicodedata.category(after) == "So":
+        return before == _EMOJI_PRESENTATION or unicodedata.category(before) in ("So", "Sk")
+    script = _script(before)
+    return script in _JOINING and script == _script(after)
+
+
+def _script(letter: str) -> str:
+    """The first word of a letter's or mark's name; empty of other characters."""
+    is_of_words = unicodedata.category(letter)[0] in "LM"
+    return unicodedata.name(letter, "").partition(" ")[0] if is_of_words else ""
 
 
 def digits(value: object) -> Markup:
