@@ -205,6 +205,7 @@ def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
         "lines": [],
         "link": None,
         "frame": frame.Frame(),
+        "visitor": "",
         "is_part": False,
     }
 

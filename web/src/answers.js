@@ -1,9 +1,10 @@
 // No answer makes a page blank. One that lacks the part it was asked for (an error page does) puts
 // its problem box on top of the part that is there, with all that was typed. Where no answer comes,
-// a bar says so and looks again every few seconds. Who is not logged in any more logs in, in place.
+// a bar says so and looks again every few seconds. Visitors who are not logged in any more log in, in
+// place; a page that is older than their login goes on with it.
 
 import { at } from "./paths.js";
-import { logInHere } from "./session.js";
+import { hasOldToken, logInHere, takeToken } from "./session.js";
 
 const AGAIN_SECONDS = 4;
 const SAID = "said-here";
@@ -20,6 +21,8 @@ function boxOf(answer) {
   box.append(text);
   return box;
 }
+
+const documentOf = (xhr) => new DOMParser().parseFromString(xhr.responseText, "text/html");
 
 function say(target, box) {
   for (const earlier of target.querySelectorAll(`.${SAID}`)) earlier.remove();
@@ -38,7 +41,9 @@ function keepThePart(event) {
   const selector = selectorOf(event.detail);
   if (!selector) return;
   const answer = new DOMParser().parseFromString(event.detail.serverResponse, "text/html");
-  if (answer.querySelector(selector)) return;
+  const part = answer.querySelector(selector);
+  // Of a page that says a problem and nothing else, only the problem is taken.
+  if (part && !part.querySelector("[data-problem-alone]")) return;
   event.detail.shouldSwap = false;
   say(event.detail.target, boxOf(answer));
 }
@@ -130,6 +135,15 @@ export function keepPages() {
   });
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     const { xhr } = event.detail;
+    if (hasOldToken(xhr.status, xhr.getResponseHeader("X-Error-Code"))) {
+      // Without another token it is said.
+      event.preventDefault();
+      takeToken().then((isNew) => {
+        if (isNew) repeat(event.detail);
+        else say(event.detail.target, boxOf(documentOf(xhr)));
+      });
+      return;
+    }
     const target = xhr.getResponseHeader("HX-Redirect") ?? "";
     if (!target.startsWith(`${at}/login/`)) return;
     // The request was refused before it did anything, so it can be sent again.

@@ -4,6 +4,7 @@ import * as tus from "tus-js-client";
 import { addressesOf } from "./addresses.js";
 import { digestOfEnds, underHeader } from "./heads.js";
 import { at } from "./paths.js";
+import { hasOldToken, takeToken, token } from "./session.js";
 import { movePhases, sayPhase, sayState, watch } from "./watching.js";
 import { left, sentence, size, Speed } from "./words.js";
 
@@ -87,7 +88,7 @@ export class FileRow {
   }
 
   /**
-   * `order`: the schema's path, whether to skip bad rows, the CSRF token; `again`: store twice;
+   * `order`: the schema's path, and whether to skip bad rows; `again`: store twice;
    * `header`: the one to send, where it is not the file's, and `like`: the file that it is for.
    */
   async start(order) {
@@ -108,7 +109,8 @@ export class FileRow {
     const upload = new tus.Upload(file, {
       endpoint: `${at}/api/files/`,
       metadata,
-      headers: { "X-CSRFToken": order.csrf, "X-On-Invalid": order.skip ? "skip" : "fail" },
+      headers: { "X-On-Invalid": order.skip ? "skip" : "fail" },
+      onBeforeRequest: (request) => request.setHeader("X-CSRFToken", token()),
       retryDelays: DELAYS,
       removeFingerprintOnSuccess: true,
       urlStorage: addressesOf(order.schema),
@@ -119,7 +121,13 @@ export class FileRow {
         this.#say("waiting", ": the proxy does not answer. Trying again…");
         return true;
       },
-      onError: (error) => this.#failed(error),
+      onError: async (error) => {
+        // Somebody logged in again in another tab; the file was not looked at yet.
+        const { originalResponse: answer } = error;
+        const isOld = hasOldToken(answer?.getStatus(), problemOf(error).code);
+        if (isOld && (await takeToken())) upload.start();
+        else this.#failed(error);
+      },
       onSuccess: () => this.#arrived(),
     });
     this.#upload = upload;
@@ -267,7 +275,7 @@ export class FileRow {
     if (this.moving) {
       await this.#upload.abort(true).catch(() => {});
     } else if (state === "stored") {
-      const headers = { "X-CSRFToken": this.order.csrf };
+      const headers = { "X-CSRFToken": token() };
       await fetch(`${at}/api/jobs/${this.#job}/`, { method: "DELETE", headers }).catch(() => {});
     }
     this.state = "gone";

@@ -14,11 +14,20 @@ export function takeFiles(root) {
       const large = chosen.files.length && chosen.files[0].size > MOST_BYTES;
       chosen.setCustomValidity(large ? "That is too large to be a backup of a keyring." : "");
     });
-    form.addEventListener("submit", async (event) => {
+    let read = false;
+    const readFirst = async (event) => {
+      if (read) {
+        read = false;
+        return;
+      }
       event.preventDefault();
+      event.stopImmediatePropagation();
       const content = new Uint8Array(await chosen.files[0].arrayBuffer());
       form.elements.content.value = base64(content);
-      form.submit(); // asks no listener again
-    });
+      read = true;
+      form.requestSubmit(event.submitter);
+    };
+    // Before the form is sent by others that listen.
+    form.addEventListener("submit", readFirst, { capture: true });
   }
 }

@@ -3,6 +3,7 @@
 // to their computer; this browser remembers that.
 
 import htmx from "htmx.org";
+import { whileBusy } from "./busy.js";
 import { at } from "./paths.js";
 
 const OFF = "keys";
@@ -34,7 +35,7 @@ function dialogOf(name, label) {
 
 async function openPalette() {
   if (document.querySelector("dialog[open]")) return;
-  const answer = await fetch(`${at}/find/`).catch(() => null);
+  const answer = await whileBusy(fetch(`${at}/find/`)).catch(() => null);
   const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
   const form = page.querySelector("#find");
   const results = page.querySelector("#find-results");

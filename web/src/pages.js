@@ -3,6 +3,8 @@
 
 import htmx from "htmx.org";
 import { keepPages } from "./answers.js";
+import { showBusy } from "./busy.js";
+import { sendForms } from "./forms.js";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
 import { listenToKeys } from "./keys.js";
@@ -13,6 +15,8 @@ import { watchStatus } from "./status.js";
 import { keepTyping } from "./typing.js";
 
 keepPath();
+sendForms();
+showBusy();
 keepTyping();
 keepPages();
 watchStatus();

@@ -1,19 +1,29 @@
 // The pages of a browser lie below a secret path, and its cookie is sent there alone. This browser
 // remembers the path for this address, port included, as no other port can read it.
+//
+// So a link leads a browser that is logged in below its own path, whether it has the path of
+// somebody else's browser in it or none.
 
 const KEPT = "at";
-const ENTRIES = new Set(["/", "/login/"]);
+const LOG_IN = "/login/";
 
 /** The secret path of this page: empty, or such as "/~abcdefghijklmnop". */
 export const at = document.querySelector("meta[name=at]")?.content ?? "";
 
-/** Remember the path; or, at an address without one, go below the one that is remembered. */
+/** What this page was asked for, below its secret path: the login page stands in for another one. */
+function wanted() {
+  const path = location.pathname.slice(at.length);
+  if (path !== LOG_IN) return path + location.search;
+  const next = new URLSearchParams(location.search).get("next") ?? "/";
+  return next.startsWith("/") ? next : "/";
+}
+
+/** Remember the path of somebody who is logged in; elsewhere, go below the one that is remembered. */
 export function keepPath() {
-  if (at) {
-    localStorage.setItem(KEPT, at);
-    return;
-  }
   const kept = localStorage.getItem(KEPT);
-  if (kept && /^\/~[a-z2-7]{16}$/.test(kept) && ENTRIES.has(location.pathname))
-    location.replace(kept + location.pathname + location.search);
+  const known = document.body.classList.contains("framed");
+  const isElsewhere = kept !== at && /^\/~[a-z2-7]{16}$/.test(kept ?? "");
+  if (at && (known || !isElsewhere)) localStorage.setItem(KEPT, at);
+  else if (isElsewhere && (at || ["/", LOG_IN].includes(location.pathname)))
+    location.replace(kept + wanted() + location.hash);
 }

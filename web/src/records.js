@@ -2,6 +2,8 @@
 // and focus and scrolling survive an answer. Forms and links do all of it without this file.
 
 import htmx from "htmx.org";
+import { whileBusy } from "./busy.js";
+import { hasOldToken, takeToken } from "./session.js";
 
 const panel = () => document.getElementById("panel");
 const rows = () => [...document.querySelectorAll("table.records tbody tr")];
@@ -24,7 +26,21 @@ function closePanel() {
   link?.focus();
 }
 
+/** Arrow keys go through a menu, round and round. */
+function moveInMenu(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const menu = event.target.closest?.("div[popover].menu");
+  const head = event.target.matches?.("[popovertarget]") && document.getElementById(event.target.getAttribute("popovertarget"));
+  const open = menu ?? (head && head.matches("div.menu:popover-open") ? head : null);
+  if (!step || !open) return;
+  event.preventDefault();
+  const stops = [...open.querySelectorAll("button:not(:disabled), a")];
+  const here = stops.indexOf(document.activeElement);
+  stops.at(here < 0 ? (step > 0 ? 0 : -1) : (here + step) % stops.length).focus();
+}
+
 function onKey(event) {
+  moveInMenu(event);
   if (event.ctrlKey || event.metaKey || event.altKey || !panel()) return;
   if (event.target.closest("input, select, textarea, [popover]")) return;
   const inPanel = panel().contains(event.target);
@@ -98,11 +114,15 @@ let loading = 0;
 
 async function loadPicture(place) {
   const form = place.closest("form");
-  const answer = await fetch(place.dataset.facet, {
-    method: "POST",
-    body: new URLSearchParams(new FormData(form)),
-    signal: leaving.signal,
-  });
+  const ask = () =>
+    fetch(place.dataset.facet, {
+      method: "POST",
+      body: new URLSearchParams(new FormData(form)),
+      signal: leaving.signal,
+    });
+  let answer = await ask();
+  if (hasOldToken(answer.status, answer.headers.get("X-Error-Code")) && (await takeToken()))
+    answer = await ask();
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part");
   // Otherwise the link to the page with all pictures stays.
@@ -114,7 +134,7 @@ function loadNext() {
     const place = waiting.shift();
     if (!place.isConnected) continue;
     loading += 1;
-    loadPicture(place)
+    whileBusy(loadPicture(place))
       .catch(() => {})
       .finally(() => {
         loading -= 1;
@@ -215,5 +235,6 @@ export function tendRecords() {
     } else afterSettle();
   });
   document.addEventListener("htmx:replacedInHistory", followQuestion);
+  document.addEventListener("htmx:pushedIntoHistory", followQuestion);
   htmx.onLoad(onLoad);
 }

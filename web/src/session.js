@@ -1,6 +1,7 @@
 // Logging in where one is, when the session has ended: the login page's form in a box over the page,
 // which is covered meanwhile. What was typed into the page stays.
 
+import { whileBusy } from "./busy.js";
 import { at } from "./paths.js";
 
 async function partOf(path, selector, options) {
@@ -9,12 +10,31 @@ async function partOf(path, selector, options) {
   return page.querySelector(selector);
 }
 
-/** Every form of this page carries the token of the session that there is now. */
-async function takeToken() {
-  const meta = await partOf(`${at}/account/`, "meta[name=csrf]");
-  const csrf = meta?.content ?? "";
+/** The CSRF token that this page has. */
+export const token = () => document.querySelector("meta[name=csrf]").content;
+
+/** Whether an answer is a refusal because the page's token is of an earlier session. */
+export const hasOldToken = (status, code) => status === 403 && code === "csrf_failed";
+
+/**
+ * Every form of this page gets the token of the session that there is now: somebody may have logged
+ * in again in another tab. Whether it is another one than before.
+ *
+ * A page of somebody else is not gone on with; it is loaded anew.
+ */
+export async function takeToken() {
+  const head = await partOf(`${at}/account/`, "head").catch(() => null);
+  const [csrf, user] = ["csrf", "user"].map(
+    (name) => head?.querySelector(`meta[name=${name}]`)?.content ?? "",
+  );
+  if (!csrf || csrf === token()) return false;
+  if (user !== document.querySelector("meta[name=user]").content) {
+    location.reload();
+    return false;
+  }
   document.querySelector("meta[name=csrf]").content = csrf;
   for (const field of document.querySelectorAll("input[name=csrf]")) field.value = csrf;
+  return true;
 }
 
 let open = false;
@@ -51,11 +71,13 @@ export async function logInHere(page, goOn) {
   });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const answer = await fetch(`${at}/login/`, {
-      method: "POST",
-      body: new URLSearchParams(new FormData(form)),
-      headers: { "HX-Request": "true" },
-    }).catch(() => null);
+    const answer = await whileBusy(
+      fetch(`${at}/login/`, {
+        method: "POST",
+        body: new URLSearchParams(new FormData(form)),
+        headers: { "HX-Request": "true" },
+      }),
+    ).catch(() => null);
     const target = answer?.headers.get("HX-Redirect");
     if (!target) {
       const said = answer ? await answer.text() : "";

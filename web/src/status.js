@@ -4,6 +4,9 @@
 import { at } from "./paths.js";
 
 const AGAIN_MS = 20_000;
+/** From here on an answer is slow, and later than that there is none. */
+const SLOW_MS = 2000;
+const GIVEN_UP_MS = 15_000;
 
 function show(part, kind, text) {
   const element = document.querySelector(`.status [data-part=${part}]`);
@@ -12,18 +15,32 @@ function show(part, kind, text) {
   element.querySelector(".status-text").textContent = text;
 }
 
+let looking = false;
+
 async function look() {
-  if (document.hidden) return;
+  if (document.hidden || looking) return;
+  looking = true;
   const started = performance.now();
+  const slow = setTimeout(() => show("api", "warn", "API is slow"), SLOW_MS);
   try {
-    const answer = await fetch(`${at}/state/`, { credentials: "omit", cache: "no-store" });
+    const answer = await fetch(`${at}/state/`, {
+      credentials: "omit",
+      cache: "no-store",
+      signal: AbortSignal.timeout(GIVEN_UP_MS),
+    });
     const took = Math.round(performance.now() - started);
     show("proxy", "good", "Proxy");
     if (answer.ok) show("api", "good", `API ${took} ms`);
     else show("api", "bad", "API does not answer");
-  } catch {
-    show("proxy", "bad", "Proxy does not answer");
-    show("api", "idle", "API not known");
+  } catch (error) {
+    if (error.name === "TimeoutError") show("api", "bad", "API does not answer");
+    else {
+      show("proxy", "bad", "Proxy does not answer");
+      show("api", "idle", "API not known");
+    }
+  } finally {
+    clearTimeout(slow);
+    looking = false;
   }
 }
 
@@ -32,6 +49,7 @@ export function watchStatus() {
   setInterval(look, AGAIN_MS);
   document.addEventListener("visibilitychange", look);
   document.addEventListener("htmx:sendError", look);
+  document.addEventListener("busy:slow", look);
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status >= 500) look();
   });

@@ -148,7 +148,6 @@ class Uploads {
   start(schema, made) {
     const order = {
       schema,
-      csrf: document.querySelector("meta[name=csrf]").content,
       skip: made ? "skip" in made : Boolean(this.place.querySelector("#skip")?.checked),
       header: (made ?? document.querySelector("#preview #columns")?.dataset)?.header,
       like: this.previewed,

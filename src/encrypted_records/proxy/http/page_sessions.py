@@ -2,7 +2,8 @@
 
 Filters quote what people search for. In an address they would end up in the browser's history, in
 bookmarks and in shared links. So a page's address names at most the schema; the rest is kept here
-until the session ends or is not used for a while.
+until somebody logs out or it is not used for a while. A session that has ended otherwise hands it
+on to the next one of the same user in the same browser.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Desk:
     """Of one session. Items have names such as ``("search", schema)``."""
 
     used: float = 0.0
+    #: whose session it is, once that is known
+    user: bytes = b""
     #: when a form was sent last that may have changed what pages show, by the monotonic clock
     changed_at: float = float("-inf")
     _items: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict, repr=False)
@@ -90,6 +93,13 @@ class Desks:
         """The desk of a session that has one; none is made."""
         desk = self._desks.get(self._names.of([session]))
         return None if desk is None or desk.used < self._clock() - IDLE_SECONDS else desk
+
+    def hand_over(self, ended: str, session: str, user: bytes) -> None:
+        """The desk of a session that has ended becomes that of ``session``, if it was the same
+        user's."""
+        desk = self._desks.pop(self._names.of([ended]), None)
+        if desk is not None and desk.user == user:
+            self._desks[self._names.of([session])] = desk
 
     def clear(self, session: str) -> None:
         self._desks.pop(self._names.of([session]), None)

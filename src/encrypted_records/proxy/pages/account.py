@@ -119,8 +119,8 @@ def _cookies(answer: Answer) -> dict[str, str]:
     return {name: morsel.value for name, morsel in cookies.items()}
 
 
-async def _device_for(visit: Visit, session: str) -> DeviceSecret:
-    """The browser's device, for the user of a session; a new one, if it is somebody else's."""
+def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
+    """The browser's device, for a user; a new one, if it is another user's."""
     parts, device = services_of(visit.request), visit.device
     if device is not None:
         try:
@@ -128,8 +128,7 @@ async def _device_for(visit: Visit, session: str) -> DeviceSecret:
         except NotAuthenticated:  # it was revoked
             device = None
         else:
-            caller = await parts.access.caller(Credentials("session", session))
-            if owner is not None and owner != caller.user:
+            if owner is not None and owner != user:
                 device = None
     return device or device_secret.generate()
 
@@ -148,12 +147,16 @@ async def log_in(visit: Visit) -> Response:
     target = back if back != LOG_IN and OWN_PATH.fullmatch(back) else "/"
     cookies = _cookies(answer)
     session, csrf = cookies.get(SESSION, ""), cookies.get(CSRF, "")
-    return visit.let_in(session, csrf, target, await _device_for(visit, session))
+    parts = services_of(visit.request)
+    user = (await parts.access.caller(Credentials("session", session))).user
+    parts.desks.hand_over(visit.session, session, user)
+    return visit.let_in(session, csrf, target, _device_for(visit, user))
 
 
 async def log_out(visit: Visit) -> Response:
     await visit.ask_as_session("/api/accounts/logout/")
     visit.forget()
+    services_of(visit.request).desks.clear(visit.session)
     return visit.let_out(LOG_IN)
 
 
@@ -172,8 +175,9 @@ async def register(visit: Visit) -> Response:
         lines=[
             f"A message is on its way to {sent['email']}.",
             "The link in it confirms the address; then you can log in. It works for seven days.",
+            "No message came, or the address is wrong? Register again: a new message is sent.",
         ],
-        link=None,
+        link=("/register/", "Register again"),
     )
 
 

@@ -21,14 +21,16 @@ from encrypted_records.proxy.pages.questions import SchemaQuestion, find_questio
 async def look(visit: Visit) -> Response:
     on = await find_question(visit)
     if visit.sends:
-        on.question = change(on.question, visit.text("do"), visit.form, on.types)
+        on.question = change(on.question, visit.text("do"), visit.form, on.types, on.listed)
         kept = keep_question(visit, on)
-        path = f"/schemas/{visit.id}/look/{on.query}"
         if kept and "hx-request" not in visit.request.headers:
-            return visit.go(path)
+            return visit.go(f"/schemas/{visit.id}/look/{on.query}")
         response = await _show(visit, on)
-        response.headers["HX-Replace-Url"] = visit.at + path
+        header, address = on.address(visit, "look")
+        response.headers[header] = address
         return response
+    if on.unknown:
+        return visit.render("unknown_question.html", 404, schema=on.schema, page="look")
     return await _show(visit, on)
 
 

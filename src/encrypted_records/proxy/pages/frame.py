@@ -44,6 +44,8 @@ class Place:
 
     id: str
     name: str
+    #: of a dataset, the identifier of its organization
+    organization: str = ""
     #: of a dataset, its schemas
     schemas: tuple[Place, ...] = ()
     #: of a schema, whether records were stored
@@ -70,10 +72,29 @@ class Frame:
     backed_up: bool = True
     found_at: float = field(default=float("-inf"), repr=False)
 
+    @property
+    def groups(self) -> list[tuple[str, list[Place]]]:
+        """The datasets of each organization, with its name where there are several."""
+        if len(self.organizations) < 2:
+            return [("", list(self.datasets))]
+        known = {one.id: one.name for one in self.organizations}
+        groups = {
+            name: [one for one in self.datasets if one.organization == key]
+            for key, name in known.items()
+        }
+        others = [one for one in self.datasets if one.organization not in known]
+        return [*groups.items(), *([("Others", others)] if others else [])]
+
 
 def find_last(desk: Desk | None) -> Frame | None:
     """What is remembered of a session; None of one that is not known here."""
     return None if desk is None else desk.get(_NAME)
+
+
+def forget(desk: Desk | None) -> None:
+    """Nothing of it is shown to a visitor who is not logged in any more."""
+    if desk is not None:
+        desk.take(_NAME, Frame)
 
 
 async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
@@ -135,8 +156,16 @@ def _build_tree(
             name = str(one["name"])[:MOST_CHARACTERS]
             place = Place(one["id"], name, filled=one["key_id"] is not None)
             below.setdefault(str(one["dataset"]), []).append(place)
+    owners = {
+        str(one["id"]): str(one.get("organization")).removeprefix("/api/organizations/").strip("/")
+        for one in datasets
+    }
     return tuple(
-        replace(place, schemas=tuple(below.get(f"/api/datasets/{place.id}/", ())))
+        replace(
+            place,
+            organization=owners[place.id],
+            schemas=tuple(below.get(f"/api/datasets/{place.id}/", ())),
+        )
         for place in _read_places(datasets)
     )
 

@@ -78,6 +78,8 @@ class Visit:
         #: The form with its file, where the page takes one and one was sent.
         self.sent_file: FileForm | None = None
         self.known = False
+        #: the identifier of somebody who is logged in
+        self.user = ""
         #: what surrounds the page; None for somebody who is not logged in
         self.frame: frame.Frame | None = None
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
@@ -142,7 +144,9 @@ class Visit:
         caller = await services_of(self.request).caller(self.as_session())
         self._inside = Inside(self.request, {"authorization": caller.auth})
         self.known = True
-        if "hx-request" not in self.request.headers:
+        self.user = ids.to_text(caller.user)
+        self.desk.user = caller.user
+        if not self.is_for_part:
             self.frame = await frame.keep_fresh(self, self.desk)
 
     def as_session(self, method: str = "") -> Request:
@@ -238,6 +242,7 @@ class Visit:
         values.setdefault("problem", None)
         html = templates.get_template(template).render(
             csrf=self.csrf,
+            visitor=self.user,
             known=self.known or self.frame is not None,
             frame=self.frame or frame.Frame(),
             path=self.path,
@@ -253,6 +258,7 @@ class Visit:
         """A page that shows what went wrong: one of its own, or the form that was sent."""
         status = problems.status_of(error)
         response = self.render(template, status, problem=error, **values)
+        response.headers["X-Error-Code"] = error.reason
         if error.retry_after is not None:
             response.headers["Retry-After"] = str(error.retry_after)
         return response
@@ -302,10 +308,10 @@ class Visit:
         cookie.put_into(response, name, secure=self.request.url.scheme == "https")
 
     def forget(self) -> None:
-        """Drop what is remembered of the session: it has ended."""
+        """Drop what is remembered of the session, which has ended, except for its desk."""
         services = services_of(self.request)
         self.frame = None
-        services.desks.clear(self.session)
+        frame.forget(services.desks.known(self.session))
         for method in ("GET", "POST"):
             with suppress(NotAuthenticated):  # it may have come without any
                 services.access.forget(credentials_of(self.as_session(method)))

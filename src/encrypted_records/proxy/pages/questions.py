@@ -49,6 +49,10 @@ class SchemaQuestion:
     #: of a refused export, to be said once
     refused: ErsError | None = field(default=None, repr=False)
 
+    #: whether the address names a question that is not on the desk
+    unknown: bool = False
+    #: what the window asked before a form was sent
+    before: Question = field(default_factory=Question, repr=False)
     #: the filter that is being edited, which stays open
     edited: str = ""
     #: whether the schema is as it was shown some seconds ago
@@ -57,6 +61,18 @@ class SchemaQuestion:
     in_doubt: bool = False
     #: the schema as it is now, where it was not waited for
     asking: asyncio.Task[dict[str, Any] | ErsError] | None = field(default=None, repr=False)
+
+    @property
+    def listed(self) -> list[str]:
+        """The fields that take one of a list of values."""
+        return [name for name, one in self.schema["schema"]["properties"].items() if "enum" in one]
+
+    def address(self, visit: Visit, page: str) -> tuple[str, str]:
+        """The header that gives a script's page its new address: a step that the browser's Back
+        undoes, or, where the answer stays as it is, the same step."""
+        stays = self.question.applied(self.types) == self.before.applied(self.types)
+        path = f"{visit.at}/schemas/{visit.id}/{page}/{self.query}"
+        return "HX-Replace-Url" if stays else "HX-Push-Url", path
 
     @property
     def query(self) -> str:
@@ -111,17 +127,35 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
         question = Question.read(visit.form, types)
         edited = visit.request.headers.get("hx-trigger", "").rpartition("-")[2]
         name = visit.text("q")
+        before = visit.desk.find(("search", visit.id, name), Question)
         return SchemaQuestion(
-            schema, types, question, name, down, None, edited, remembered=remembered, asking=asking
+            schema,
+            types,
+            question,
+            name,
+            down,
+            before=before or visit.desk.find(("view", visit.id), Question) or Question(),
+            edited=edited,
+            remembered=remembered,
+            asking=asking,
         )
     name = visit.request.query_params.get("q", "")
     kept = visit.desk.find(("search", visit.id, name), Question)
+    unknown = bool(name) and kept is None
     name = name if kept else ""
     question = kept or visit.desk.find(("view", visit.id), Question) or Question()
     refused = visit.desk.take(("refused", visit.id, name), ErsError)
     question = copy.deepcopy(question)
     return SchemaQuestion(
-        schema, types, question, name, down, refused, remembered=remembered, asking=asking
+        schema,
+        types,
+        question,
+        name,
+        down,
+        refused,
+        unknown,
+        remembered=remembered,
+        asking=asking,
     )
 
 

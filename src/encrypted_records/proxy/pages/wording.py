@@ -32,6 +32,16 @@ class Said:
 _KEYRING = ("/keyring/", "Go to the keyring")
 _SAID = {
     "keyring_locked": Said("The keyring is locked.", "", *_KEYRING, unlocks=True),
+    "csrf_failed": Said(
+        "You have logged in again since this page was loaded, so nothing was changed.",
+        "Load the page again, then send the form again.",
+    ),
+    "device_needed": Said(
+        "This browser was not let in yet, so the keyring does not open for it.",
+        "A code lets it in.",
+        "/device/",
+        "Let this browser in",
+    ),
     "key_missing": Said(
         "These records are sealed with a key that is not in your keyring here.",
         "Ask somebody who has it for a backup of the keyring, and bring it here.",

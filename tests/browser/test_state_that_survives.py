@@ -1,0 +1,201 @@
+"""What somebody did on a page outlives a new login, a slow API, Back, and a copied address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browser.census import Census
+from tests.browser.conftest import visiting
+from tests.browser.test_never_blank import end_session
+from tests.browser.visitor import Visitor, wait_until
+from tests.support.service import Service
+
+
+@pytest.fixture(scope="module")
+def reader(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
+    """Somebody who may read the records, with a browser for all tests of this file."""
+    with visiting(chromium, site, quiet=False) as visitor:
+        visitor.log_in(census.account)
+        visitor.be_let_in(census.account)
+        yield visitor
+
+
+def log_in_again_elsewhere(visitor: Visitor, census: Census) -> None:
+    """In another tab of the same browser."""
+    other = Visitor(visitor.site, visitor.page.context.new_page(), [])
+    other.go(visitor.below("/"))
+    other.page.get_by_role("button", name="Log out").click()
+    other.page.wait_for_url(re.compile("/login/"))
+    other.type("E-mail address", census.account.email)
+    other.type("Password", census.account.password)
+    other.press("Log in")
+    other.expect_heading("Overview")
+    other.page.close()
+
+
+def pick_first_bar(page: Page, position: int) -> None:
+    """Of a picture beside the records; wait until they are narrowed by it."""
+    pills = page.locator(".pill")
+    before = pills.count()
+    page.locator(f"#facet-{position}").scroll_into_view_if_needed()
+    page.locator(f"#bar-{position}-0").click()
+    expect(pills).to_have_count(before + 1)
+
+
+def test_a_tab_goes_on_after_a_new_login_in_another_one(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    reader.open_record(1)
+    reader.page.locator("#panel").get_by_role("link", name="Edit").click()
+    page.locator("#value-0").fill("41")
+    log_in_again_elsewhere(reader, census)
+
+    reader.press("Save")
+    reader.expect_heading("Record of People")
+    expect(page.locator("dd.value").first).to_have_text("41")
+
+
+def test_pictures_of_a_tab_come_after_a_new_login_in_another_one(
+    reader: Visitor, census: Census
+) -> None:
+    reader.go(census.page("look"))
+    page = reader.page
+    expect(page.locator("[data-facet] .part").first).to_be_visible()
+    log_in_again_elsewhere(reader, census)
+    page.evaluate("document.querySelector('#field-1 [data-facet]').replaceChildren()")
+    reader.press("Add a filter")
+    expect(page.locator("#field-1 [data-facet] .part")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("path", "label", "button"),
+    [
+        ("/datasets/new/", "Name", "Make the dataset"),
+        ("/account/", "New password", "Change the password"),
+    ],
+)
+def test_what_was_typed_stays_where_no_answer_comes(
+    reader: Visitor, path: str, label: str, button: str
+) -> None:
+    page = reader.page
+    reader.go(path)
+    for field in page.locator("main input[required]").all():
+        field.fill("what was typed")
+    field = page.locator("main").get_by_label(label, exact=True)
+
+    def break_off(route: Route) -> None:
+        route.abort("connectionrefused")
+
+    page.route("**/*", break_off)
+    try:
+        reader.press(button)
+        expect(page.locator(".away")).to_contain_text("The proxy does not answer")
+        expect(field).to_have_value("what was typed")
+    finally:
+        page.unroute("**/*")
+    expect(page.locator(".away")).to_contain_text("The proxy answers again")
+    expect(field).to_have_value("what was typed")
+
+
+def test_a_request_that_takes_long_is_said_until_its_answer_comes(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    expect(page.locator("#found")).to_be_visible()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/search/", hold)
+    page.route("**/state/", hold)
+    reader.press("Add a filter")
+    expect(page.locator(".busy.slow")).to_have_text("Still waiting for the answer…")
+    expect(page.locator("main")).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#status")).to_contain_text("API is slow")
+    wait_until(page, lambda: len(held) == 2)
+    for route in held:
+        route.continue_()
+    page.unroute("**/search/")
+    page.unroute("**/state/")
+    expect(page.locator(".pill")).to_have_count(1)
+    expect(page.locator(".busy")).to_have_text("")
+    expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator("#status")).to_contain_text(re.compile(r"API \d+ ms"))
+
+
+def test_each_filter_is_a_step_that_the_browser_goes_back(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go("/datasets/")
+    reader.go(census.page("search"))
+    all_of_them = reader.found()
+    pick_first_bar(page, 1)
+    one = reader.found()
+    pick_first_bar(page, 3)
+    two = reader.found()
+    assert len({all_of_them, one, two}) == 3
+
+    page.go_back()
+    expect(page.locator(".found")).to_have_text(one)
+    page.go_back()
+    expect(page.locator(".found")).to_have_text(all_of_them)
+    page.go_forward()
+    expect(page.locator(".found")).to_have_text(one)
+    # A filter that nothing was typed into is no step of its own.
+    address = page.url
+    reader.press("Add a filter")
+    expect(page.locator(".pill")).to_have_count(2)
+    wait_until(page, lambda: page.url != address)
+    page.go_back()
+    expect(page.locator(".found")).to_have_text(all_of_them)
+
+
+def test_a_question_that_is_not_known_is_said_instead_of_all_records(
+    reader: Visitor, census: Census
+) -> None:
+    for name in ("search", "look"):
+        reader.go(f"{census.page(name)}?q=abcdefghijklmnop")
+        main = reader.page.locator("main")
+        expect(main.get_by_role("alert")).to_contain_text("is not known here any more")
+        expect(main.locator("table, [data-facet]")).to_have_count(0)
+        reader.press("Show all records")
+        expect(reader.page.locator(".found")).to_contain_text("records")
+
+
+def test_an_address_of_another_browser_leads_below_ones_own(
+    reader: Visitor, census: Census, chromium: Browser
+) -> None:
+    with visiting(chromium, reader.site, quiet=False) as colleague:
+        colleague.log_in(census.account)
+        colleague.be_let_in(census.account)
+        own = colleague.below("")
+        for at in (reader.below(""), ""):
+            colleague.page.goto(f"{at}{census.page('look')}")
+            colleague.page.wait_for_url(f"**{own}{census.page('look')}")
+            colleague.expect_heading("Look at People")
+        # And it stays the browser's own for the next time.
+        colleague.page.goto("/")
+        colleague.page.wait_for_url(f"**{own}/")
+
+
+def test_a_question_survives_a_session_that_ends_by_itself(
+    visitor: Visitor, census: Census
+) -> None:
+    page = visitor.page
+    visitor.log_in(census.account)
+    visitor.be_let_in(census.account)
+    visitor.go(census.page("search"))
+    pick_first_bar(page, 1)
+    found = visitor.found()
+    end_session(visitor)
+    page.reload()
+    visitor.type("E-mail address", census.account.email)
+    visitor.type("Password", census.account.password)
+    visitor.press("Log in")
+    expect(page.locator(".found")).to_have_text(found)
+    visitor.complaints.clear()  # the ended session was answered with 401

@@ -1,0 +1,59 @@
+// Every form of a page's own part is sent from the page that is there, and its answer comes into it.
+// So what was typed is still there when no answer comes, when the session has ended, or when the
+// answer is a problem. Without scripts, forms are sent as forms are.
+
+/** Forms that say themselves how they are sent, files, and those whose answer is a download. */
+const OTHERS = "[hx-post], [data-uploads], [data-download], [method=get]";
+
+function take(form) {
+  if (!form.matches?.("main form[method=post]") || form.matches(OTHERS)) return;
+  const attributes = {
+    // Without an action a form goes to its page.
+    "hx-post": form.getAttribute("action") ?? location.pathname + location.search,
+    "hx-target": "main",
+    "hx-select": "main",
+    // What surrounds the page may be another by then: a name, a keyring that is open.
+    "hx-select-oob": "#menu,#status",
+    "hx-swap": "outerHTML show:window:top",
+    // What is sent by a double click is sent once.
+    "hx-sync": "this:drop",
+    "hx-push-url": "false",
+  };
+  for (const [name, value] of Object.entries(attributes)) form.setAttribute(name, value);
+}
+
+/** The sheets of an answer that this page has not: a form may be answered with another page. */
+function takeSheets({ detail }) {
+  if (detail.target?.id !== "main" || !detail.shouldSwap) return;
+  const answer = new DOMParser().parseFromString(detail.serverResponse, "text/html");
+  const here = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map(({ href }) => href));
+  const first = document.querySelector("link[rel=stylesheet]");
+  for (const sheet of answer.querySelectorAll("link[rel=stylesheet]")) {
+    const { href } = new URL(sheet.getAttribute("href"), location.href);
+    if (!here.has(href)) first.before(document.adoptNode(sheet));
+  }
+}
+
+/** [data-guard]: what was typed into a form is not left behind without a question. */
+function guardTyped() {
+  const typed = () => document.querySelector("form[data-guard][data-typed]");
+  document.addEventListener("input", ({ target }) => {
+    const form = target.closest("form[data-guard]");
+    if (form) form.dataset.typed = "yes";
+  });
+  // An answer without a page leads to another one: it is stored.
+  document.addEventListener("htmx:beforeOnLoad", ({ detail, target }) => {
+    if (detail.xhr.status === 204) target.removeAttribute("data-typed");
+  });
+  addEventListener("beforeunload", (event) => {
+    if (typed()) event.preventDefault();
+  });
+}
+
+/** Before htmx looks at the page. */
+export function sendForms() {
+  guardTyped();
+  for (const form of document.querySelectorAll("main form")) take(form);
+  document.addEventListener("htmx:beforeProcessNode", ({ target }) => take(target));
+  document.addEventListener("htmx:beforeSwap", takeSheets);
+}
